@@ -1,10 +1,10 @@
-# Every job of this repository. `make` alone lists them.
+# Every job of this repository. `make` without a target lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-# Images often set it; each of the thousands of processes that tests start would then compile all that it loads.
+# Images often set it; each of the thousands of processes that tests start would then compile every module it loads.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -15,15 +15,18 @@ UV := $(or $(shell command -v uv),build/uv/bin/uv)
 PROJECTS := $(sort $(wildcard libs/pyproject.toml services/*/pyproject.toml))
 PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-worker
 TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
-# The folders that packages lie in: the tests are no package, so mypy is told where each module's name begins.
+# The folders that contain packages: the tests are no package, so mypy needs to know where each module's name begins.
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
+# Programs that no test imports: a name that no longer exists is found here.
+PROGRAMS := $(wildcard deploy/images/*/*.py deploy/helm/sandherd/files/*.py examples/*.py examples/*/*.py) \
+	$(patsubst %/__init__.py,%,$(wildcard examples/plugins/*/*/__init__.py))
 LINTED := libs services tests docs deploy $(wildcard examples)
 
-# Before this Python can't unpack an archive of a stranger's safely; then uv finds or fetches another one.
+# An older Python can't unpack an untrusted archive safely; uv then finds or downloads another one.
 OLDEST := 3.11.4
 SUITABLE := import sys; print(sys.executable if sys.version_info >= tuple(map(int, "$(OLDEST)".split("."))) else ">=$(OLDEST)")
 
-# uv does not read pip's configuration: where that names an index or a certificate of its own, uv is told.
+# uv does not read pip's configuration: an index or a certificate that is set there is passed to uv.
 define uv_like_pip
 index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)}}"; \
 if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
@@ -32,11 +35,11 @@ export UV_HTTP_TIMEOUT="$${UV_HTTP_TIMEOUT:-180}" VIRTUAL_ENV="$(CURDIR)/$(VENV)
 endef
 
 .PHONY: help
-help: ## List what can be made.
+help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: install
-install: $(INSTALLED) ## Put everything that is needed into .venv; instant when nothing changed.
+install: $(INSTALLED) ## Install everything that is needed into .venv; instant when nothing changed.
 
 $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	@$(uv_like_pip); \
@@ -45,13 +48,13 @@ $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
 	@touch $@
 
-# A Debian without python3-venv may still have pip, and the other way round.
+# A Debian without python3-venv may still have pip, and vice versa.
 build/uv/bin/uv:
 	@{ $(PYTHON) -m venv build/uv && build/uv/bin/pip install -q uv; } >/dev/null 2>&1 \
 	|| { rm -rf build/uv; $(PYTHON) -m pip install -q --target build/uv uv; }
 
 .PHONY: lock
-lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes.
+lock: | $(UV) ## Update the locked versions of all dependencies, with their hashes.
 	@$(uv_like_pip); \
 	$(UV) pip compile -q --upgrade --universal --python-version $(OLDEST) --generate-hashes --no-emit-index-url \
 	  --no-annotate --no-header --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
@@ -62,12 +65,13 @@ lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes
 	done
 
 .PHONY: check
-check: install ## Lint, types, who imports whom, and whether the generated documents are fresh.
+check: install ## Lint, types, import rules, and whether the generated documents are up to date.
 	@$(MAKE) --no-print-directory -j2 types lint
 
 .PHONY: types
 types: install
-	@MYPYPATH=$(ROOTED) $(BIN)/mypy --explicit-package-bases $(TYPED) tests
+	@MYPYPATH=$(ROOTED) $(BIN)/mypy --explicit-package-bases $(TYPED) $(PROGRAMS) tests
+	@MYPYPATH=$(ROOTED):docs $(BIN)/mypy --explicit-package-bases docs/*.py
 
 .PHONY: lint
 lint: install
@@ -77,43 +81,43 @@ lint: install
 	@$(BIN)/python docs/build.py --check
 
 .PHONY: fmt
-fmt: install ## Format the code, and mend what ruff can mend by itself.
+fmt: install ## Format the code, and apply ruff's automatic fixes.
 	@$(BIN)/ruff check -q --fix $(LINTED) || true
 	@$(BIN)/ruff format $(LINTED)
 
 .PHONY: docs
-docs: install ## Write the documents that are made from the code.
+docs: install ## Write the documents that are generated from the code.
 	@$(BIN)/python docs/build.py
 
-# Twice as many at once as there are cores: most of what is tested waits for other processes.
+# Twice as many processes as cores: most tests wait for other processes.
 AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
-test: toolchains engines collected check ## The tests: what CI runs.
+test: toolchains engines collected check ## Run the checks and the tests, as CI does.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
 
-# Compiles all that tests import, beside the checks: else each of the processes that run tests would do it for itself.
+# Compiles all that tests import, beside the checks: otherwise each test process would do it for itself.
 .PHONY: collected
 collected: install
 	@mkdir -p build; $(BIN)/pytest --collect-only -q -n0 tests >build/collected.log 2>&1 &
 
-# Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
+# Started before the checks, as it mostly waits for the network; a test that needs one waits for it, or installs it.
 .PHONY: toolchains
 toolchains: install
-	@mkdir -p build; $(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains >build/toolchains.log 2>&1 &
+	@mkdir -p build; $(uv_like_pip); { $(BIN)/python -m tests.npm_packages & $(BIN)/python -m tests.drivers.toolchains; wait; } >build/toolchains.log 2>&1 &
 
-# The same for a real Docker Engine of the tests' own: Debian's packages, an image of Debian made by debootstrap, and
-# the wheels that images of ours are built with; and for Prometheus.
+# The same for a real Docker Engine of the tests' own: Debian's packages, an image of Debian built by debootstrap, and
+# the wheels for Sandherd's images; and for Prometheus.
 .PHONY: engines
 engines: install
 	@mkdir -p build; { for engine in docker prometheus images; do $(BIN)/python -m tests.engines.$$engine || true; done; } >build/engines.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories
-histories: install ## Thousands of random histories of a herd; about a quarter of an hour for every 3,000.
+histories: install ## Test thousands of random histories of a herd; about 15 minutes for every 3,000.
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: soak
-soak: histories ## At length: histories, 200 tasks while spawners are killed, 15 leaders, and what `make test` leaves out.
+soak: histories ## Long tests: histories, 200 tasks while spawners are killed, 15 leaders, and what `make test` leaves out.
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
 	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 	@$(BIN)/pytest -q -m long tests
@@ -121,11 +125,11 @@ soak: histories ## At length: histories, 200 tasks while spawners are killed, 15
 # At a release, right after its commit; CONTRIBUTING.md says when.
 COMMIT ?= HEAD
 .PHONY: freeze
-freeze: install ## Take COMMIT for the last release, which the version in the making has to get on with.
+freeze: install ## Record COMMIT as the last release, with which the next version must be compatible.
 	@$(BIN)/python -m tests.releases.freezing $(COMMIT)
 
 .PHONY: demo
-demo: install ## One real task, from submission to history, and what it took.
+demo: install ## Run one real task, from submission to history, and show what it took.
 	@$(BIN)/python examples/demo.py
 
 .PHONY: up
@@ -136,12 +140,15 @@ up: install ## Start the stack on this machine and keep it running.
 down: ## Stop the stack.
 	@$(BIN)/sandherd down
 
+# `make bench ONLY=ingest,worker RUNS=5 AGAINST=build/old.json`; LIST=1 lists the groups, SHOW=1 shows stored results.
 .PHONY: bench
-bench: install ## Measure, each figure beside its baseline; writes build/bench.json.
-	@$(BIN)/python -m tests.bench
+bench: install ## Measure, and compare each figure with its baseline; ONLY, RUNS, AGAINST, LIST, SHOW.
+	@exec $(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(RUNS),--runs "$(RUNS)") \
+	  $(if $(AGAINST),--against "$(AGAINST)") $(if $(FAIL_IF_WORSE),--fail-if-worse "$(FAIL_IF_WORSE)") \
+	  $(if $(LIST),--list) $(if $(SHOW),--show)
 
 .PHONY: sizing
-sizing: bench ## Measure, and write docs/sizing.md from it.
+sizing: bench ## Measure, and generate docs/sizing.md from it.
 	@$(BIN)/python docs/measured.py
 	@$(BIN)/python docs/build.py
 

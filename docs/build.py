@@ -1,4 +1,4 @@
-"""Writes the documents that are made from the code. With `--check` it writes nothing and fails if one is stale."""
+"""Generates documents from the code. With `--check` it writes nothing and fails if a document is stale."""
 
 import json
 import sys
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import alerts
+import architecture_diagrams
 import chart
 import cluster
+import commands_page
 import dashboards
 import failures_page
 import harnesses_page
@@ -20,7 +22,7 @@ import sizing_page
 import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
-from spawner.runtimes.kubernetes import rights
+from spawner.runtimes.kubernetes import rbac
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -29,6 +31,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "events.md": pages.events,
     "states.md": pages.states_page,
     "errors.md": failures_page.errors,
+    "commands.md": commands_page.commands,
     "harnesses.md": harnesses_page.harnesses,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
@@ -37,54 +40,59 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "sizing.md": sizing_page.sizing,
     "redaction.md": redaction_page.redaction,
 }
-BLOCKS: Final[Mapping[str, Callable[[], str]]] = {"subjects": pages.subject_table}
-"""What stands in the README between `<!-- name:begin -->` and `<!-- name:end -->`."""
+BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "README.md": {"subjects": pages.subject_table},
+    "docs/architecture.md": architecture_diagrams.BLOCKS,
+}
+"""Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""
 
 
 def documents() -> dict[Path, str]:
-    """Every document and what should stand in it."""
+    """All documents, with their contents."""
     docs = ROOT / "docs"
     made = {docs / name: make() for name, make in PAGES.items()}
     made[docs / "asyncapi.json"] = as_json(asyncapi.document())
+    for role in asyncapi.ROLES:
+        made[docs / "asyncapi" / f"{role}.json"] = as_json(asyncapi.role_document(role))
     for name, schema in schemas.json_schemas().items():
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
-    made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
+    made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rbac.document()
     made[ROOT / "deploy" / "images" / "service" / "contents.json"] = as_json(image_contents.contents())
     made |= cluster.documents()
     made |= dashboards.documents()
     made |= alerts.documents()
     made |= chart.documents(made)
-    readme = ROOT / "README.md"
-    made[readme] = refreshed(readme.read_text(encoding="utf-8"))
+    for name, blocks in BLOCKS.items():
+        made[ROOT / name] = refreshed((ROOT / name).read_text(encoding="utf-8"), name, blocks)
     return made
 
 
 def as_json(document: Mapping[str, Any]) -> str:
-    """JSON for people too."""
+    """JSON, formatted to be readable."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def refreshed(text: str) -> str:
-    """The README with its blocks made anew. Raises `ValueError` if a marker is missing."""
-    for name, make in BLOCKS.items():
+def refreshed(text: str, page: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """A page with its blocks generated again. Raises `ValueError` if a marker is missing."""
+    for name, make in blocks.items():
         begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
         before, _, rest = text.partition(begin)
         _, found, after = rest.partition(end)
         if not found:
-            raise ValueError(f"README.md lacks {begin.strip()} and {end}")
+            raise ValueError(f"{page} lacks {begin.strip()} and {end}")
         text = f"{before}{begin}{make()}{end}{after}"
     return text
 
 
 def stale(made: Mapping[Path, str]) -> list[Path]:
-    """The documents that are not what they should be, and those that nothing makes any more."""
+    """The documents that are stale, and those that are no longer generated."""
     changed = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    folders = (ROOT / "docs" / "schemas", chart.CHART / "files" / "dashboards", dashboards.SOURCES / "dashboards")
+    folders = (ROOT / "docs" / "schemas", dashboards.FOLDER)
     return changed + [path for folder in folders for path in folder.rglob("*.json") if path not in made]
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` only look; 1 if something is stale."""
+    """Write, or with `--check` only check; 1 if something is stale."""
     made = documents()
     found = stale(made)
     if arguments == ["--check"]:

@@ -1,6 +1,6 @@
-"""Grafana's dashboards, made from the few lines that deploy/grafana/*.yaml has for each panel.
+"""Generates Grafana's dashboards from the few lines that deploy/grafana/*.yaml has for each panel.
 
-A panel asks Prometheus, or the history in Postgres. What is asked of Prometheus is read against the table of metrics.
+A panel queries Prometheus, or the history in Postgres. Queries of Prometheus are checked against the table of metrics.
 """
 
 import json
@@ -12,36 +12,38 @@ import promql
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from sandherd.telemetry.metrics import BY_NAME, Kind
+from sandherd.telemetry.metrics import BY_NAME, MetricKind
 
 Json = dict[str, Any]
 Shows = Literal["number", "lines", "bars", "table"]
 ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = ROOT / "deploy" / "grafana"
+FOLDER: Final = ROOT / "deploy" / "helm" / "sandherd" / "files" / "dashboards"
+"""In the chart, because a chart can only contain files of its own folder; Compose mounts the same files."""
 _WIDTH: Final = 24
 _SIZES: Final[Mapping[Shows, tuple[int, int]]] = {"number": (4, 4), "lines": (8, 8), "bars": (8, 8), "table": (12, 8)}
 _TYPES: Final[Mapping[Shows, str]] = {"number": "stat", "lines": "timeseries", "bars": "timeseries", "table": "table"}
 _SHARES: Final = {"half": 0.5, "95 of 100": 0.95}
-"""Of a histogram: below what half of it stays, and 95 of a hundred."""
+"""The quantiles of a histogram, by legend."""
 _SOURCE: Final = {"prometheus": "prometheus", "history": "grafana-postgresql-datasource"}
 """The kinds of Grafana's data sources."""
 
 
 class Part(BaseModel):
-    """What is written by hand; a field that nobody knows is refused."""
+    """A handwritten part; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Panel(Part):
-    """One panel: what it shows, and what it asks."""
+    """One panel: what it shows, and its query."""
 
     title: str
     says: str
     shows: Shows = "lines"
     unit: str = "short"
     queries: dict[str, str] = {}
-    """What is asked of Prometheus, by the words of the legend."""
+    """Queries of Prometheus, by legend."""
     spread: str | None = None
     """A histogram, in place of queries."""
     by: str | None = None
@@ -51,11 +53,11 @@ class Panel(Part):
     @model_validator(mode="after")
     def _asks_one_thing(self) -> "Panel":
         if bool(self.queries) + bool(self.spread) + bool(self.sql) != 1:
-            raise ValueError(f"{self.title}: queries, spread or sql, and one of them")
+            raise ValueError(f"{self.title}: give exactly one of queries, spread and sql")
         return self
 
     def asked(self) -> dict[str, str]:
-        """What is asked of Prometheus, by legend. Raises `promql.QueryError`."""
+        """The queries of Prometheus, by legend. Raises `promql.QueryError`."""
         asked = self.queries or (dict(_spread(self.spread, self.by)) if self.spread else {})
         for legend, query in asked.items():
             promql.legend_of(legend, query)
@@ -71,7 +73,7 @@ class Row(Part):
 
 
 class Choice(Part):
-    """Something that is chosen at the top, out of what a query of the history finds."""
+    """A variable that is selected at the top, from the results of a query of the history."""
 
     name: str
     says: str
@@ -90,16 +92,16 @@ class Board(Part):
 
 
 def documents() -> dict[Path, str]:
-    """Every dashboard, by where it lies. Raises `ValueError` for a source with a fault."""
+    """All dashboards, by path. Raises `ValueError` for an invalid source."""
     boards = {path.stem: Board(**yaml.safe_load(path.read_text("utf-8"))) for path in sorted(SOURCES.glob("*.yaml"))}
     return {
-        SOURCES / "dashboards" / f"{name}.json": json.dumps(dashboard(name, board), indent=1, ensure_ascii=False) + "\n"
+        FOLDER / f"{name}.json": json.dumps(dashboard(name, board), indent=1, ensure_ascii=False) + "\n"
         for name, board in boards.items()
     }
 
 
 def dashboard(name: str, board: Board) -> Json:
-    """A board as Grafana reads it."""
+    """A dashboard in Grafana's format."""
     return {
         "uid": f"sandherd-{name}",
         "title": f"Sandherd: {board.title}",
@@ -124,7 +126,7 @@ def _variables(board: Board) -> Iterator[Json]:
     if board.source == "prometheus":
         query = f"label_values(sandherd_ready, {promql.HERD})"
         asked = {"query": query, "refId": "herds"}
-        # One at a time: replicas show the same, so that the largest is taken, which of several herds means nothing.
+        # One herd only: replicas show the same values, so queries use the maximum, which is meaningless for several.
         yield _chosen(board, "herd", "Herd", asked)
     for choice in board.choices:
         yield _chosen(board, choice.name, choice.says, choice.sql)
@@ -151,7 +153,7 @@ def _datasource(board: Board) -> Json:
 
 
 def _placed(board: Board) -> Iterator[Json]:
-    """Rows from above, panels from the left; who finds no room begins the next line."""
+    """Rows from the top, panels from the left; a panel without space begins the next line."""
     number, top = 1, 0
     for row in board.rows:
         yield {"id": number, "type": "row", "title": row.title, "gridPos": _place(0, top, _WIDTH, 1), "panels": []}
@@ -207,8 +209,8 @@ def _targets(board: Board, panel: Panel) -> Iterator[Json]:
 
 def _spread(name: str, by: str | None) -> Iterator[tuple[str, str]]:
     """The queries for a histogram, by legend."""
-    if BY_NAME[name].kind is not Kind.HISTOGRAM:
-        raise promql.QueryError(f"{name} is no histogram")
+    if BY_NAME[name].kind is not MetricKind.HISTOGRAM:
+        raise promql.QueryError(f"{name} is not a histogram")
     kept = f"le, {by}" if by else "le"
     for words, share in _SHARES.items():
         legend = f"{words}, {{{{{by}}}}}" if by else words

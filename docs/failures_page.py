@@ -1,4 +1,4 @@
-"""The page of error types: why an attempt fails, and what is tried again. Made from `contracts.failures`."""
+"""The page of error types: why an attempt fails, and what is retried. Generated from `contracts.failures`."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ _OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.
 
 
 def errors() -> str:
-    """Every error type: transient or permanent, who finds it, and what it means."""
+    """All error types: transient or permanent, who reports it, and what it means."""
     said = member_docs(ErrorType)
     rows = (
         (code(kind), "transient" if is_transient(kind) else "permanent", finder(kind), said.get(kind.name, EMPTY))
@@ -26,17 +26,17 @@ def errors() -> str:
     return page(
         "Error types",
         "libs/sandherd/contracts/failures.py",
-        "The `error_type` of a failed attempt decides whether it is tried again, never a word in its text.\n"
-        "*transient*: the same may go well another time; a new attempt is made while the task has one left.\n"
-        "*permanent*: the same would come of it, or somebody wanted it so; the task fails at once.\n"
-        "A task may name permanent ones that are to be tried again all the same: `retry.also`, as `exit_status`.\n"
-        "A word that is not in this table is permanent.\n",
-        table(("error type", "class", "found by", "what it means"), rows),
+        "Only the `error_type` of a failed attempt decides whether it is retried, never the error's text.\n"
+        "*transient*: a retry may succeed; a new attempt is started while the task has attempts left.\n"
+        "*permanent*: a retry would fail again, or the end was requested; the task fails immediately.\n"
+        "A task may set permanent ones to be retried nevertheless, such as `exit_status`: `retry.also`.\n"
+        "An error type that is not in this table is permanent.\n",
+        table(("error type", "class", "reported by", "meaning"), rows),
     )
 
 
 def finder(kind: ErrorType) -> str:
-    """Who says it first."""
+    """Who reports it first."""
     return "the worker" if kind.value in _OF_AGENTS else "the spawner or the monitor"
 
 

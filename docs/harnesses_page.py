@@ -1,4 +1,4 @@
-"""The page of harnesses: which agents there are, how each is given a task, and what it can do."""
+"""The page of harnesses: the kinds of agents, how to give each a task, and its capabilities."""
 
 import ast
 import inspect
@@ -11,44 +11,44 @@ from pages import EMPTY, code, page, table
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from sandherd.client.toolchains import KINDS
-from sandherd.contracts.abilities import ABILITIES, Abilities
+from sandherd.admin.toolchains import KINDS
 from sandherd.contracts.failures import ErrorType, is_transient
+from sandherd.contracts.harness_kinds import CAPABILITIES, HarnessCapabilities
 from sandherd.contracts.harnesses import HARNESSES
 
 GIVING = {
     "command": 'sandherd run "Say hello" -- sh -c "echo hello"',
-    "claude": 'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
+    "claude": 'sandherd run "Fix the failing test" --dir . --harness claude --secret-env ANTHROPIC_API_KEY',
     "openhands": 'sandherd run "Fix the test" --harness openhands --model openai/gpt-5 --secret-env LLM_API_KEY',
     "acp": 'sandherd run "Fix the failing test" --harness acp -- gemini --acp',
 }
-"""How a task is given to each kind."""
+"""How to give each kind a task."""
 NOTES = {
-    "command": """A program reports what it does, if it wants to, as JSON lines on the descriptor that
-`SANDHERD_EVENTS_FD` names: `{"type": "agent.message", "data": {"content": "…", "content_length": 1}}`.""",
-    "claude": """`ANTHROPIC_BASE_URL` names a server that speaks Anthropic's Messages API, such as a proxy.
-The program asks a busy server six times more, over about forty seconds; `CLAUDE_CODE_MAX_RETRIES` says how often.""",
-    "openhands": """`LLM_BASE_URL` names a server that speaks OpenAI's chat completions, such as a model of your own.
-A model that litellm has no prices for costs nothing, unless `LLM_INPUT_COST_PER_TOKEN` and
-`LLM_OUTPUT_COST_PER_TOKEN` say it. A busy server is asked five times, over about two minutes;
-`LLM_NUM_RETRIES` says how often. A start takes seconds of a core: the SDK is large.""",
-    "acp": """The agent's program has to be one that its sandbox sees: of the system, of the work tree, or, for an agent
+    "command": """A program can report what it does as JSON lines on the file descriptor in `SANDHERD_EVENTS_FD`:
+`{"type": "agent.message", "data": {"content": "…", "content_length": 1}}`.""",
+    "claude": """`ANTHROPIC_BASE_URL` is the URL of a server with Anthropic's Messages API, such as a proxy.
+The program retries a request to a busy server 6 times, over about 40 s; `CLAUDE_CODE_MAX_RETRIES` sets that.""",
+    "openhands": """`LLM_BASE_URL` is the URL of a server with OpenAI's chat completions, such as your own model.
+For a model that litellm has no prices for the cost is 0, unless `LLM_INPUT_COST_PER_TOKEN` and
+`LLM_OUTPUT_COST_PER_TOKEN` set them. A request to a busy server is tried five times, over about two minutes;
+`LLM_NUM_RETRIES` sets how often. A start takes seconds of a core: the SDK is large.""",
+    "acp": """The agent's program has to be visible in its sandbox: from the system, the work tree, or, for an agent
 written with the protocol's Python library, run by `/sandbox/toolchains/acp/bin/python`.""",
 }
-"""What else is worth knowing of each."""
-_SHOWN = """`sandherd tasks get TASK` shows the agent's own words as `error`, and one of these as `error_type`;
-[errors.md](errors.md) has all of them.
+"""Notes on each kind."""
+_SHOWN = """`sandherd tasks get TASK` shows the agent's own message as `error`, and one of these as `error_type`;
+[errors.md](errors.md) lists all of them.
 """
 FAILURES = (
     (ErrorType.START, "its SDK is not installed (the error names the command), or the program can't be started"),
-    (ErrorType.MODEL_REFUSED, "a wrong key (401), an unknown model, no leave to use it"),
+    (ErrorType.MODEL_REFUSED, "a wrong key (401), an unknown model, no permission to use it"),
     (
         ErrorType.MODEL_UNAVAILABLE,
-        "nobody at the model's address, too many requests (429), a fault of the server (5xx)",
+        "no server at the model's address, too many requests (429), a server error (5xx)",
     ),
-    (ErrorType.EXIT_STATUS, "the agent gave up: its own limits (`max_turns`), a question it could not go on from"),
-    (ErrorType.SIGNAL, "somebody killed its program"),
-    (ErrorType.OUT_OF_MEMORY, "it took more memory than `--memory` says"),
+    (ErrorType.EXIT_STATUS, "the agent gave up: its own limits (`max_turns`), or a question that stopped it"),
+    (ErrorType.SIGNAL, "its program was killed from outside Sandherd"),
+    (ErrorType.OUT_OF_MEMORY, "it exceeded `--memory`"),
 )
 
 
@@ -57,10 +57,11 @@ def harnesses() -> str:
     return page(
         "Harnesses",
         "libs/sandherd/contracts/harnesses.py",
-        "A harness is what does a task in its sandbox: any program, or an agent with a model behind it.\n"
-        "`sandherd run --harness KIND` chooses it; `--set FIELD=VALUE` sets any field below, and `--ask` and `--deny`\n"
-        "name tools for which a person's leave is needed, or that it may not use.\n"
-        "In a file of tasks the same stands in the block `harness`.\n",
+        "A harness does a task in its sandbox: any program, or an agent with a model.\n"
+        "`sandherd run --harness KIND` selects it; `--set FIELD=VALUE` sets any field below; `--ask` names tools that\n"
+        "need an approval, and `--deny` tools that the agent may not use.\n"
+        "In a file of tasks, the block `harness` has the same fields.\n"
+        "Other distributions can add kinds: [plugins.md](plugins.md).\n",
         *_abilities(),
         *(part for kind in HARNESSES for part in _kind(kind)),
         *_failures(),
@@ -68,12 +69,12 @@ def harnesses() -> str:
 
 
 def _abilities() -> list[str]:
-    said = _docs(Abilities)
+    said = _docs(HarnessCapabilities)
     rows = (
-        (said[field.name], *("yes" if getattr(ABILITIES[kind], field.name) else "no" for kind in HARNESSES))
-        for field in fields(Abilities)
+        (said[field.name], *("yes" if getattr(CAPABILITIES[kind], field.name) else "no" for kind in HARNESSES))
+        for field in fields(HarnessCapabilities)
     )
-    return ["## What they can do\n", table(("", *HARNESSES), rows)]
+    return ["## Capabilities\n", table(("", *HARNESSES), rows)]
 
 
 def _kind(kind: str) -> list[str]:
@@ -91,14 +92,14 @@ def _kind(kind: str) -> list[str]:
     about = inspect.cleandoc(model.__doc__ or EMPTY)
     parts = [f"## {kind}\n", f"{about}\n", f"```console\n{shown}```\n", f"{NOTES[kind]}\n"]
     if kind in KINDS:
-        parts.append(f"Its SDK needs Python {KINDS[kind]} or newer, which uv finds or fetches.\n")
-    return [*parts, table(("field", "default", "what it means"), rows)]
+        parts.append(f"Its SDK needs Python {KINDS[kind]} or newer, which uv finds or downloads.\n")
+    return [*parts, table(("field", "default", "meaning"), rows)]
 
 
 def _failures() -> list[str]:
-    rows = ((code(kind), "tried again" if is_transient(kind) else "not tried again", usual) for kind, usual in FAILURES)
+    rows = ((code(kind), "retried" if is_transient(kind) else "not retried", usual) for kind, usual in FAILURES)
     return [
-        "## How they fail\n",
+        "## Errors\n",
         _SHOWN,
         table(("error type", "", "usual reason"), rows),
     ]
@@ -106,7 +107,7 @@ def _failures() -> list[str]:
 
 def _default(field: Any) -> str:
     if field.is_required():
-        return "has to be said"
+        return "required"
     value = field.default if field.default is not PydanticUndefined else field.default_factory()
     if isinstance(value, BaseModel):
         return "all allowed"

@@ -1,4 +1,4 @@
-"""What is installed in each image, by name; versions and hashes are those of `requirements.lock`."""
+"""The packages in each image, by name; versions and hashes are those of `requirements.lock`."""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distribution
@@ -17,7 +17,7 @@ IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": (_ALL, "sandherd[cli]"),
     "building": ("hatchling", "setuptools", "uv"),
 }
-"""The spawner has the worker, which it brings to sandboxes; `building` is what images are built with, and in none."""
+"""The spawner has the worker, which it uploads to sandboxes; `building` is for building images, and in none of them."""
 NO_SERVICES: Final = ("cli", "building")
 _OURS: Final = "sandherd"
 _LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
@@ -25,7 +25,7 @@ _PYTHONS: Final = ("3.11.4", "3.12.0", "3.13.0")
 
 
 def contents() -> dict[str, list[str]]:
-    """The names of all that goes into each image beside what is ours; and of what every service takes."""
+    """The names of all packages in each image except our own; and of those in every service's image."""
     found = {image: _names(wanted) for image, wanted in IMAGES.items()}
     services = [set(names) for image, names in found.items() if image not in NO_SERVICES]
     return {**found, "shared": sorted(set.intersection(*services))}
@@ -37,7 +37,7 @@ def _names(wanted: tuple[str, ...]) -> list[str]:
 
 
 def _needed(requirement: Requirement, seen: set[str]) -> Iterator[str]:
-    """The names of a requirement and of all that it needs on Linux, on any Python that we run on."""
+    """The names of a requirement and of its dependencies on Linux, on any Python that we support."""
     if str(requirement) in seen:
         return
     seen.add(str(requirement))

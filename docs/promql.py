@@ -1,7 +1,7 @@
-"""Reads a query of Prometheus against the table of metrics: what is not declared, or adds up to nothing, is refused.
+"""Checks PromQL queries against the table of metrics: undeclared series and meaningless sums are refused.
 
-The one label that a herd's own metrics do not have is set by whoever scrapes: `job` is the herd, `service` which of
-its services, `instance` which replica.
+Labels that a herd's own metrics do not have are set by the scrape configuration: `job` is the herd, `service` the
+service, `instance` the replica.
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import promql_parser as parser
 
-from sandherd.telemetry.metrics import BORROWED, BY_NAME, Kind, Metric
+from sandherd.telemetry.metrics import BORROWED, BY_NAME, Metric, MetricKind
 
 HERD: Final = "job"
 SCRAPED: Final = frozenset({HERD, "service", "instance"})
 COUNTED: Final = frozenset({"sandherd_ready", "sandherd_connected", "sandherd_lease_held"})
-"""Gauges that are another one's in each replica, so that adding them up says something."""
+"""Gauges with a value of its own in each replica, so that their sum is meaningful."""
 _OWN: Final = {name for name in BORROWED if name.startswith("process_")}
 _PARTS: Final = ("_bucket", "_sum", "_count")
 _RATES: Final = frozenset({"rate", "irate", "increase"})
@@ -28,12 +28,12 @@ _PLAIN: Final = re.compile(r"[\w.|-]+")
 
 
 class QueryError(ValueError):
-    """The query names what is not declared, or means nothing."""
+    """The query uses undeclared names, or is meaningless."""
 
 
 @dataclass(frozen=True)
 class Within:
-    """What stands around a part of a query."""
+    """The context of a part of a query."""
 
     rated: bool = False
     added: bool = False
@@ -44,7 +44,7 @@ Labels = frozenset[str]
 
 
 def labels_of(query: str) -> Labels:
-    """The labels that what the query finds may have. Raises `QueryError`."""
+    """The labels that a query's results may have. Raises `QueryError`."""
     for name, span in _SPANS.items():
         query = query.replace(name, span)
     try:
@@ -58,19 +58,19 @@ def labels_of(query: str) -> Labels:
 
 
 def legend_of(text: str, query: str) -> str:
-    """The text, whose labels the query has. Raises `QueryError`."""
+    """The text, if the query's results have all its labels. Raises `QueryError`."""
     for name in _SINGLE.findall(text):
         _known({name}, labels_of(query), f"the legend {text!r}")
     return text
 
 
 def metrics_of(query: str) -> set[str]:
-    """The metrics that it names, by the names of the table."""
+    """The metrics in a query, by their names in the table."""
     return {_metric(match.group().removesuffix("{"))[0] for match in _WORDS.finditer(query)}
 
 
 def of_herd(query: str, herd: str = "$herd") -> str:
-    """The query, asked of one herd."""
+    """The query, restricted to one herd."""
     chosen = f'{HERD}="{herd}"'
     return _WORDS.sub(lambda match: f"{match.group().removesuffix('{')}{{{chosen}{',' if match[1] else '}'}", query)
 
@@ -96,13 +96,13 @@ def _read(part: Any, within: Within) -> Labels:
 
 def _selector(part: Any, within: Within) -> Labels:
     name, metric = _metric(part.name or "")
-    grows = metric is None or metric.kind is not Kind.GAUGE
+    grows = metric is None or metric.kind is not MetricKind.GAUGE
     if metric is None:
         grows = name.endswith("_total")
     if grows != within.rated and not within.counted:
         raise QueryError(f"{part.name} is a counter: rate or increase" if grows else f"{part.name} is a gauge")
     if within.added and not grows and name not in COUNTED | _OWN:
-        raise QueryError(f"{name} is the same in every replica, or is shown by one: take max or min")
+        raise QueryError(f"{name} is the same in every replica, or is exposed by one: take max or min")
     own = {label.name: label.values for label in metric.labels} if metric else {}
     known = frozenset(own) | SCRAPED | ({"le"} if part.name.endswith("_bucket") else frozenset())
     for matcher in part.matchers.matchers:
@@ -113,12 +113,12 @@ def _selector(part: Any, within: Within) -> Labels:
 
 
 def _metric(name: str) -> tuple[str, Metric | None]:
-    """The row of the table that a series is of; none for those that every program has."""
+    """The name and row of a series in the table; no row for metrics that every program has."""
     if name in _OWN:
         return name, None
     whole = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
     found = BY_NAME.get(name) or BY_NAME.get(whole)
-    if found is None or (found.kind is Kind.HISTOGRAM) == (found.name == name):
+    if found is None or (found.kind is MetricKind.HISTOGRAM) == (found.name == name):
         raise QueryError(f"no such series: {name or 'a selector without a name'}")
     return found.name, found
 

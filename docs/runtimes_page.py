@@ -1,12 +1,12 @@
-"""The page of runtimes: where sandboxes can run, how each is chosen, and what it can do."""
+"""The page of runtimes: where sandboxes can run, how to choose one, and what each can do."""
 
 import errno
 from typing import Final
 
 from pages import EMPTY, page, table
 
-from spawner.runtimes.boxes.asking import AS
 from spawner.runtimes.boxes.provider import Abilities, ProviderFault
+from spawner.runtimes.boxes.runtime import AS
 from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.kubernetes.provider import Pods
@@ -15,41 +15,41 @@ from spawner.runtimes.syscall_filter import RULES
 
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
     Engine.name: ("a container of a Docker Engine", Engine.abilities),
-    Cloud.name: ("a sandbox of Daytona's, of an image", Cloud.abilities),
-    f"{Cloud.name}, with a snapshot": ("a sandbox of Daytona's, of that snapshot", Cloud.of_snapshots),
+    Cloud.name: ("a Daytona sandbox, created from an image", Cloud.abilities),
+    f"{Cloud.name}, with a snapshot": ("a Daytona sandbox, created from that snapshot", Cloud.of_snapshots),
     Remote.name: ("a runtime of OpenHands' Runtime API", Remote.abilities),
     Pods.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", Pods.abilities),
 }
-PROCESS: Final = ("processes of the spawner's own host, below bubblewrap", Abilities(pause=True, ports=True))
+PROCESS: Final = ("processes on the spawner's own host, under bubblewrap", Abilities(pause=True, ports=True))
 CAN: Final[dict[str, str]] = {
-    "pause": "pauses",
-    "memory_limit": "holds memory",
-    "process_limit": "holds processes",
-    "cpu_limit": "holds cores",
+    "pause": "pause",
+    "memory_limit": "memory limit",
+    "process_limit": "process limit",
+    "cpu_limit": "CPU limit",
     "mounts": "mounts",
-    "ports": "reaches ports",
+    "ports": "ports",
 }
-"""What is shown of what they can do."""
+"""The columns of capabilities, by field of `Abilities`."""
 FAULTS: Final[dict[ProviderFault, str]] = {
-    ProviderFault.NOT_FOUND: "the sandbox is gone, whoever removed it",
-    ProviderFault.QUOTA: "no room under this account, or on this engine",
-    ProviderFault.RATE_LIMITED: "asked too often; it is waited for as long as the provider says",
-    ProviderFault.REFUSED: "a wrong key, a missing right, an image that is not there, something that can't be done",
-    ProviderFault.TRANSIENT: "it can't at this moment, or nobody answers: asked again",
-    ProviderFault.TIMED_OUT: "it took too long, and may still be done: looked for before it is asked again",
+    ProviderFault.NOT_FOUND: "the sandbox does not exist any more",
+    ProviderFault.QUOTA: "no capacity left in this account, or on this engine",
+    ProviderFault.RATE_LIMITED: "too many requests: retried after the time that the provider gives",
+    ProviderFault.REFUSED: "a wrong key, a missing permission, a missing image, something that is not possible",
+    ProviderFault.TRANSIENT: "unavailable at present, or no response: retried",
+    ProviderFault.TIMED_OUT: "timed out, and may still succeed: checked before it is retried",
 }
 CHOOSING: Final = """## Choosing one
 
-One setting: `SANDHERD_RUNTIME` names where sandboxes run; further ones that specs and profiles may name are in
-`SANDHERD_RUNTIMES`. `sandherd runtimes` shows those that a herd has, with what each can do there.
+`SANDHERD_RUNTIME` sets the default runtime; `SANDHERD_RUNTIMES` lists further ones that specs and profiles may use.
+`sandherd runtimes` shows those of a herd, with what each can do there.
 
 ```sh
 .venv/bin/sandherd config show -o json | grep '"runtime"'
 ```
 
-All of them are asked the same by the spawner, and pass the same tests (`tests/integration/runtimes`): Docker's on a
-real engine, Daytona's, the Runtime API's and Kubernetes' on doubles that speak to the vendor's own client and are
-checked against the vendor's own models. What they need:
+The spawner uses the same interface for all of them, and they pass the same tests (`tests/integration/runtimes`):
+Docker's on a real engine, Daytona's, the Runtime API's and Kubernetes' on doubles that serve the vendor's own client
+and are checked against the vendor's own models. What they need:
 
 | runtime | setting | more |
 |---|---|---|
@@ -60,35 +60,36 @@ checked against the vendor's own models. What they need:
 | kubernetes | `SANDBOX_IMAGE`, `SANDHERD_KUBERNETES_NAMESPACE` | [kubernetes.md](kubernetes.md) |
 
 Daytona's and Kubernetes' clients are installed with `sandherd-spawner[daytona]` and `sandherd-spawner[kubernetes]`.
-A sandbox elsewhere finds the broker by `SANDHERD_SANDBOX_NATS_URL`.
+Other distributions can add runtimes: [plugins.md](plugins.md).
+`SANDHERD_SANDBOX_NATS_URL` is the broker's address for sandboxes that do not run on this host.
 """
-ABLE: Final = """## What each can do
+ABLE: Final = """## Capabilities
 
-Where there is no mark the command is refused, with a text that says so; memory and processes are not held then.
+Without a mark, the command is refused with an error that says so; memory and processes are then not limited.
 """
-PORTS: Final = """Which ports are reached, by whom, and what has to be shown on the way there:
+PORTS: Final = """Which ports of a sandbox can be reached, from where, and with which header:
 
-| runtime | where | ports | who | header |
+| runtime | address | ports | from | header |
 |---|---|---|---|---|
-| process | `http://127.0.0.1:PORT`, another port than the one inside | any, 16 at once | the spawner's host | none |
+| process | `http://127.0.0.1:PORT`, not the port inside | any, 16 at one time | the spawner's host | none |
 | docker | the container's address in the engine's network, if it has one | any | that network | none |
-| daytona | a preview URL of Daytona's own | any | everybody | `x-daytona-preview-token`, a secret |
-| remote | what the Runtime API says in `work_hosts` | those in it | everybody | none |
-| kubernetes | the pod's address | `SANDHERD_KUBERNETES_PORTS` | whom `SANDHERD_KUBERNETES_INGRESS` lets in | none |
+| daytona | Daytona's preview URL | any | everywhere | `x-daytona-preview-token`, a secret |
+| remote | the Runtime API's `work_hosts` | those in it | everywhere | none |
+| kubernetes | the pod's address | `SANDHERD_KUBERNETES_PORTS` | what `SANDHERD_KUBERNETES_INGRESS` allows | none |
 
-A worker that is told which ports these are starts its [agent server](operating.md#an-agent-server-in-it) at one of
-them. A port that there is no way to is refused, with what would open it or with those that there are.
+A worker that is given the list of ports starts its [agent server](operating.md#an-agent-server-in-it) on one of them. A
+request for a port that can't be reached is refused, with how to open it or with the ports that can be reached.
 """
-WORKER: Final = """## How the worker gets there
+WORKER: Final = """## The worker in a sandbox
 
-An image made by [`sandherd image build`](operating.md#images-of-sandboxes) has it. To any other image it is brought: as
-about 25 MB, for a Python there that has the spawner's own minor version. Its supervisor is the first process: it reaps,
-hands signals on, and starts the worker once more, to say what is left unsaid, where one was lost.
+An image built with [`sandherd image build`](operating.md#images-of-sandboxes) contains the worker. To other images it
+is uploaded: about 25 MB, for a Python there with the spawner's own minor version. Its supervisor is the first process:
+it reaps, forwards signals, and, if a worker was lost, starts another one to publish undelivered events.
 """
-FAILING: Final = """## When it goes wrong
+FAILING: Final = """## Errors
 
-Whatever a provider says is one of these. In the events of a task it stands as `error_type`
-([errors.md](errors.md)); the text is the provider's own, without any credential.
+Every error of a provider is mapped to one of these. The events of a task have it as `error_type`
+([errors.md](errors.md)); the error's text is the provider's own, without any credential.
 """
 NETWORK: Final = """## Network of the process runtime
 
@@ -97,7 +98,7 @@ accepts its TCP connections inside the namespace, checks the destination address
 host. `SANDHERD_SANDBOX_NETWORK` selects what is allowed, and a profile can override it (`network: {mode, allow,
 endpoints}`); a task can only choose among profiles.
 
-| mode | what a sandbox reaches | what that exposes |
+| mode | what a sandbox can reach | what that exposes |
 |---|---|---|
 | `internet` (default) | public addresses | the internet; names that only the host's resolvers know |
 | `allow` | the hosts in `SANDHERD_SANDBOX_ALLOW` | whatever is served at their addresses and ports |
@@ -106,31 +107,31 @@ endpoints}`); a task can only choose among profiles.
 
 With `host` there is no namespace, and a warning is logged for each sandbox. In every mode a sandbox reaches the
 broker, the collector in `SANDHERD_SANDBOX_OTLP_ENDPOINT`, and the endpoints in `SANDHERD_SANDBOX_ENDPOINTS`
-(`127.0.0.1:11434,db.internal:5432`): exactly these hosts and ports. An agent finds a declared port of the host's
-loopback at the same address inside. Declare what a task's variables point to at a private address or at loopback, as
-`ANTHROPIC_BASE_URL`, `LLM_BASE_URL` or `HTTPS_PROXY`: nothing is declared by a variable, as a proxy or a gateway may
-lead further than one means. A destination without a declaration is refused by a connection reset, and named once in
-`network.log` in the folder of the sandbox's run.
+(`127.0.0.1:11434,db.internal:5432`): exactly these hosts and ports. A declared port of the host's loopback has the same
+address inside. Declare private and loopback addresses in a task's variables, such as `ANTHROPIC_BASE_URL`,
+`LLM_BASE_URL` or `HTTPS_PROXY`: a variable alone declares nothing, as a proxy or a gateway may give access to more than
+intended. A destination without a declaration is refused by a connection reset, and logged once in `network.log` in the
+folder of the sandbox's run.
 
 - The decision is made on the address of each connection, never on a name: a public name that resolves to a private
   address is refused. Private are loopback, RFC 1918, shared (100.64.0.0/10), link-local, unique local, multicast and
   reserved addresses, cloud metadata addresses, the host's own addresses, and IPv6 forms that carry any of these. A
   public address of your own site is the internet to it: list such networks in `SANDHERD_SANDBOX_DENY`.
 - In mode `allow` a name stands for the addresses that the forwarder's resolver gave this sandbox for it, for at least
-  an hour; other names are not looked up. DNS is answered over UDP only, and only queries are forwarded: to port 53 over
-  TCP a connection is judged like any other.
-- TCP and DNS pass. Other UDP, so QUIC, and ICMP do not: clients of HTTP/3 fall back to TCP. IPv6 is there where the
-  host has a route to it. A connection is accepted before its destination is known to answer, so that an unreachable
+  an hour; other names are not looked up. DNS is served over UDP only, and only queries are forwarded: a connection to
+  port 53 over TCP is checked like any other.
+- TCP and DNS pass. Other UDP, such as QUIC, and ICMP do not: clients of HTTP/3 fall back to TCP. IPv6 works where the
+  host has a route to it. A connection is accepted before its destination is known to respond, so that an unreachable
   host shows as a reset and not as a refused connection.
-- A sandbox has at most 512 connections, 600 new ones at once and 100 per second after that, 64 open questions for
-  names; a connection without traffic for four hours, or half closed for 15 minutes, is closed.
-- A killed forwarder is started again; its connections are lost. It lives as long as its sandbox, not as long as the
+- A sandbox has at most 512 connections, a burst of 600 new ones and 100 per second after that, and 64 pending DNS
+  queries; a connection without traffic for four hours, or half closed for 15 minutes, is closed.
+- A killed forwarder is restarted; its connections are lost. It runs as long as its sandbox, not as long as the
   spawner, in the sandbox's control groups and, where it has a host uid of its own, under that.
 
-The forwarder is ours (`sandherd_network`), as no package that pip installs carries pasta or slirp4netns, and neither
-of them decides by destination. It needs no TUN device, no privileges beyond those over the sandbox's own user
+The forwarder is our own (`sandherd_network`), as no package that pip installs contains pasta or slirp4netns, and
+neither of them filters by destination. It needs no TUN device, no privileges beyond those over the sandbox's own user
 namespace, and from the kernel `nf_tables` with `nft_tproxy`. Where these are missing no sandbox is started; `sandherd
-runtimes` says why, and `SANDHERD_SANDBOX_NETWORK=host` does without.
+runtimes` shows why, and `SANDHERD_SANDBOX_NETWORK=host` works without them.
 """
 PROCESSES: Final = """## Isolation of the process runtime
 
@@ -153,31 +154,31 @@ that the range exists here (`/proc/self/uid_map`) and has nothing of `/etc/passw
 share one, whichever spawner they belong to. A spawner that starts removes reservations of sandboxes whose directory is
 gone, unless a process still runs under the uid. Spawners in containers that do not share `/run` need ranges of their
 own.
-Interpreter, packages and toolchains may lie below a directory that only root can enter, as `/root`, but must themselves
-be readable by everybody.
+Interpreter, packages and toolchains may be in a directory that only root can enter, such as `/root`, but must
+themselves be readable by every user.
 
 ### Subordinate uids
 
 The spawner of an ordinary user gives each sandbox one of the user's subordinate uids, so that a user without root has
 sandboxes with host uids of their own. It needs:
 
-- a range of at least 1,024 ids for the user in `/etc/subuid` and in `/etc/subgid`, which is nobody else's; each sandbox
-  uses one. The largest of several is used. `useradd` makes one of 65,536 for new users; for others as root:
+- a range of at least 1,024 ids for the user in `/etc/subuid` and in `/etc/subgid`, which no other user has; each
+  sandbox uses one. The largest of several is used. `useradd` adds one of 65,536 for new users; for others, as root:
   `usermod --add-subuids 300000-365535 --add-subgids 300000-365535 USER`;
 - `newuidmap` and `newgidmap` (Debian's package `uidmap`, elsewhere `shadow-utils`);
-- an entry in `/etc/passwd`, and a home directory in which it can make `.local/state/sandherd/uids`, where all spawners
+- an entry in `/etc/passwd`, and a home directory where it can make `.local/state/sandherd/uids`, in which all spawners
   of the user reserve uids. It must not be shared by several hosts;
 - a file system for `SANDHERD_HOME` on which files can belong to those ids, which excludes most network file systems;
-- one of `/media`, `/mnt`, `/srv` and `/opt` in which nothing lies that sandboxes are to see: it is covered in them.
+- one of `/media`, `/mnt`, `/srv` and `/opt` without anything that sandboxes need: it is hidden in them.
 
-There is nothing to be set. The spawner moves into a user namespace in which its user and these ids exist, and nothing
-else: it stays the same user, with rights over those ids alone. A spawner that is started again joins the namespace of
+There is nothing to set. The spawner moves into a user namespace in which its user and these ids exist, and nothing
+else: it stays the same user, with permissions over those ids alone. A restarted spawner joins the namespace of
 the sandboxes that still run. Where something is missing, sandboxes run under the user's own uid, and `sandherd
 runtimes` and `sandherd doctor` state the reason as a gap. While sandboxes run that were started that way, a spawner
-that is started again goes on with them so; after `sandherd down` it looks anew.
+that is restarted continues in that way; after `sandherd down` it checks again.
 
 While a sandbox exists its files belong to its uid. `sandherd down` gives those that are left to the user, who can then
-remove the home as any directory. Run it before you take the ids or the programs away, before you go back to a version
+remove the home like any directory. Run it before you remove the ids or the programs, before you downgrade to a version
 that does not know subordinate uids, and before you remove the home. Rootless containers of the same user draw from the
 same range: one may have the uid of a sandbox. Limits of memory, cores and disk are those of an ordinary user.
 
@@ -198,48 +199,48 @@ exploits were found. With a spawner that is root, such an exploit still starts f
 settings declare profiles, so a task can't allow it to itself.
 
 The seccomp filter is the same for workers, agents, agent servers, warm sandboxes and commands run beside them. It knows
-x86_64 and aarch64, ends a program that uses another calling convention, and answers system calls that are newer than
+x86_64 and aarch64, ends a program that uses another calling convention, and fails system calls that are newer than
 Linux 6.17 with ENOSYS. It denies:
 """
 NOTES: Final = """## Docker
 
-A container gets no capabilities, no new privileges, a user of its own, a root that can't be written to, and limits of
+A container gets no capabilities, no new privileges, a user of its own, a read-only root file system, and limits of
 memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Its files,
-the credential among them, come over its standard input as it starts: they are in no variable, argument, label or log.
+including the credential, are sent to its standard input as it starts: they are in no variable, argument, label or log.
 
-Containers are not made of the image itself, but of one with the tag `sandherd-ready:…` that the spawner makes of it
-once at each engine: it adds the sandbox's empty folders, and the worker if the image lacks it. The image can be removed
-by its name all the same; what no container needs any more goes with `docker image prune --all`.
+Containers are not created from the image itself, but from one with the tag `sandherd-ready:…` that the spawner builds
+from it once per engine: it adds the sandbox's empty folders, and the worker if the image lacks it. The image can still
+be removed by its name; `docker image prune --all` removes what no container needs any more.
 
-What a profile mounts is as it is on the host. A volume that the engine has just made belongs to root, and a sandbox can
-only read it: give it to the sandboxes' user (1000, or what `SANDHERD_DOCKER_USER` says) before.
+Mounts of a profile have the same owner and mode as on the host. A volume that the engine has just created belongs to
+root, and a sandbox can only read it: change its owner to the sandboxes' user (1000, or `SANDHERD_DOCKER_USER`) before.
 
-A container outlives its spawner and the whole stack: the next one finds it and goes on with it. `sandherd down` ends
-it in order and leaves it at the engine, stopped; the next `up` takes in what it said, and then removes it.
+A container outlives its spawner and the whole stack: the next one finds it and continues with it. `sandherd down` stops
+it gracefully and leaves it at the engine; the next `up` collects what it published, and then removes it.
 
-An engine that is stopped, or crashes, takes its containers along. The attempt fails as `stopped` where the worker could
-still say so, else as `worker_lost`: it is said by another worker once the engine runs again, and the next attempt does
-the task. What is wanted while the engine is away is made once it is back. A container that a stranger removes is made
-anew of its volume, to say what is left; with its volume it is `sandbox_lost`. `live-restore` was not tested.
+When an engine is stopped, or crashes, its containers end. The attempt fails with `stopped` if the worker could still
+report it, else with `worker_lost`, which another worker reports once the engine runs again; the next attempt does the
+task. Sandboxes requested meanwhile are created once the engine is back. A container removed from outside is created
+again from its volume, to publish undelivered events; without that it is `sandbox_lost`. `live-restore` is not tested.
 
 ## Daytona
 
-A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is
-not active is refused by its name. A snapshot's memory and cores are its own: a sandbox of one is not held to the memory
-that its spec asks for, and asking for cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime says so, though a
+Sandherd sets a sandbox's name and label, so that it finds one whose creation got no response. A snapshot that is not
+active is refused by its name. A snapshot has its own memory and cores: the memory limit of a spec is not enforced for
+its sandboxes, and a spec with cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime shows that, although a
 spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does
-not count what runs in the background as activity. That a program has ended it tells nobody: it is looked for every
-`SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
+not count background processes as activity. Daytona does not report the end of a program: the spawner checks for it
+every `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
 
-What Daytona wants to be shown at a port is one token for all ports of a sandbox, its own toolbox's among them: whoever
-has it may run commands there. It can't be taken back before the sandbox is started the next time, and is another one
-then. It is given only with an agent server's key, to those who may run commands in the project anyway.
+Daytona requires one token for all ports of a sandbox, including that of its toolbox: its holder may run commands
+there. It can't be revoked before the next start of the sandbox, which changes it. It is returned only with an agent
+server's key, to clients that may run commands in the project anyway.
 """
 
 
 def runtimes() -> str:
-    """The whole page."""
-    intro = "A runtime is where sandboxes are made: processes, containers, pods, or somebody's service.\n"
+    """The complete page."""
+    intro = "A runtime is where sandboxes are created: processes, containers, pods, or a cloud service.\n"
     return page(
         "Runtimes",
         "services/spawner/spawner/runtimes",
@@ -251,7 +252,7 @@ def runtimes() -> str:
         NETWORK,
         WORKER,
         FAILING,
-        table(("provider", "error_type", "means"), ((fault, AS[fault], FAULTS[fault]) for fault in ProviderFault)),
+        table(("provider", "error_type", "meaning"), ((fault, AS[fault], FAULTS[fault]) for fault in ProviderFault)),
         PROCESSES,
         filter_table(),
         NOTES,
@@ -270,7 +271,7 @@ def filter_table() -> str:
 
 
 def abilities_table() -> str:
-    """What each can do, by what its code says of it."""
+    """The capabilities of each runtime, as declared in its code."""
     head = ("runtime", "a sandbox is", *CAN.values())
     return table(head, (_row(name, *what) for name, what in {"process": PROCESS, **BOXES}.items()))
 

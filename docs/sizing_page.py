@@ -1,4 +1,4 @@
-"""The page of sizing, from the figures that were measured and kept in docs/measured.json."""
+"""The page of sizing, from the measured figures that are stored in docs/measured.json."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,12 +8,13 @@ from typing import Any, Final
 from pages import Row, code, page, table
 
 from sandherd.contracts.streams import BUCKETS, STREAMS
+from spawner.runtimes.kubernetes.cluster import STALE, WATCH
 
 MEASURED: Final = Path(__file__).parent / "measured.json"
 SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay")
 _DAY: Final = 86_400
 BUSY: Final = 100
-"""Events a second of a herd that is well at work."""
+"""Events per second of a busy herd."""
 
 Figures = Mapping[str, Mapping[str, Any]]
 
@@ -26,15 +27,16 @@ def sizing() -> str:
         "Sizing",
         "docs/measured.json",
         HEAD.format(**kept["machine"]),
-        "## With nothing to do\n",
+        "## Idle\n",
         table(("part", "MiB", "MiB alone", "% of a core", "measured"), map(idle(figures), (*SERVICES, *OTHERS))),
         IDLE,
-        table(("runtime", "MiB more in the spawner", "alone, in all", "measured"), map(client(figures), CLIENTS)),
+        table(("runtime", "additional MiB in the spawner", "alone, total", "measured"), map(client(figures), CLIENTS)),
         CLIENT.format(archive=figures["idle.archive"]["value"]["MiB"]),
-        "## For each sandbox\n",
-        table(("what", "takes", "measured"), sandbox(figures)),
+        "## Per sandbox\n",
+        table(("what", "figure", "measured"), sandbox(figures)),
         SANDBOX,
-        "## What goes through\n",
+        KUBERNETES.format(renewals=60 / WATCH, minutes=WATCH // 60, stale=STALE),
+        "## Throughput and latency\n",
         table(("what", "figure", "measured"), through(figures)),
         "## On disk\n",
         disk(figures),
@@ -44,33 +46,40 @@ def sizing() -> str:
 HEAD: Final = """\
 Measured with `make bench` on a machine with {cores} cores ({machine}) and {memory_gib} GiB, on which broker, database,
 services and the measuring programs ran together; Python {python}, nats-server {nats_server}, Postgres {postgres}.
-`make sizing` measures anew and writes this page. Take the figures for the order of size, and your own for the rest:
-every one of them is in [telemetry.md](telemetry.md), too.
+`make sizing` repeats the measurements and writes this page. Use the figures for orders of magnitude, and measure your
+own herd for more: each of them is in [telemetry.md](telemetry.md), too.
 """
 OTHERS: Final = ("spawner_docker", "nats", "postgres", "sandbox")
-CALLED: Final = {"spawner_docker": "spawner, when it has made containers"}
+CALLED: Final = {"spawner_docker": "spawner, after it has created containers"}
 IDLE: Final = """\
-*MiB* counts once what several processes share, *alone* as if each were on a machine of its own: that is what a
-container takes. A service of ours is to stay below 80 MiB and 1 % of a core; the chart asks for more, as it works, too.
-`sandbox` is one without a task: its worker, and what holds it.
+*MiB* counts memory shared by several processes once, *alone* as if each were on a machine of its own, which is what a
+container takes. The target for each service is below 80 MiB and 1 % of a core; the chart requests more, for a service
+under load. `sandbox` is one without a task: its worker, and what isolates it.
 """
 CLIENTS: Final = ("docker", "kubernetes", "daytona", "remote")
 CLIENT: Final = """\
-That is what is loaded of a provider's client where this runtime is set; the first line of the table before has none of
-it. What is above 80 MiB in all is so for that client. Another {archive} MiB are kept by a spawner that has brought its
-worker to sandboxes of `kubernetes`, `daytona` or `remote`, as it does where their image lacks it.
+That is the memory of a provider's client, where the runtime is set; the first row of the table above includes none of
+it. A total above 80 MiB is due to that client. A spawner holds another {archive} MiB once it has uploaded its worker to
+sandboxes of `kubernetes`, `daytona` or `remote`, which it does if their image lacks it.
 """
 SANDBOX: Final = """\
-The agent comes on top, and is the larger part: [harnesses.md](harnesses.md). A sandbox is given at most what its limits
-say (`--memory`, `--cpus`), so that `SANDHERD_MAX_SANDBOXES` times the memory of one is what sandboxes may take in all.
+The agent's memory is additional, and the larger part: [harnesses.md](harnesses.md). A sandbox gets at most its limits
+(`--memory`, `--cpus`), so sandboxes take at most `SANDHERD_MAX_SANDBOXES` times the memory of one.
+"""
+KUBERNETES: Final = """\
+An idle or working sandbox of `kubernetes` causes no periodic requests to the API server: each spawner follows all pods
+by one watch, and all Sandboxes by another if sandboxes are created as such, and renews a watch every {minutes} minutes
+({renewals:g} requests/min each, whatever the number of sandboxes). Requests are made for what happens to a
+sandbox: its creation, commands, its end. Once a watch has failed, until the next one has sent a message, the spawner
+reads each sandbox and lists all of them at every check (`SANDHERD_CHECK_INTERVAL`) instead. An API server that becomes
+silent without closing the connection is noticed after {stale:g} s at most; until then a sandbox is shown as it was.
 """
 
-
 DISK: Final = """\
-An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, indexes included. At a steady {busy}
-events/s Postgres grows by {a_day:.1f} GiB a day; nothing of the history is removed by itself. `EVENTS` holds 8 GiB,
-which are {days:.1f} days of that, and gives up what is stored before it is full. With every stream at its limit
-([subjects.md](subjects.md)) the broker's disk holds {full:.0f} GiB on each server.
+An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, including indexes. At a steady {busy}
+events/s Postgres grows by {a_day:.1f} GiB per day; nothing of the history is removed automatically.
+`EVENTS` holds 8 GiB, which is {days:.1f} days at that rate; before it is full, events that are stored in Postgres are
+removed. With every stream at its limit ([subjects.md](subjects.md)) they take {full:.0f} GiB on each server's disk.
 """
 
 
@@ -97,23 +106,23 @@ def client(figures: Figures) -> Any:
 
 
 def sandbox(figures: Figures) -> Iterator[Row]:
-    """What one takes."""
+    """Figures of one sandbox."""
     memory, events = figures["worker.memory"], figures["worker.events"]
-    yield "its worker, beside an agent that has said 300 things", f"{memory['value']['now']} MiB", memory["on"]
-    yield "the most that the worker brings up", f"{events['value']:,} events/s", events["on"]
+    yield "memory of its worker, after 300 messages of its agent", f"{memory['value']['now']} MiB", memory["on"]
+    yield "maximum rate of the worker", f"{events['value']:,} events/s", events["on"]
 
 
 def through(figures: Figures) -> Iterator[Row]:
-    """What the parts of a herd get through."""
+    """Throughput and latency of the parts of a herd."""
     stored, queued = figures["ingest.throughput"], figures["queue.throughput"]
     yield "events stored, by one event-ingest", f"{stored['value']:,} events/s", stored["on"]
     for pace in (200, 1000):
         one = figures[f"ingest.latency_{pace}"]
-        yield f"from said to stored, at {pace} events/s", spread(one["value"]), one["on"]
-    yield "tasks begun and ended, by one spawner", f"{queued['value']} tasks/s", queued["on"]
+        yield f"from publishing to storing an event, at {pace} events/s", spread(one["value"]), one["on"]
+    yield "tasks started and ended, by one spawner", f"{queued['value']} tasks/s", queued["on"]
     for name, says in (
         ("spawn.start", "from `submit` to the agent's start"),
-        ("message.delivery", "a message to an agent"),
+        ("message.delivery", "delivery of a message to an agent"),
     ):
         yield says, spread(figures[name]["value"]), figures[name]["on"]
 
@@ -124,9 +133,9 @@ def spread(value: Mapping[str, float]) -> str:
 
 
 def disk(figures: Figures) -> str:
-    """What events take, and what follows from it."""
+    """The disk space of events, and what follows from it."""
     one = figures["room.event"]["value"]
     days = 8192 * 2**20 / (one["stream"] * BUSY * _DAY)
-    full = sum(kept.max_bytes for kept in (*STREAMS, *BUCKETS)) / 2**30
+    full = (sum(stream.max_bytes for stream in STREAMS) + sum(bucket.max_bytes for bucket in BUCKETS)) / 2**30
     a_day = one["postgres"] * BUSY * _DAY / 2**30
     return DISK.format(**one, full=full, days=days, a_day=a_day, busy=BUSY)

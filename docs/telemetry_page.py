@@ -1,4 +1,4 @@
-"""The page of telemetry: every metric, label, span, attribute and log field, as the code declares them."""
+"""The page of telemetry: all metrics, labels, spans, attributes and log fields, as the code declares them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -7,27 +7,31 @@ from pages import EMPTY, Row, code, page, table
 
 from sandherd.telemetry.fields import ALWAYS, FIELDS, Field
 from sandherd.telemetry.labels import OTHER, Label
+from sandherd.telemetry.messages import MESSAGES, LogMessage
 from sandherd.telemetry.metrics import BORROWED, GROUPS, METRICS, Metric
 from sandherd.telemetry.spans import SPANS, Attribute, SpanRow
 
 MOST_SHOWN: Final = 12
-"""Of a label's values; of more, how many there are."""
+"""Maximum of a label's values that are listed; of more, their number is shown."""
 HEAD: Final = """\
-Each service shows its metrics at `/metrics`, and says at `/healthz` that it lives and at `/readyz` that it works.
-Where `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), it exports spans as they end and all of its
-metrics every minute (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds), under the same names. A collector that is away
-or hangs costs nothing: what it does not take is given up, counted in `sandherd_exports_total` and said once in the
-log, and a service that ends waits for it two seconds at the most. The other variables of OpenTelemetry's exporters
-hold as well, as `OTEL_EXPORTER_OTLP_HEADERS` for a key.
+Each service serves its metrics at `/metrics`, its liveness at `/healthz` and its readiness at `/readyz`.
+If `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), it exports spans as they end and all of its
+metrics every minute (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds), under the same names. A collector that is down
+or hangs delays nothing: what it does not accept is dropped, counted in `sandherd_exports_total` and logged once, and a
+service that ends waits for it at most two seconds. The other variables of OpenTelemetry's exporters apply as well, such
+as `OTEL_EXPORTER_OTLP_HEADERS` for a key.
+"""
+MESSAGES_HEAD: Final = """\
+The field `event` of a log line is one of these texts. They are constant: search for them, and alert on them.
 """
 LABELS_HEAD: Final = f"""\
-No label ever has another value than these and `{OTHER}`: no id, no subject, no text of an agent becomes one, so the
-number of series is bounded whatever happens. Ids are in spans and logs.
+A label has only these values and `{OTHER}`: no id, no subject, no text of an agent becomes one, so the number of series
+is always limited. Ids are in spans and logs.
 """
 METRICS_HEAD: Final = """\
-A gauge of what only the holder of a lease knows (tasks, sandboxes, the pool, the watch) is shown by that replica
-alone, and for a moment by two when the lease changes hands; what the broker says (streams, consumers, the lag) is the
-same in every replica. Of both take the largest, of one herd: adding up is for counters.
+A gauge that only the holder of a lease knows (tasks, sandboxes, the pool, the watch) is exposed by that replica alone,
+and briefly by two when the lease changes its holder; values from the broker (streams, consumers, the lag) are the same
+in every replica. Of both use the maximum, within one herd: sums are for counters.
 """
 SPANS_HEAD: Final = """\
 One trace goes from a task's submission to the last event about it:
@@ -44,18 +48,18 @@ task
         └── claude_code.…              (the agent's own)
 ```
 
-A task given by a program that is in a trace of its own is part of that; any other begins one. The trace stands on every
-event (`traceparent`) and in every log line written meanwhile. Spans of tasks, sandboxes and agents are told when they
-end: until then their parts are there without them.
+A task that a program submits within a trace of its own becomes part of that trace; any other task begins one. The trace
+is in every event (`traceparent`) and in every log line written meanwhile. Spans of tasks, sandboxes and agents are
+exported when they end: until then their child spans have no visible parent.
 
-Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`). They are made by the services from
-what was stored, as a sandbox speaks to the broker alone; 100 in a second at the most, the rest is counted in
-`sandherd_spans_spared_total`. To keep one trace in ten, whole, give every service `OTEL_TRACES_SAMPLER=traceidratio`
-and `OTEL_TRACES_SAMPLER_ARG=0.1`.
+Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`). The services create them from stored
+events, as a sandbox connects only to the broker; at most 100 per second, the rest is counted in
+`sandherd_spans_spared_total`. To keep one complete trace in ten, set `OTEL_TRACES_SAMPLER=traceidratio` and
+`OTEL_TRACES_SAMPLER_ARG=0.1` for every service.
 
-Where sandboxes may reach a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it, and agents are given it in the
-variables of OpenTelemetry, with the trace (`TRACEPARENT`). The Claude CLI then exports its own spans, metrics and logs
-into the same trace.
+If sandboxes may reach a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it, and agents get it in OpenTelemetry's
+variables, with the trace (`TRACEPARENT`). The Claude CLI then exports its own spans, metrics and logs into the same
+trace.
 """
 
 
@@ -68,17 +72,18 @@ def telemetry() -> str:
         *metrics(),
         "## Labels\n",
         LABELS_HEAD,
-        table(("label", "of", "what it says", "values"), labels()),
+        table(("label", "of", "meaning", "values"), labels()),
         "## Spans\n",
         SPANS_HEAD,
-        table(("span", "told by", "kind", "what it is", "attributes"), map(span_row, SPANS)),
+        table(("span", "exported by", "kind", "meaning", "attributes"), map(span_row, SPANS)),
         "### Attributes\n",
-        table(("attribute", "what it says"), ((code(a.name), a.says) for a in attributes())),
+        table(("attribute", "meaning"), ((code(a.name), a.meaning) for a in attributes())),
         "## Log fields\n",
         "A log line is one JSON object on standard error. In every line:\n",
-        table(("field", "unit", "what it is"), map(field_row, ALWAYS)),
-        "Where there is something to say:\n",
-        table(("field", "unit", "what it is"), map(field_row, FIELDS)),
+        table(("field", "unit", "meaning"), map(field_row, ALWAYS)),
+        "Where they apply:\n",
+        table(("field", "unit", "meaning"), map(field_row, FIELDS)),
+        *messages(),
     )
 
 
@@ -88,28 +93,42 @@ def metrics() -> Iterator[str]:
     yield METRICS_HEAD
     for service, rows in GROUPS.items():
         yield f"### {service}\n"
-        yield table(("metric", "kind", "unit", "labels", "what it is"), map(metric_row, rows))
-    yield f"What every Python program shows beside these: {', '.join(map(code, BORROWED))}.\n"
+        yield table(("metric", "kind", "unit", "labels", "meaning"), map(metric_row, rows))
+    yield f"Every service also exposes the metrics of prometheus-client: {', '.join(map(code, BORROWED))}.\n"
+
+
+def messages() -> Iterator[str]:
+    """A table of log messages for each part of the product."""
+    yield "## Log messages\n"
+    yield MESSAGES_HEAD
+    for part, rows in MESSAGES.items():
+        yield f"### Log messages: {part}\n"
+        yield table(("level", "message", "meaning", "what to do"), map(message_row, rows))
+
+
+def message_row(message: LogMessage) -> Row:
+    """A row of such a table."""
+    return message.level, code(message.text), message.meaning, message.fix or EMPTY
 
 
 def metric_row(metric: Metric) -> Row:
     """A row of such a table."""
     named = ", ".join(code(label.name) for label in metric.labels)
-    return code(metric.name), metric.kind, metric.unit, named, metric.says
+    return code(metric.name), metric.kind, metric.unit, named, metric.meaning
 
 
 def labels() -> Iterator[Row]:
-    """Every label, with the metrics that have it."""
+    """All labels, with the metrics that have them."""
     found: dict[tuple[str, str], tuple[Label, list[str]]] = {}
     for metric in METRICS:
         for label in metric.labels:
-            found.setdefault((label.name, label.says), (label, []))[1].append(metric.name)
+            found.setdefault((label.name, label.meaning), (label, []))[1].append(metric.name)
     for label, names in found.values():
-        yield code(label.name), ", ".join(map(code, names)), label.says, values(label.values)
+        yield code(label.name), ", ".join(map(code, names)), label.meaning, values(label.values)
 
 
 def values(given: Iterable[str]) -> str:
-    """The values, if they are few."""
+    """The values, or their number and the first three."""
     known = sorted(given)
     if len(known) <= MOST_SHOWN:
         return ", ".join(map(code, known))
@@ -118,14 +137,14 @@ def values(given: Iterable[str]) -> str:
 
 def span_row(row: SpanRow) -> Row:
     """A row of the spans."""
-    return code(row.name), row.by, row.kind, row.says, ", ".join(code(a.name) for a in row.attributes)
+    return code(row.name), row.by, row.kind, row.meaning, ", ".join(code(a.name) for a in row.attributes)
 
 
 def attributes() -> Iterator[Attribute]:
-    """Every attribute, once."""
+    """All attributes, each once."""
     yield from dict.fromkeys(attribute for row in SPANS for attribute in row.attributes)
 
 
 def field_row(field: Field) -> Row:
     """A row of the log fields."""
-    return code(field.name), field.unit or EMPTY, field.says
+    return code(field.name), field.unit or EMPTY, field.meaning

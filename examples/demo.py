@@ -22,9 +22,9 @@ from rich.table import Table
 from sandherd import stack
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
-from sandherd.client.heard import kept as as_event
+from sandherd.client.events.decoder import from_history as as_event
+from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
-from sandherd.client.sequencing import Event
 from sandherd.contracts.requests import Audit, SandboxView, TaskView
 
 ROOT: Final = Path(__file__).parent.parent

@@ -17,13 +17,14 @@ import asyncpg
 import pytest
 import structlog
 
-from event_ingest.migrating import migrate
+from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup
+from tests.long_runs import mark_long_runs
 from tests.run_lifetime import Lifetime, begin
-from tests.run_reports import RunReports
+from tests.run_reports import CpuAccounting, RunReports
 
 TEMPLATE = "template_history"
 
@@ -39,7 +40,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | No
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--reports FOLDER`: where failures and the slowest tests are written to."""
-    parser.addoption("--reports", metavar="FOLDER", help="write failed.txt and slowest.txt of this run to FOLDER")
+    parser.addoption(
+        "--reports", metavar="FOLDER", help="write failed.txt, slowest.txt and cpu.txt of this run to FOLDER"
+    )
 
 
 RUN = pytest.StashKey[Lifetime | None]()
@@ -51,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = begin(config)
     if (folder := config.getoption("reports")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunReports(Path(folder)))
+    if folder:
+        config.pluginmanager.register(CpuAccounting())
     _keep_no_logger()
 
 
@@ -83,6 +88,12 @@ def own_logs() -> Iterator[None]:
 def pytest_collection() -> None:
     """What is loaded from here on stays until the end: the collector of garbage need not look through it meanwhile."""
     gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make soak` runs, before pytest selects by marks."""
+    mark_long_runs(items)
 
 
 def pytest_collection_finish() -> None:

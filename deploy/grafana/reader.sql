@@ -1,5 +1,5 @@
--- A role for Grafana's data source: it reads the tables of the history, and can do nothing else. It sees what agents
--- and people have said, so whoever may open the dashboard "One sandbox" sees that, too.
+-- A role for Grafana's data source: it reads the tables of the history, and can do nothing else. It reads what
+-- agents and users have written, so every user who may open the dashboard "One sandbox" sees that, too.
 -- As the database's owner, as often as one likes: psql "$DATABASE_URL" -f deploy/grafana/reader.sql
 -- Then give it a password: \password sandherd_reader
 do $$

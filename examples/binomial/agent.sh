@@ -1,6 +1,6 @@
 #!/bin/sh
-# A very small agent: it writes a program, finds a fault in it, mends it, and checks the result.
-# It says what it does on the file descriptor that the worker gives it; its edits are seen without that.
+# A very small agent: it writes a program, finds a fault in it, fixes it, and checks the result.
+# It reports its steps on the file descriptor that the worker gives it; its edits are detected without that.
 set -eu
 
 # Where a language model would think.

@@ -1,9 +1,10 @@
 """Follows one project's events: python follow.py PROJECT NAME [COUNT].
 
-NAME is a durable subscription: what is said while this program, or the broker, is away comes later. Each event is one
-line of JSON on standard output, and is acknowledged when that is written; with COUNT it ends after so many.
+NAME is a durable subscription: events published while this program, or the broker, is not running are delivered
+later. Each event is one line of JSON on standard output, and is acknowledged once it is written. With COUNT the
+program ends after that number of events.
 
-NATS_URL              where the broker is
+NATS_URL              the broker's address
 SANDHERD_CREDENTIALS  a subscriber's credential: sandherd credentials create --role subscriber --project PROJECT
 """
 
@@ -16,15 +17,15 @@ from sandherd.telemetry import logs
 
 
 async def follow(project: str, name: str, count: float) -> None:
-    """Write the project's events, until there were so many."""
+    """Write the project's events, at most `count`."""
     async with Herd.connect(Context.resolve(project=project)) as herd:
-        await herd.subscribe(name, start="all")  # made if there is none; if there is, it keeps its place
+        await herd.subscribe(name, start="all")  # an existing subscription keeps its position
         seen = 0
         async with herd.receive(name) as events:
             async for received in events:
                 event = received.event
-                said = {"id": str(event.id), "type": event.type, "subject": event.subject, "project": event.project}
-                print(json.dumps(said), flush=True)
+                line = {"id": str(event.id), "type": event.type, "subject": event.subject, "project": event.project}
+                print(json.dumps(line), flush=True)
                 await received.ack()
                 seen += 1
                 if seen >= count:
@@ -32,5 +33,5 @@ async def follow(project: str, name: str, count: float) -> None:
 
 
 if __name__ == "__main__":
-    logs.configure("follow", "warning")  # what the library says of its connection goes to standard error
+    logs.configure("follow", "warning")  # the library logs to standard error
     asyncio.run(follow(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else float("inf")))

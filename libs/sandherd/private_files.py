@@ -1,7 +1,7 @@
-"""Files and directories that have their final mode from the moment they exist, whatever the umask of their maker.
+"""Files and directories that have their final mode from the moment they exist, whatever the umask of the process.
 
 A file is written to a draft beside it that only its owner can open, given its mode, and renamed: under its own name it
-never had another one. A directory is made with its mode, which a umask can only narrow, and then set to exactly it.
+never has another mode. A directory is created with its mode, which a umask can only narrow, and then set to exactly it.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _DRAFT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 def write_file(path: Path, content: str | bytes, mode: int = FILE) -> None:
-    """Write a file, whole or not at all. Directories that are missing on the way to it are made (0700)."""
+    """Write a file atomically. Missing parent directories are created (0700)."""
     make_directory(path.parent)
     draft = path.with_name(f".{path.name}.new")
     with _locked(path.parent):
@@ -33,7 +33,7 @@ def write_file(path: Path, content: str | bytes, mode: int = FILE) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Writers of one directory take turns: two of them must not share a draft. A killed one's lock ends with it."""
+    """A lock for writers of one directory: two must not share a draft. A killed writer's lock is released."""
     found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(found, fcntl.LOCK_EX)
@@ -43,7 +43,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path, mode: int = DIRECTORY) -> None:
-    """Make a directory, and its parents likewise, unless they exist. Raises `FileExistsError` for a file."""
+    """Create a directory, and its parents (0700), unless they exist. Raises `FileExistsError` for a file."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -52,13 +52,13 @@ def make_directory(path: Path, mode: int = DIRECTORY) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
-        return  # somebody else has just made it
+        return  # another process has just created it
     if stat.S_IMODE(path.lstat().st_mode) != mode:
         path.chmod(mode)
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to a file, which is made (0600) if it is missing."""
+    """A descriptor that appends to a file, which is created (0600) if it is missing."""
     make_directory(path.parent)
     try:
         found = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)

@@ -1,7 +1,7 @@
-"""Values of secrets encrypted for the spawner before they are sent, so that no file of the broker has them in clear.
+"""Values of secrets, encrypted for the spawner before they are sent, so that no file of the broker has the plaintext.
 
 NaCl sealed boxes (X25519, XSalsa20-Poly1305). The spawner's key pair is derived from one of its signing keys, so that
-every replica has the same one and none has to be stored; it offers the public key with what can be asked for.
+every replica has the same one and none has to be stored; the reply of `spawner.list_runtimes` has the public key.
 """
 
 import base64
@@ -28,7 +28,7 @@ def public_text(key: PrivateKey) -> str:
 
 
 def seal(values: Mapping[str, str], public: str) -> str:
-    """The values, for the holder of the private key alone. Raises `ValueError` for what is no public key."""
+    """Encrypt values for the holder of the private key. Raises `ValueError` if `public` is not a public key."""
     try:
         box = SealedBox(PublicKey(base64.b64decode(public, validate=True)))
     except (binascii.Error, CryptoError, TypeError) as error:
@@ -37,12 +37,12 @@ def seal(values: Mapping[str, str], public: str) -> str:
 
 
 def secret_member(project: str, name: str) -> str:
-    """The name under which the value of a named secret is sealed: it can be stored for that project and name alone."""
+    """The name under which the value of a named secret is sealed: it can be stored only for that project and name."""
     return f"{project}/{name}"
 
 
 def open_sealed(sealed: str, key: PrivateKey) -> dict[str, str] | None:
-    """The values, or None if they were sealed for another key, or are none."""
+    """The values; None if they were sealed for another key, or are not valid."""
     try:
         values = json.loads(SealedBox(key).decrypt(base64.b64decode(sealed, validate=True)))
     except (binascii.Error, CryptoError, TypeError, ValueError):

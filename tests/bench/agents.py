@@ -27,12 +27,16 @@ Arrival = Callable[[str], Awaitable[float]]
 async def listening_agent(herd: Herd) -> AsyncIterator[tuple[str, Arrival]]:
     """An agent that notes when each line reached it. Gives its sandbox and a way to await a message's moment."""
     heard: dict[str, asyncio.Future[float]] = {}
+    rest = ""
 
     def moment(text: str) -> "asyncio.Future[float]":
         return heard.setdefault(text, asyncio.get_running_loop().create_future())
 
     async def on_output(msg: Msg) -> None:
-        for line in msg.data.decode().splitlines():
+        nonlocal rest
+        # The worker publishes what it has read, redacted: a chunk may end within a line.
+        *lines, rest = (rest + msg.data.decode(errors="replace")).split("\n")
+        for line in lines:
             match line.split():
                 case ["listening"]:
                     moment("listening").set_result(0.0)

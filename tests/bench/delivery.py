@@ -7,11 +7,9 @@ clock, in one process, with the broker (and the relay, if it is given as a proce
 
 import asyncio
 import random
-import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,24 +22,13 @@ from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import DELIVER
+from tests.bench.agents import listening_agent
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
+from tests.bench.stacks import stack
 
 POLL_INTERVAL: Final = 0.5
 _WITHIN: Final = 30.0
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Times in milliseconds: their median and their 99th percentile, of so many."""
-
-    p50: float
-    p99: float
-    count: int
-
-
-def spread(seconds: list[float]) -> Spread:
-    """The spread of at least two times."""
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-    return Spread(p50=cuts[49] * 1000, p99=cuts[98] * 1000, count=len(seconds))
 
 
 @asynccontextmanager
@@ -82,15 +69,23 @@ async def send(client: Bus, project: str, sandbox: str, message: str) -> None:
     await client.publish_command(command)
 
 
+async def measure(recorder: Recorder) -> None:
+    """A message to a real agent on a whole stack, beside the poll."""
+    async with stack() as (herd, _), listening_agent(herd) as (sandbox, arrival):
+        for _ in recorder.each("message.delivery"):
+            sent = await measure_relay(herd.connection.bus, herd.project, sandbox, arrival)
+            recorder.add("message.delivery", sent, await measure_poll())
+
+
 async def measure_relay(
     client: Bus,
     project: str,
     sandbox: str,
     arrival: Callable[[str], Awaitable[float]],
     *,
-    count: int = 300,
+    count: int = 100,
     between: float = 0.005,
-) -> Spread:
+) -> Latency:
     """Send one message after the other to a running agent, at moments that have nothing to do with each other.
 
     `arrival(message)` is awaited for the moment (`time.perf_counter`) at which the agent has it: `listening`'s, or
@@ -104,7 +99,7 @@ async def measure_relay(
         await send(client, project, sandbox, message)
         took.append(await asyncio.wait_for(there, _WITHIN) - begun)
         await asyncio.sleep(random.uniform(0, 2 * between))
-    return spread(took)
+    return latency_of(took)
 
 
 @asynccontextmanager
@@ -132,7 +127,7 @@ async def _queue_server() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def measure_poll(*, count: int = 60, interval: float = POLL_INTERVAL) -> Spread:
+async def measure_poll(*, count: int = 20, interval: float = POLL_INTERVAL) -> Latency:
     """The same over HTTP, with an agent that asks every `interval` seconds. About `count * interval / 2` seconds."""
     arrived: dict[str, asyncio.Future[float]] = {}
 
@@ -159,4 +154,4 @@ async def measure_poll(*, count: int = 60, interval: float = POLL_INTERVAL) -> S
             polling.cancel()
             with suppress(asyncio.CancelledError):
                 await polling
-    return spread(took)
+    return latency_of(took)

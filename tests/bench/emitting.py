@@ -2,6 +2,9 @@
 
 Ours: the emitter with its redactor and its spool, one event after the other, as an agent in a turn says them. The
 baseline: the same documents written to a file of the same disk, each with its fsync, from the same kind of thread.
+
+What of it is the search for secrets: the same emitter beside one whose redactor knows none, each event by both of them
+in turn, so that the disk and the load of the machine are the same for both.
 """
 
 import asyncio
@@ -14,22 +17,22 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.tools import AgentToolResult, AgentToolUse
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from tests.bench.delivery import Spread, spread
+from tests.bench.latency import Latency, latency_of
 
-_COUNT: Final = 3000
+_COUNT: Final = 1000
 _WARMING: Final = 300
 _LIMIT: Final = 512 * 1024 * 1024
 _SECRETS: Final = tuple(f"a-secret-value-of-the-task-{number}" for number in range(10))
 _LINE: Final = "def build(self, path: Path) -> None:  # as long as a line of a program is, more or less\n"
 
 
-async def measure_emit() -> tuple[Spread, Spread]:
+async def measure_emit() -> tuple[Latency, Latency]:
     """The emitter, and the bare file."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         home = Path(directory)
@@ -39,6 +42,23 @@ async def measure_emit() -> tuple[Spread, Spread]:
         documents = [_event(number).model_dump_json().encode() for number in range(3)]
         await spool.close()
         return ours, await _bare(home / "bare", documents)
+
+
+async def measure_redaction() -> tuple[Latency, Latency]:
+    """The emitter with ten secrets, and one without any, which looks for tokens of common formats alone."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        home = Path(directory)
+        spools = [Spool.open(home / name, limit=_LIMIT) for name in ("ours", "bare")]
+        redactors = Redactor(_SECRETS), Redactor(())
+        emitters = [Emitter(spool, _assignment(home), one) for spool, one in zip(spools, redactors, strict=True)]
+        took: tuple[list[float], list[float]] = [], []
+        for number in range(_WARMING + _COUNT):
+            first = number % 2  # who comes first finds the disk as the other one has left it
+            for which in (first, 1 - first):
+                took[which].append(await _timed(emitters[which].emit(_event(number))))
+        for spool in spools:
+            await spool.close()
+        return latency_of(took[0][_WARMING:]), latency_of(took[1][_WARMING:])
 
 
 def _event(number: int) -> EventData:
@@ -55,16 +75,18 @@ def _event(number: int) -> EventData:
             return AgentMessage(turn=1, content=_LINE * 8 + secret, content_length=8)
 
 
-async def _each(say: Callable[[int], Awaitable[object]]) -> Spread:
-    took = []
-    for number in range(_WARMING + _COUNT):
-        begun = time.perf_counter()
-        await say(number)
-        took.append(time.perf_counter() - begun)
-    return spread(took[_WARMING:])
+async def _each(say: Callable[[int], Awaitable[object]]) -> Latency:
+    took = [await _timed(say(number)) for number in range(_WARMING + _COUNT)]
+    return latency_of(took[_WARMING:])
 
 
-async def _bare(path: Path, documents: list[bytes]) -> Spread:
+async def _timed(saying: Awaitable[object]) -> float:
+    begun = time.perf_counter()
+    await saying
+    return time.perf_counter() - begun
+
+
+async def _bare(path: Path, documents: list[bytes]) -> Latency:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     loop = asyncio.get_running_loop()
 

@@ -7,19 +7,19 @@ more loaded then, and nothing to do again.
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
-from sandherd.bundle import bundle
 from sandherd.client import Herd
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.home import Home, read_context, read_record
+from tests.bench.recorder import Recorder
+from tests.bench.stacks import stack
 
 SANDBOXES: Final = 4
 _SETTLE: Final = 15.0
@@ -38,35 +38,38 @@ async def main():
 asyncio.run(main())
 """
 
-Figure = dict[str, Any]
 
-
-async def figures(herd: Herd, home: Path, settle: float = _SETTLE, seconds: float = _MEASURED) -> dict[str, Figure]:
+async def measure(recorder: Recorder) -> None:
     """Of every process that the stack has started, and of the mean of some sandboxes in which nobody works."""
-    parts = processes(home)
-    async with bare(home) as program:
-        parts["bare"] = [program]
-        await asyncio.sleep(settle)  # until a start is over with
-        found = await measured(parts, seconds)
-    for _ in range(SANDBOXES):
-        await herd.create()
-    await asyncio.sleep(settle)  # until a start is over with
-    sandboxes = await measured({"sandbox": parts["spawner"][0].children()}, seconds)
-    found["sandbox"] = {name: round(value / SANDBOXES, 2) for name, value in sandboxes["sandbox"].items()}
-    baseline = found.pop("bare")
-    return {f"idle.{name}": figure(value, baseline) for name, value in found.items()}
+    async with stack() as (herd, home), bare(home) as program:
+        parts = processes(home) | {"bare": [program]}
+        await asyncio.sleep(_SETTLE)  # until a start is over with
+        for _ in recorder.each("idle.spawner"):
+            found = await measured(parts, _MEASURED)
+            baseline = found.pop("bare")
+            for name, value in found.items():
+                recorder.add(f"idle.{name}", value, baseline)
+        for _ in range(SANDBOXES):
+            await herd.create()
+        await asyncio.sleep(_SETTLE)  # until a start is over with
+        parts = {"sandbox": parts["spawner"][0].children(), "bare": [program]}
+        for _ in recorder.each("idle.sandbox"):
+            found = await measured(parts, _MEASURED)
+            mean = {name: value / SANDBOXES for name, value in found["sandbox"].items()}
+            recorder.add("idle.sandbox", mean, found["bare"])
 
 
-async def of_containers(herd: Herd, home: Path, settle: float = _SETTLE, seconds: float = _MEASURED) -> Figure:
+async def measure_spawner(recorder: Recorder, figure: str, herd: Herd, home: Path) -> None:
     """Of a spawner that has made a sandbox at an engine, and ended it."""
     sandbox = await herd.create()
     assert sandbox is not None  # it was waited for
     await herd.terminate(sandbox.sandbox)
     await ended(herd, sandbox.sandbox)
     async with bare(home) as program:
-        await asyncio.sleep(settle)  # until a start is over with
-        found = await measured({"spawner": processes(home)["spawner"], "bare": [program]}, seconds)
-    return {"idle.spawner_docker": figure(found["spawner"], found["bare"])}
+        await asyncio.sleep(_SETTLE)  # until a start is over with
+        for _ in recorder.each(figure):
+            found = await measured({"spawner": processes(home)["spawner"], "bare": [program]}, _MEASURED)
+            recorder.add(figure, found["spawner"], found["bare"])
 
 
 async def ended(herd: Herd, sandbox: str, seconds: float = 120) -> None:
@@ -81,41 +84,6 @@ def processes(home: Path) -> dict[str, list[psutil.Process]]:
     record = read_record(Home(home))
     assert record is not None
     return {name: [psutil.Process(process.pid)] for name, process in record.processes.items()}
-
-
-_LOADING: Final = """
-import importlib, sys, psutil
-import spawner.main
-importlib.import_module(f"spawner.runtimes.{sys.argv[1]}")
-print(psutil.Process().memory_info().rss)
-"""
-RUNTIMES: Final = ("docker", "kubernetes", "daytona", "remote")
-
-
-def of_clients() -> dict[str, Figure]:
-    """What the spawner has loaded for each runtime that is elsewhere, beside what it has with `process` alone."""
-    bare, archive = loaded("opening"), round(len(bundle()) / 2**20, 1)
-    kept = {"value": {"MiB": archive}, "unit": "MiB", "baseline": bare, "ratio": round((bare + archive) / bare, 2)}
-    return {"idle.archive": kept} | {
-        f"idle.client_{name}": {
-            "value": {"MiB": round(whole - bare, 1)}, "unit": "MiB", "baseline": bare, "ratio": round(whole / bare, 2),
-        }
-        for name in RUNTIMES
-        for whole in [loaded(f"{name}.opening")]
-    }  # fmt: skip
-
-
-def loaded(module: str) -> float:
-    """All that a Python holds in MiB which has the spawner and this one loaded, and has begun nothing."""
-    command = [sys.executable, "-c", _LOADING, module]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return round(int(told.stdout) / 2**20, 1)
-
-
-def figure(value: dict[str, float], baseline: dict[str, float]) -> Figure:
-    """`alone` is the memory on a machine of its own, where it shares its libraries with nobody."""
-    unit = "MiB, % of a core"
-    return {"value": value, "unit": unit, "baseline": baseline, "ratio": round(value["MiB"] / baseline["MiB"], 2)}
 
 
 async def measured(parts: dict[str, list[psutil.Process]], seconds: float) -> dict[str, dict[str, float]]:

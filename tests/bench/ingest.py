@@ -8,17 +8,16 @@ everything acknowledged by event-ingest; the baseline's from the first post to t
 import asyncio
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import aiohttp
@@ -26,19 +25,19 @@ import asyncpg
 import psutil
 
 from event_ingest.ingest import CONSUMER
-from event_ingest.migrating import migrate
+from event_ingest.migrator import migrate
 from event_ingest.rows import Batch, columns
 from event_ingest.statements import STORE
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import Delivery
+from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
-from tests.bench.delivery import Spread, spread
 from tests.bench.ingest_events import SANDBOXES, Said, make_events, read_moments, write_events
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
 
 ROOT: Final = Path(__file__).parent.parent.parent
-RUNS: Final = 3
 OURS: Final = 40_000
 POSTED: Final = 6_000
 """Fewer than ours: at its rate they take as long."""
@@ -46,8 +45,6 @@ SECONDS: Final = 4.0
 """How long a steady rate is held."""
 _WITHIN: Final = 120.0
 _BATCH: Final = 500
-
-Figure = dict[str, Any]
 
 
 @dataclass
@@ -98,7 +95,7 @@ class Bench:
         begun, ended = await self._ours(count, rate=0, program=["-m", module], told=told)
         return count / (ended - min(begun.values()))
 
-    async def latency(self, rate: float, seconds: float = SECONDS) -> Spread:
+    async def latency(self, rate: float, seconds: float = SECONDS) -> Latency:
         """From publish to commit at a steady rate."""
         moments = self.file("committed")
         program = ["-m", "tests.bench.ingest_recorded", str(moments)]
@@ -146,7 +143,7 @@ class Bench:
         begun, committed = await self._posted(count, rate=0)
         return count / (max(committed.values()) - min(begun.values()))
 
-    async def endpoint_latency(self, rate: float, seconds: float = SECONDS) -> Spread:
+    async def endpoint_latency(self, rate: float, seconds: float = SECONDS) -> Latency:
         """From POST to commit at a steady rate."""
         return _between(*await self._posted(int(rate * seconds), rate))
 
@@ -181,35 +178,22 @@ class Bench:
             await connection.close()
 
 
-async def figures(
-    rate: Callable[[float, float], Figure], latency: Callable[[Spread, Spread], Figure]
-) -> dict[str, Figure]:
-    """Ingest's figures, each the median of three runs that alternate with their baseline's. About two minutes."""
+async def measure(recorder: Recorder) -> None:
+    """Ours beside an INSERT for each POST, and beside Postgres alone; then latency at two rates."""
     async with Bench.open() as bench:
-        ours, posted, alone = [], [], []
-        for _ in range(RUNS):
-            posted.append(await bench.endpoint_throughput())
-            ours.append(await bench.throughput())
-            alone.append(await bench.postgres_alone())
-        found = {
-            "ingest.throughput": rate(statistics.median(ours), statistics.median(posted)),
-            "ingest.postgres_share": rate(statistics.median(ours), statistics.median(alone)),
-        }
+        for run in recorder.each("ingest.throughput"):
+            posted, ours = await bench.endpoint_throughput(), await bench.throughput()
+            recorder.add("ingest.throughput", ours, posted)
+            recorder.begin("ingest.postgres_share", run)
+            recorder.add("ingest.postgres_share", ours, await bench.postgres_alone())
         for pace in (200, 1000):
-            pairs = [(await bench.latency(pace), await bench.endpoint_latency(pace)) for _ in range(RUNS)]
-            found[f"ingest.latency_{pace}"] = latency(
-                _median([mine for mine, _ in pairs]), _median([other for _, other in pairs])
-            )
-        return found
+            for _ in recorder.each(f"ingest.latency_{pace}"):
+                mine, other = await bench.latency(pace), await bench.endpoint_latency(pace)
+                recorder.add(f"ingest.latency_{pace}", mine, other)
 
 
-def _median(runs: list[Spread]) -> Spread:
-    """The run whose 99th percentile is in the middle."""
-    return sorted(runs, key=lambda run: run.p99)[len(runs) // 2]
-
-
-def _between(begun: dict[str, float], ended: dict[str, float]) -> Spread:
-    return spread([ended[identifier] - moment for identifier, moment in begun.items()])
+def _between(begun: dict[str, float], ended: dict[str, float]) -> Latency:
+    return latency_of([ended[identifier] - moment for identifier, moment in begun.items()])
 
 
 def batches_of(events: list[Said]) -> list[Batch]:

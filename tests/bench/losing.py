@@ -18,29 +18,25 @@ import nats.js.errors
 from sandherd.bus.connection import Bus, Identity
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.cluster import ask_health
+from sandherd.stack.cluster import request_health
 from sandherd.stack.nats import NatsServer
+from tests.bench.recorder import Recorder
 
-KILLS: Final = 6
 _SUBJECT: Final = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
 _TRIES_EVERY: Final = 0.01
 
 
-async def measure_lost_leader() -> tuple[list[float], list[float]]:
-    """Seconds from the kill until the next event was acknowledged: to us, and to a bare client."""
-    ours, theirs = [], []
+async def measure(recorder: Recorder) -> None:
+    """Seconds from the kill until the next event was acknowledged: to us, and to a bare client. A run is one kill."""
     with TemporaryDirectory(prefix="losing-") as directory:
         broker = Broker(Path(directory), size=3)
         try:
             await broker.start()
-            for number in range(KILLS):
-                mine, bare = await _lose(broker, number)
-                ours.append(mine)
-                theirs.append(bare)
+            for run in recorder.each("cluster.lost_leader"):
+                recorder.add("cluster.lost_leader", *await _lose(broker, run))
                 await _whole(broker)
         finally:
             await broker.kill()
-    return ours, theirs
 
 
 async def _lose(broker: Broker, number: int) -> tuple[float, float]:
@@ -84,5 +80,5 @@ async def _leader(broker: Broker) -> NatsServer:
 async def _whole(broker: Broker) -> None:
     """Start what was killed again, and wait until every server has caught up."""
     await asyncio.gather(*(server.start() for server in broker.servers if not server.child.alive))
-    while sorted((await ask_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:
+    while sorted((await request_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:
         await asyncio.sleep(0.1)

@@ -10,18 +10,19 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.network import Networks
-from spawner.runtimes.opening import Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
+from tests.bench.recorder import Recorder
 
+_STARTS: Final = 3
 _BYTES: Final = 256 * 1024 * 1024
 _CLIENT: Final = f"""
 import json, socket, sys, time
@@ -45,18 +46,6 @@ print(json.dumps(dict(load=timed(load, 3), connect=timed(connect, 100), answer=t
 """
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of the forwarder, and of plain loopback: MB per second, and milliseconds."""
-
-    throughput: tuple[float, float]
-    connect: tuple[float, float]
-    answer: tuple[float, float]
-    start: tuple[float, float]
-    """Until the worker runs: with a network of its own, and in the host's."""
-    memory_kib: int
-
-
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     block = bytes(1 << 20)
     while kind := await reader.read(1):
@@ -69,7 +58,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.close()
 
 
-async def measure() -> Cost:
+async def measure(recorder: Recorder) -> None:
     """All of it, in sandboxes of its own."""
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -77,53 +66,48 @@ async def measure() -> Cost:
         ours = await _runtime(Path(folder, "own"), Networks(endpoints=frozenset({f"127.0.0.1:{port}"})))
         shared = await _runtime(Path(folder, "shared"), Networks(mode="host"))
         try:
-            start = [(await _start(ours, f"sbx-{turn}"), await _start(shared, f"sbx-{turn}")) for turn in range(5)]
-            turns = [(await _inside(ours, port), await _outside(port)) for _ in range(2)]
-            memory = _forwarder_kib(ours)
+            for run in recorder.each("network.start"):
+                await _measure_start(recorder, ours, shared)
+                recorder.begin("network.throughput", run)
+                await _measure_traffic(recorder, ours, port)
+                recorder.add("network.forwarder", _forwarder_kib(ours) / 1024)
+                await _remove_all(ours, shared)
         finally:
-            for runtime in (ours, shared):
-                for seen in await runtime.find_all():
-                    await runtime.remove(seen.unit)
-                await runtime.close()
+            await _remove_all(ours, shared)
+            await asyncio.gather(ours.close(), shared.close())
             server.close()
-    return Cost(
-        throughput=_both(turns, "load", lambda seconds: _BYTES / seconds / 1e6),
-        connect=_both(turns, "connect", lambda seconds: seconds * 1000),
-        answer=_both(turns, "answer", lambda seconds: seconds * 1000),
-        start=(statistics.median(own for own, _ in start) * 1000, statistics.median(host for _, host in start) * 1000),
-        memory_kib=memory,
-    )
 
 
-async def figures() -> dict[str, dict[str, Any]]:
-    """The same as `make bench` has it; the ratio is ours to plain loopback's."""
-    cost = await measure()
-    return {
-        "network.throughput": _figure(cost.throughput, "MB/s"),
-        "network.connect": _figure(cost.connect, "ms"),
-        "network.answer": _figure(cost.answer, "ms"),
-        "network.start": _figure(cost.start, "ms"),
-        "network.forwarder": _figure((cost.memory_kib / 1024, 0), "MiB"),
-    }
+async def _measure_start(recorder: Recorder, ours: ProcessRuntime, shared: ProcessRuntime) -> None:
+    """Until the worker runs: with a network of its own, and in the host's. `sbx-0` is left for what follows."""
+    times = [(await _start(ours, f"sbx-{turn}"), await _start(shared, f"sbx-{turn}")) for turn in range(_STARTS)]
+    own, host = (statistics.median(one[which] for one in times) * 1000 for which in (0, 1))
+    recorder.add("network.start", own, host)
 
 
-def _figure(measured: tuple[float, float], unit: str) -> dict[str, Any]:
-    ours, baseline = measured
-    ratio = round(ours / baseline, 3) if baseline else None
-    return {"value": round(ours, 3), "unit": unit, "baseline": round(baseline, 3), "ratio": ratio}
+async def _measure_traffic(recorder: Recorder, ours: ProcessRuntime, port: int) -> None:
+    inside, outside = await _inside(ours, port), await _outside(port)
+    recorder.add("network.throughput", *(_BYTES / seconds["load"] / 1e6 for seconds in (inside, outside)))
+    for name in ("connect", "answer"):
+        recorder.add(f"network.{name}", inside[name] * 1000, outside[name] * 1000)
 
 
-def _both(turns: list[tuple[dict[str, float], dict[str, float]]], name: str, of: Any) -> tuple[float, float]:
-    ours, plain = (statistics.median(of(turn[which][name]) for turn in turns) for which in (0, 1))
-    return ours, plain
+async def _remove_all(*runtimes: ProcessRuntime) -> None:
+    for runtime in runtimes:
+        for seen in await runtime.find_all():
+            await runtime.remove(seen.unit)
 
 
 async def _runtime(folder: Path, networks: Networks) -> ProcessRuntime:
     code = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
     worker = (sys.executable, "-P", "-c", code)
     return await open_runtime(
-        Options(
-            root=folder / "sandboxes", aside=folder / "kept", isolation="bubblewrap", worker=worker, networks=networks
+        ProcessRuntimeOptions(
+            root=folder / "sandboxes",
+            quarantine=folder / "kept",
+            isolation="bubblewrap",
+            worker=worker,
+            networks=networks,
         )
     )
 
@@ -131,7 +115,7 @@ async def _runtime(folder: Path, networks: Networks) -> ProcessRuntime:
 async def _start(runtime: ProcessRuntime, unit: str) -> float:
     begun = time.perf_counter()
     await runtime.create(_plan(unit))
-    up = runtime.layout.place(unit).work / "up"
+    up = runtime.layout.directory(unit).work / "up"
     while not up.exists():  # another program
         await asyncio.sleep(0.001)
     return time.perf_counter() - begun
@@ -140,7 +124,7 @@ async def _start(runtime: ProcessRuntime, unit: str) -> float:
 def _plan(unit: str) -> SandboxPlan:
     return SandboxPlan(
         project="p1", sandbox=unit, unit=unit, task="task-1", attempt=1, fence=1,
-        spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"])), limits=Limits(), joiner="none",
+        spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"])), limits=SandboxLimits(), joiner="none",
         nats_url="nats://127.0.0.1:1", heartbeat_interval=30, stop_grace=5,
     )  # fmt: skip
 
@@ -161,13 +145,9 @@ async def _outside(port: int) -> dict[str, float]:
 
 
 def _forwarder_kib(runtime: ProcessRuntime) -> int:
-    for pid in runtime.ending.members(runtime.layout.place("sbx-0")):
+    for pid in runtime.ending.members(runtime.layout.directory("sbx-0")):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"python" in words[0] and any(word.endswith(b"forwarder.py") for word in words):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             return int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     raise ProcessLookupError("the sandbox has no forwarder")
-
-
-if __name__ == "__main__":
-    print(asyncio.run(measure()))

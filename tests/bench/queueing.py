@@ -16,14 +16,12 @@ from typing import Any, Final
 
 from nats.aio.msg import Msg
 
+from sandherd.bus.auth.permissions import Permissions
 from sandherd.bus.connection import Bus
 from sandherd.bus.connection import Identity as Voice
-from sandherd.bus.consuming import DONE, Delivery, Outcome, consume
+from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, consume
 from sandherd.bus.health import Health
 from sandherd.bus.identity import Registrar, write_secret
-from sandherd.bus.identity.claims import user
-from sandherd.bus.identity.keys import Key, Kind
-from sandherd.bus.permissions import Permissions
 from sandherd.contracts.commands import CommandHarness, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
@@ -32,9 +30,9 @@ from sandherd.contracts.subjects import PREFIX, Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner.main import compose
-from spawner.runtimes.addresses import Address
-from spawner.runtimes.commands import Command, File, Ran
-from spawner.runtimes.contract import Capabilities, Isolation, RunEnd, Runtime, SandboxPlan, Seen, WarmPlan
+from spawner.runtimes.commands import Address, Command, CommandResult, File
+from spawner.runtimes.contract import Capabilities, Isolation, ObservedSandbox, RunEnd, Runtime, SandboxPlan, WarmPlan
+from tests.bench.recorder import Recorder
 
 PROJECT: Final = "bench"
 _AT_ONCE: Final = 100
@@ -43,14 +41,14 @@ _WITHIN: Final = 300.0
 
 
 class NothingRuntime:
-    """Sandboxes that are done as soon as they are asked for. `voice` may say anything that agents say."""
+    """Sandboxes that are done as soon as they are asked for. `sink` may say anything that agents say."""
 
     name = "process"
     capabilities = Capabilities(Isolation.NONE, memory="rlimit", processes="none")
 
-    def __init__(self, voice: Bus) -> None:
-        self._voice = voice
-        self._there: dict[str, Seen] = {}
+    def __init__(self, sink: Bus) -> None:
+        self._sink = sink
+        self._there: dict[str, ObservedSandbox] = {}
         self._saying: set[asyncio.Task[None]] = set()
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
@@ -58,7 +56,7 @@ class NothingRuntime:
 
     async def create(self, plan: SandboxPlan) -> None:
         if plan.unit not in self._there:
-            self._there[plan.unit] = Seen(plan.unit, alive=True, runs=1, project=plan.project)
+            self._there[plan.unit] = ObservedSandbox(plan.unit, alive=True, runs=1, project=plan.project)
             saying = asyncio.create_task(self._say_all(plan))
             self._saying.add(saying)
             saying.add_done_callback(self._saying.discard)
@@ -66,24 +64,24 @@ class NothingRuntime:
     async def _say_all(self, plan: SandboxPlan) -> None:
         started = AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="", task_description_length=0)
         for sequence, data in enumerate((started, AgentCompleted(exit_code=0)), 1):
-            await self._voice.publish_event(_said(plan, data, sequence))
+            await self._sink.publish_event(_said(plan, data, sequence))
 
     async def stop(self, unit: str, grace: float) -> None:
         if unit in self._there:
-            self._there[unit] = Seen(unit, alive=False, runs=1, end=RunEnd(0))
+            self._there[unit] = ObservedSandbox(unit, alive=False, runs=1, end=RunEnd(0))
 
-    async def look(self, unit: str) -> Seen | None:
+    async def observe(self, unit: str) -> ObservedSandbox | None:
         return self._there.get(unit)
 
-    async def find_all(self) -> list[Seen]:
+    async def find_all(self) -> list[ObservedSandbox]:
         return list(self._there.values())
 
     async def remove(self, unit: str) -> None:
         self._there.pop(unit, None)
 
-    async def leave(self, unit: str) -> None: ...
+    async def release(self, unit: str) -> None: ...
 
-    async def find_kept(self) -> list[str]:
+    async def list_quarantined(self) -> list[str]:
         return []
 
     async def close(self) -> None: ...
@@ -100,16 +98,16 @@ class NothingRuntime:
     async def resume(self, unit: str) -> None:
         raise NotImplementedError
 
-    async def keep(self, unit: str) -> None:
+    async def quarantine(self, unit: str) -> None:
         raise NotImplementedError
 
-    async def take_back(self, unit: str) -> None:
+    async def unquarantine(self, unit: str) -> None:
         raise NotImplementedError
 
-    async def run(self, unit: str, command: Command) -> Ran:
+    async def run(self, unit: str, command: Command) -> CommandResult:
         raise NotImplementedError
 
-    async def put(self, unit: str, files: Collection[File]) -> None:
+    async def write_files(self, unit: str, files: Collection[File]) -> None:
         raise NotImplementedError
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
@@ -126,14 +124,20 @@ def _said(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
     )  # fmt: skip
 
 
-async def measure_queue(count: int = 2000) -> tuple[float, float]:
+async def measure(recorder: Recorder) -> None:
+    """Each run has a broker of its own."""
+    for _ in recorder.each("queue.throughput"):
+        recorder.add("queue.throughput", *await measure_queue())
+
+
+async def measure_queue(count: int = 1000) -> tuple[float, float]:
     """Tasks a second through the spawner, and commands a second through the stream alone."""
     count = min(count, _MOST)
     with tempfile.TemporaryDirectory(prefix="queue-") as directory:
         async with Broker(Path(directory)) as broker, broker.bus(Principal.CLIENT, project=PROJECT) as client:
             baseline = await _through_the_stream(broker, client, count)
-            async with _voice(broker) as voice:
-                ours = await _through_the_spawner(broker, client, voice, count)
+            async with _sink(broker) as sink:
+                ours = await _through_the_spawner(broker, client, sink, count)
     return ours, baseline
 
 
@@ -156,9 +160,9 @@ async def _through_the_stream(broker: Broker, client: Bus, count: int) -> float:
             await asyncio.wait([reading])
 
 
-async def _through_the_spawner(broker: Broker, client: Bus, voice: Bus, count: int) -> float:
+async def _through_the_spawner(broker: Broker, client: Bus, sink: Bus, count: int) -> float:
     async def runtimes(_settings: Settings) -> Sequence[Runtime]:
-        return [NothingRuntime(voice)]
+        return [NothingRuntime(sink)]
 
     settings = broker.settings(Principal.SPAWNER, max_sandboxes=64, home=broker.home / "spawner")
     done, over = set[str](), asyncio.Event()
@@ -194,14 +198,10 @@ def _submission(task: str) -> Envelope[Any]:
 
 
 @asynccontextmanager
-async def _voice(broker: Broker) -> AsyncIterator[Bus]:
-    """A connection that may say anything that agents say: a worker's may speak for its own sandbox alone."""
-    key, registrar = Key.new(Kind.USER), Registrar(broker.identity)
-    body = user(
-        key.public, name="bench-voice", account=registrar._account(Principal.SPAWNER), principal=Principal.OPERATOR,
-        permissions=Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",)),
-    )  # fmt: skip
+async def _sink(broker: Broker) -> AsyncIterator[Bus]:
+    """A connection that may publish any agent's events: a worker's may publish those of its own sandbox alone."""
+    allowed = Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",))
     path = broker.home / "creds" / "bench-voice.creds"
-    write_secret(path, registrar._file(body, key, "services"))
+    write_secret(path, Registrar(broker.identity).mint_stream_admin(life=3600, allowed=allowed))
     async with Bus.open(broker.url, name="bench-voice", identity=Voice.file(path), inbox="_INBOX_bench-voice") as bus:
         yield bus

@@ -18,9 +18,10 @@ from event_ingest.statements import STORE
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, Request
 from sandherd.contracts.subjects import Principal, request_subject
-from tests.bench.delivery import Spread, spread
 from tests.bench.ingest import ROOT, Bench, batches_of, running
 from tests.bench.ingest_events import PROJECT, SANDBOXES, Said, make_events
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
 
 EVENTS: Final = 40_000
 QUIET: Final = "beta"
@@ -30,19 +31,16 @@ FLOODS: Final[Mapping[str, tuple[Request[Any], int]]] = {
     "trajectory": (AskTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
 }
 """What the noisy project asks, and how often."""
-SAMPLES: Final = 200
-
-Figure = dict[str, Any]
+SAMPLES: Final = 100
 
 
-async def figures(latency: Callable[[Spread, Spread], Figure]) -> dict[str, Figure]:
+async def measure(recorder: Recorder) -> None:
     """The quiet project's latency during each flood; the baseline is its latency while nobody else asks."""
     async with Bench.open() as bench, asked(bench) as ask:
-        idle = spread([await ask() for _ in range(SAMPLES)])
-        return {
-            f"requests.beside_{name}": latency(await during(bench, ask, request, count), idle)
-            for name, (request, count) in FLOODS.items()
-        }
+        for name, (request, count) in FLOODS.items():
+            for _ in recorder.each(f"requests.beside_{name}"):
+                idle = latency_of([await ask() for _ in range(SAMPLES)])
+                recorder.add(f"requests.beside_{name}", await during(bench, ask, request, count), idle)
 
 
 @asynccontextmanager
@@ -61,7 +59,7 @@ async def asked(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
         yield lambda: _timed(bus)
 
 
-async def during(bench: Bench, ask: Callable[[], Any], request: Request[Any], count: int) -> Spread:
+async def during(bench: Bench, ask: Callable[[], Any], request: Request[Any], count: int) -> Latency:
     """The quiet project's latency from the flood's start to its end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.request_flood"),
@@ -77,7 +75,7 @@ async def during(bench: Bench, ask: Callable[[], Any], request: Request[Any], co
         took.append(await ask())
         await asyncio.sleep(0.01)
     print(request.type, (await ended)[0].decode().strip(), file=sys.stderr)
-    return spread(took)
+    return latency_of(took)
 
 
 def _inbox(bench: Bench) -> str:
@@ -120,9 +118,3 @@ async def _store(url: str, events: list[Said]) -> None:
         await connection.execute("analyze")
     finally:
         await connection.close()
-
-
-if __name__ == "__main__":
-    from tests.bench.__main__ import latency, show
-
-    show(asyncio.run(figures(latency)), 0)

@@ -5,35 +5,33 @@ import asyncpg
 from event_ingest.rows import columns
 from event_ingest.statements import STORE
 from sandherd.contracts.subjects import Principal
-from tests.bench.ingest import Bench, Figure, batches_of
-from tests.bench.ingest_events import make_events
+from tests.bench.ingest import Bench, batches_of
+from tests.bench.ingest_events import Said, make_events
+from tests.bench.recorder import Recorder
 
 _EVENTS = 20_000
 _SIZE = "select sum(pg_total_relation_size(relid)) from pg_partition_tree('events')"
 
 
-async def figures(count: int = _EVENTS) -> dict[str, Figure]:
-    """In bytes for each event, of a herd's usual ones."""
-    events = make_events(count)
-    document = sum(len(event.document) for event in events) / count
-    async with Bench.open() as bench:
-        await bench.throughput(count)
-        async with bench.broker.bus(Principal.EVENT_INGEST) as bus:
-            state = (await bus.js.stream_info("EVENTS")).state
-        connection = await asyncpg.connect(await bench.new_database())
-        try:
-            empty = await connection.fetchval(_SIZE)
-            for batch in batches_of(events):
-                await connection.fetchval(STORE, *columns(batch.rows))
-            stored = float(await connection.fetchval(_SIZE) - empty) / count
-        finally:
-            await connection.close()
-    value = {"postgres": round(stored), "stream": round(state.bytes / state.messages)}
-    return {
-        "room.event": {
-            "value": value,
-            "unit": "bytes/event",
-            "baseline": round(document),
-            "ratio": round(stored / document, 2),
-        }
-    }
+async def measure(recorder: Recorder) -> None:
+    """In bytes for each event, of a herd's usual ones. Every run has a broker and a database of its own."""
+    for _ in recorder.each("room.event"):
+        events = make_events(_EVENTS)
+        async with Bench.open() as bench:
+            await bench.throughput(_EVENTS)
+            async with bench.broker.bus(Principal.EVENT_INGEST) as bus:
+                state = (await bus.js.stream_info("EVENTS")).state
+            found = {"postgres": await _stored(bench, events), "stream": state.bytes / state.messages}
+        recorder.add("room.event", found, sum(len(event.document) for event in events) / _EVENTS)
+
+
+async def _stored(bench: Bench, events: list[Said]) -> float:
+    """Bytes in Postgres for each of these events."""
+    connection = await asyncpg.connect(await bench.new_database())
+    try:
+        empty = await connection.fetchval(_SIZE)
+        for batch in batches_of(events):
+            await connection.fetchval(STORE, *columns(batch.rows))
+        return float(await connection.fetchval(_SIZE) - empty) / len(events)
+    finally:
+        await connection.close()

@@ -21,21 +21,22 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
-from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD, STATE
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.boxes.box_files import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.docker.containers import PREFIX, Kind, config
+from spawner.runtimes.docker.containers import PREFIX, ContainerOptions, config
 from spawner.runtimes.docker.engine import Engine
-from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
-from tests.bench.delivery import Spread, spread
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
 from tests.engines.docker import IMAGE
-from tests.engines.docker import Engine as RealEngine
 
-Pair = tuple[Spread, Spread]
+Pair = tuple[Latency, Latency]
 Timed = Callable[[], Awaitable[float]]
-_AT_MOST: Final = 200
+_COUNT: Final = 8
+"""How often each is timed in a run."""
 _WAITS: Final = "echo up; exec sleep 600"
 _WORKER: Final = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
 _TRUE: Final = ("/bin/sh", "-c", "true")
@@ -44,12 +45,12 @@ _TRUE: Final = ("/bin/sh", "-c", "true")
 async def in_turns(ours: Timed, baseline: Timed, count: int) -> Pair:
     """The times of both; the first of each warms what there is to be warmed."""
     took: tuple[list[float], list[float]] = ([], [])
-    for number in range(min(count, _AT_MOST) + 1):
+    for number in range(count + 1):
         for which, measure in enumerate((ours, baseline)):
             seconds = await measure()
             if number:
                 took[which].append(seconds)
-    return spread(took[0]), spread(took[1])
+    return latency_of(took[0]), latency_of(took[1])
 
 
 async def timed(work: Awaitable[object]) -> float:
@@ -59,21 +60,16 @@ async def timed(work: Awaitable[object]) -> float:
     return time.perf_counter() - begun
 
 
-async def measure_docker(count: int = 20) -> tuple[Pair, Pair]:
-    """Creating until it runs, and a command there and back."""
-    real = await asyncio.to_thread(RealEngine().__enter__)  # it has a loop of its own for a moment
-    try:
-        return await _at(real.host, count)
-    finally:
-        await asyncio.to_thread(real.__exit__, None, None, None)
-
-
-async def _at(host: str, count: int) -> tuple[Pair, Pair]:
-    docker, kind = Docker(host), Kind(IMAGE, network="none")
+async def measure_docker(recorder: Recorder, host: str) -> None:
+    """Creating until it runs, and a command there and back, at the engine there."""
+    docker, kind = Docker(host), ContainerOptions(IMAGE, network="none")
     engine = Engine(Docker(host), kind)
     try:
-        made = await in_turns(lambda: _ours(engine, docker), lambda: _bare(engine, docker, kind), count)
-        return made, await _docker_exec(engine, docker, count)
+        for run in recorder.each("runtime.docker.create"):
+            made = await in_turns(lambda: _ours(engine, docker), lambda: _bare(engine, docker, kind), _COUNT)
+            recorder.add("runtime.docker.create", *made)
+            recorder.begin("runtime.docker.exec", run)
+            recorder.add("runtime.docker.exec", *await _docker_exec(engine, docker, _COUNT))
     finally:
         await engine.close()
         await docker.close()
@@ -88,7 +84,7 @@ def _spec(script: str) -> BoxSpec:
         program=["/bin/sh", "-c", script],
         environment={},
         files=[File(f"{STATE}/task.json", b"{}"), File(f"{STATE}/joiner.creds", b"x" * 2000)],
-        limits=Limits(memory_mb=256),
+        limits=SandboxLimits(memory_mb=256),
         stop_grace=1,
     )
 
@@ -105,7 +101,7 @@ async def _ours(engine: Engine, docker: Docker) -> float:
         await engine.remove(spec.name)
 
 
-async def _bare(engine: Engine, docker: Docker, kind: Kind) -> float:
+async def _bare(engine: Engine, docker: Docker, kind: ContainerOptions) -> float:
     spec = _spec(_WAITS)
     plain = {"Entrypoint": list(spec.program), "AttachStdin": False, "OpenStdin": False, "StdinOnce": False}
     told = config(spec, kind, IMAGE) | plain
@@ -146,15 +142,20 @@ async def _docker_exec(engine: Engine, docker: Docker, count: int) -> Pair:
         await engine.remove(box.name)
 
 
-async def measure_process(count: int = 20) -> tuple[Pair, Pair]:
+async def measure_process(recorder: Recorder) -> None:
     """The same of the process runtime, beside plain processes."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         root = Path(directory)
         worker = (sys.executable, "-P", "-c", _WORKER)
-        runtime = await open_runtime(Options(root=root / "s", aside=root / "k", hidden=(root,), worker=worker))
+        runtime = await open_runtime(
+            ProcessRuntimeOptions(root=root / "s", quarantine=root / "k", hidden=(root,), worker=worker)
+        )
         try:
-            made = await in_turns(lambda: _sandbox(runtime), lambda: _plain(root, worker), count)
-            return made, await _process_exec(runtime, count)
+            for run in recorder.each("runtime.process.create"):
+                made = await in_turns(lambda: _sandbox(runtime), lambda: _plain(root, worker), _COUNT)
+                recorder.add("runtime.process.create", *made)
+                recorder.begin("runtime.process.exec", run)
+                recorder.add("runtime.process.exec", *await _process_exec(runtime, _COUNT))
         finally:
             for seen in await runtime.find_all():
                 await runtime.remove(seen.unit)
@@ -171,7 +172,7 @@ def _plan() -> SandboxPlan:
         attempt=1,
         fence=1,
         spec=TaskSpec(text="nothing", harness=CommandHarness(argv=["true"])),
-        limits=Limits(),
+        limits=SandboxLimits(),
         joiner="none",
         nats_url="nats://127.0.0.1:1",
         heartbeat_interval=30,
@@ -189,7 +190,7 @@ async def _sandbox(runtime: ProcessRuntime) -> float:
 
     async def made() -> None:
         await runtime.create(plan)
-        await _up(runtime.layout.place(plan.unit).work / "up")
+        await _up(runtime.layout.directory(plan.unit).work / "up")
 
     try:
         return await timed(made())
@@ -218,4 +219,7 @@ async def _process_exec(runtime: ProcessRuntime, count: int) -> Pair:
         process = await asyncio.create_subprocess_exec(*_TRUE, stdout=asyncio.subprocess.PIPE)
         await process.communicate()
 
-    return await in_turns(lambda: timed(runtime.run(plan.unit, Command(argv=_TRUE))), lambda: timed(plain()), count)
+    try:
+        return await in_turns(lambda: timed(runtime.run(plan.unit, Command(argv=_TRUE))), lambda: timed(plain()), count)
+    finally:
+        await runtime.remove(plan.unit)

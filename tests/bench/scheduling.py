@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts
-from spawner.tasks.room import Allowed
+from tests.bench.recorder import Recorder
 
 FEW: Final = 100
 MANY: Final = 10_000
+_DECISIONS: Final = 1000
 _PROJECTS: Final = 20
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 _LIMIT: Final = timedelta(hours=1)
@@ -34,7 +36,7 @@ class Line:
         self._number = 0
         self._live: list[str] = []
         self._now = _BEGIN
-        self._queue = Queue(Allowed(total=live, project=live // 2), age=3600)
+        self._queue = Queue(SandboxLimits(total=live, project=live // 2), age=3600)
         self.took = 0.0
         for _ in range(waiting):
             self._submit()
@@ -45,7 +47,7 @@ class Line:
         self.took = 0.0
         self._now += timedelta(milliseconds=10)
         self._timed(self._queue.remove_sandbox, self._live.pop(0))
-        self._timed(self._queue.doomed)
+        self._timed(self._queue.unstartable)
         self._timed(self._queue.overdue, self._now)
         self._begin_all()
         self._timed(self._queue.oldest)
@@ -83,8 +85,10 @@ class Line:
         return answer
 
 
-def measure_decisions(*, count: int = 2000) -> tuple[float, float]:
-    """Microseconds for one decision (the median) with many that wait, and with few; measured in turns."""
+async def measure(recorder: Recorder) -> None:
+    """Microseconds for one decision (the median) with many tasks that wait, and with few; decided in turns."""
     many, few = Line(MANY), Line(FEW)
-    took = [(many.decide(), few.decide()) for _ in range(min(count, 20_000))]
-    return median(first for first, _ in took) * 1e6, median(second for _, second in took) * 1e6
+    for _ in recorder.each("scheduling.decision"):
+        took = [(many.decide(), few.decide()) for _ in range(_DECISIONS)]
+        ours, baseline = (median(one[which] for one in took) * 1e6 for which in (0, 1))
+        recorder.add("scheduling.decision", ours, baseline)

@@ -20,7 +20,7 @@ from sandherd.client import Herd
 from sandherd.client.herd import new_task, task_spec
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
-from tests.bench.delivery import Spread, spread
+from tests.bench.latency import Latency, latency_of
 from tests.integration.worker.conftest import PROJECT, Sandbox
 from tests.integration.worker.desk import Desk
 
@@ -28,7 +28,7 @@ WITHIN: Final = 60.0
 _AT_MOST: Final = 200
 
 
-async def measure_submit(herd: Herd, *, count: int = 20) -> Spread:
+async def measure_submit(herd: Herd, *, count: int = 8) -> Latency:
     """Submit one task after the other, each to its end; the time is that to `agent.started`."""
     took = []
     for number in range(min(count, _AT_MOST) + 1):
@@ -41,10 +41,10 @@ async def measure_submit(herd: Herd, *, count: int = 20) -> Spread:
                     started = time.perf_counter()
         if number:  # the first one warms the file cache for both
             took.append(started - begun)
-    return spread(took)
+    return latency_of(took)
 
 
-async def measure_by_hand(*, count: int = 20) -> Spread:
+async def measure_by_hand(*, count: int = 8) -> Latency:
     """Start the same worker by hand, one after the other, each to its end."""
     took = []
     with tempfile.TemporaryDirectory(prefix="hand-") as directory:
@@ -55,7 +55,7 @@ async def measure_by_hand(*, count: int = 20) -> Spread:
                 seconds = await _start(operator, sandbox)
                 if number:
                     took.append(seconds)
-    return spread(took)
+    return latency_of(took)
 
 
 @asynccontextmanager

@@ -14,7 +14,10 @@ from sandherd.client import Context, Herd
 from sandherd.client.herd import new_task
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.subjects import PREFIX
-from tests.bench.delivery import Spread, spread
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
+from tests.bench.spawning import measure_by_hand, measure_submit
+from tests.bench.stacks import stack
 
 CROWD: Final = "crowd"
 WARM: Final = "warm"
@@ -28,14 +31,34 @@ _AT_MOST: Final = 200
 _AT_ONCE: Final = 100
 
 
-async def measure_start(herd: Herd, *, count: int = 20, profile: str | None = None) -> Spread:
+async def measure(recorder: Recorder) -> None:
+    """On a stack with its defaults, beside the same worker started by hand; then one with `SETTINGS` for each run."""
+    async with stack() as (herd, _):
+        for _ in recorder.each("spawn.start"):
+            recorder.add("spawn.start", await measure_submit(herd), await measure_by_hand())
+    for run in recorder.each("spawn.start_empty"):
+        async with stack(SETTINGS) as (herd, home):
+            await _measure_settings(recorder, run, herd, home)
+
+
+async def _measure_settings(recorder: Recorder, run: int, herd: Herd, home: Path) -> None:
+    empty = await measure_start(herd)
+    recorder.add("spawn.start_empty", empty, await measure_by_hand())
+    recorder.begin("spawn.warm", run)
+    recorder.add("spawn.warm", await measure_start(herd, profile=WARM), empty)
+    recorder.begin("spawn.start_1000", run)
+    await crowd_in(home)
+    recorder.add("spawn.start_1000", await measure_start(herd), empty)
+
+
+async def measure_start(herd: Herd, *, count: int = 8, profile: str | None = None) -> Latency:
     """Submit one task after the other, each to the end of its sandbox; the time is that to `agent.started`."""
     took = []
     for number in range(min(count, _AT_MOST) + 1):
         seconds = await _start(herd, profile)
         if number:  # the first one warms the file cache
             took.append(seconds)
-    return spread(took)
+    return latency_of(took)
 
 
 async def _start(herd: Herd, profile: str | None) -> float:

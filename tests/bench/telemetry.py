@@ -5,18 +5,14 @@ nobody asks, and the counters do nothing. Then the same with a collector that ha
 each event says the same, and says it on a busy machine, too.
 """
 
-import statistics
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.bench.ingest import OURS, Bench, free_port, listening, running
+from tests.bench.recorder import Recorder
 
-RUNS: Final = 5
 _SILENT: Final = "tests.bench.telemetry_silent"
-
-Figure = dict[str, Any]
 
 
 @asynccontextmanager
@@ -32,50 +28,20 @@ async def collector(mood: str) -> AsyncIterator[dict[str, str]]:
         }
 
 
-@dataclass
-class Runs:
-    """What came of some runs."""
-
-    rates: list[float] = field(default_factory=list)
-    spent: list[float] = field(default_factory=list)
-
-    def note(self, events_per_second: float, spent: float) -> None:
-        """One more."""
-        self.rates.append(events_per_second)
-        self.spent.append(spent * 1_000_000)
-
-    @property
-    def rate(self) -> float:
-        """The median."""
-        return statistics.median(self.rates)
-
-    @property
-    def cost(self) -> float:
-        """The median, in microseconds for an event."""
-        return statistics.median(self.spent)
-
-
-async def figures(rate: Callable[[float, float], Figure], count: int = OURS, runs: int = RUNS) -> dict[str, Figure]:
-    """Each the median of runs that alternate."""
-    off, loud, hanging = Runs(), Runs(), Runs()
+async def measure(recorder: Recorder) -> None:
+    """Events per second, and microseconds of a processor per event, with telemetry on, and with a hanging collector."""
     async with Bench.open() as bench:
-        for _ in range(runs):
-            off.note(await bench.throughput(count, module=_SILENT), bench.spent)
-            for mood, found in (("takes", loud), ("hangs", hanging)):
-                async with collector(mood) as told:
-                    found.note(await bench.throughput(count, told=told), bench.spent)
-    return {
-        "telemetry.throughput": rate(loud.rate, off.rate),
-        "telemetry.throughput_hanging": rate(hanging.rate, off.rate),
-        "telemetry.cost": _cost(loud, off),
-        "telemetry.cost_hanging": _cost(hanging, off),
-    }
+        for run in recorder.each("telemetry.throughput"):
+            off, cost_off = await _run(bench, module=_SILENT)
+            for mood, suffix in (("takes", ""), ("hangs", "_hanging")):
+                recorder.begin(f"telemetry.throughput{suffix}", run)
+                async with collector(mood) as settings:
+                    ours, cost = await _run(bench, told=settings)
+                recorder.add(f"telemetry.throughput{suffix}", ours, off)
+                recorder.add(f"telemetry.cost{suffix}", cost, cost_off)
 
 
-def _cost(ours: Runs, off: Runs) -> Figure:
-    return {
-        "value": round(ours.cost, 1),
-        "unit": "µs/event",
-        "baseline": round(off.cost, 1),
-        "ratio": round(ours.cost / off.cost, 3),
-    }
+async def _run(bench: Bench, **how: Any) -> tuple[float, float]:
+    """Events per second, and microseconds of a processor per event."""
+    rate = await bench.throughput(OURS, **how)
+    return rate, bench.spent * 1_000_000

@@ -1,6 +1,6 @@
 """event-ingest with counters that count nothing, and with no look at what agents say."""
 
-from event_ingest.agents import Agents
+from event_ingest.agent_metrics import AgentMetrics
 from event_ingest.main import main
 from sandherd.telemetry.meters import Meters
 
@@ -12,5 +12,5 @@ def nothing(*_given: object, **_labels: object) -> None:
 if __name__ == "__main__":
     for name in ("count", "set", "observe", "watch"):
         setattr(Meters, name, nothing)
-    setattr(Agents, "take", nothing)  # noqa: B010  # mypy lets no method be assigned
+    setattr(AgentMetrics, "record", nothing)  # noqa: B010  # mypy lets no method be assigned
     main()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.events import ArtifactRef, EventData
-from sandherd_worker.files import FileTracker
+from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import Redactor
 
 FILES: Final = 50_000

@@ -22,7 +22,10 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.names import new_name, new_uuid
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
-from tests.bench.delivery import Spread, spread
+from tests.bench.emitting import measure_emit, measure_redaction
+from tests.bench.latency import Latency, latency_of
+from tests.bench.recorder import Recorder
+from tests.bench.watching import measure_idle_tree
 from tests.integration.worker.conftest import PROJECT, Sandbox
 from tests.integration.worker.desk import Desk
 
@@ -30,7 +33,7 @@ WITHIN: Final = 120.0
 _EVENTS: Final = 6_000  # a worker publishes 8,000 at once, and then 800 per second
 _WINDOW: Final = 256
 """As many as a worker has in flight."""
-_STARTS: Final = 15
+_STARTS: Final = 6
 _PACKAGES: Final = Path(__file__).parent.parent / "drivers" / "scripted"
 _CONTENT: Final = "what an agent says in one event, of a usual length: a sentence or two about what it does next" * 2
 _TALKS: Final = """
@@ -121,6 +124,24 @@ async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["a
         await listening.unsubscribe()
 
 
+async def measure(recorder: Recorder) -> None:
+    """Everything that is measured of one worker."""
+    for _ in recorder.each("worker.idle_tree"):
+        idle, empty = await measure_idle_tree()
+        recorder.add("worker.idle_tree", idle * 100, empty * 100)
+    for _ in recorder.each("worker.emit"):
+        recorder.add("worker.emit", *await measure_emit())
+    for _ in recorder.each("worker.emit_redaction"):
+        recorder.add("worker.emit_redaction", *await measure_redaction())
+    async with bench() as at:
+        for _ in recorder.each("worker.events"):
+            recorder.add("worker.events", *await measure_events(at))
+        for _ in recorder.each("worker.memory"):
+            recorder.add("worker.memory", *await measure_memory(at))
+        for _ in recorder.each("worker.start"):
+            recorder.add("worker.start", *await measure_worker_start(at))
+
+
 # --- events a second
 
 
@@ -201,7 +222,7 @@ def _echo(sandbox: Sandbox, text: str) -> None:
 # --- the start
 
 
-async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Spread, Spread]:
+async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Latency, Latency]:
     """From a worker's start to `agent.started`, and from the bare program's to its message; by turns."""
     ours, baseline = [], []
     for number in range(count + 1):
@@ -209,7 +230,7 @@ async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Spre
         if number:  # the first ones warm the file cache
             ours.append(times[0])
             baseline.append(times[1])
-    return spread(ours), spread(baseline)
+    return latency_of(ours), latency_of(baseline)
 
 
 async def _start(at: Bench) -> float:

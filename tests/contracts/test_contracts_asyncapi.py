@@ -10,7 +10,9 @@ import pytest
 from faststream.specification.asyncapi.v3_0_0.schema import ApplicationSchema
 
 from sandherd.contracts import asyncapi
-from sandherd.contracts.schemas import json_schemas, published
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.field_meanings import MEANINGS
+from sandherd.contracts.schemas import json_schemas, published_models
 from sandherd.contracts.subjects import TABLE, Subject
 
 
@@ -39,7 +41,7 @@ def found(pointer: str) -> Any:
     return part
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     """No `$ref` in the document points to nothing."""
     pointers = set(references(document()))
     assert pointers
@@ -47,8 +49,8 @@ def test_every_reference_leads_somewhere() -> None:
         assert found(pointer)
 
 
-def test_it_is_an_asyncapi_document() -> None:
-    """FastStream's own model of AsyncAPI 3.0 reads it."""
+def test_document_is_valid_asyncapi() -> None:
+    """FastStream's own model of AsyncAPI 3.0 reads the document."""
     assert ApplicationSchema.model_validate(document()).asyncapi == "3.0.0"
 
 
@@ -63,7 +65,7 @@ def test_every_subject_is_a_channel(row: Subject) -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_every_principal_has_its_operations(row: Subject) -> None:
-    """Who may say or hear a subject has an operation for it, and nobody else has."""
+    """A principal with access to a subject has an operation for it, and no other has."""
     said = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".send.{row.name}")}
     heard = {name.split(".", 2)[0] for name in document()["operations"] if name.endswith(f".receive.{row.name}")}
     assert said == {principal.value for principal in row.producers}
@@ -74,17 +76,17 @@ def test_every_message_is_carried_by_a_channel() -> None:
     """No message is described that no subject carries, and every published model but the problem is a message."""
     carried = {name for channel in document()["channels"].values() for name in channel["messages"]}
     assert carried | {"problem"} == set(document()["components"]["messages"])
-    assert set(published()) <= carried | {"problem"}
+    assert set(published_models()) <= carried | {"problem"}
 
 
-def test_an_operation_names_messages_of_its_channel() -> None:
+def test_operation_names_messages_of_its_channel() -> None:
     """An operation's messages, and its reply's, are messages of the channels it names (AsyncAPI 3.0)."""
     for operation in document()["operations"].values():
         for part in (operation, *([operation["reply"]] if "reply" in operation else [])):
             assert all(ref["$ref"].startswith(f"{part['channel']['$ref']}/messages/") for ref in part["messages"])
 
 
-def test_every_schema_is_one() -> None:
+def test_every_schema_is_valid() -> None:
     """Each document is a valid JSON Schema of draft 2020-12, with the URN that `dataschema` gives."""
     schemas = json_schemas()
     assert schemas
@@ -93,6 +95,16 @@ def test_every_schema_is_one() -> None:
         assert schema["$id"] == f"urn:sandherd:v1:{name}"
 
 
-def test_the_same_code_makes_the_same_document() -> None:
-    """Made twice, it is the same, in the same order."""
+def test_document_is_deterministic() -> None:
+    """Generated twice, the document is equal, in the same order."""
     assert repr(asyncapi.document()) == repr(asyncapi.document())
+
+
+def test_every_field_of_every_event_is_described() -> None:
+    """In its JSON Schema, and with no meaning that belongs to no field."""
+    schemas = json_schemas()
+    fields = {(name, field): part for name in EVENTS for field, part in schemas[name].get("properties", {}).items()}
+    assert len(fields) > 500
+    assert [key for key, part in fields.items() if not part.get("description", "").strip()] == []
+    texts = {part["description"] for part in fields.values()}
+    assert {name for name, text in MEANINGS.items() if text not in texts} == set()

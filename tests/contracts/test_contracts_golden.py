@@ -1,4 +1,4 @@
-"""What was published stays readable: every golden example, by our reader, by CloudEvents' own, and by its schema."""
+"""Every golden example is readable by Sandherd's reader, by CloudEvents' own library, and by its schema."""
 
 import hashlib
 import json
@@ -13,16 +13,17 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness
-from sandherd.contracts.reading import read_command, read_event
+from sandherd.contracts.records import RECORDS
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
 from sandherd.contracts.resume import Resume
-from sandherd.contracts.schemas import json_schemas, reply_of
-from sandherd.contracts.serving import AgentServer
+from sandherd.contracts.schemas import json_schemas, reply_model
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.subjects import command_subject, event_subject
 
@@ -93,22 +94,23 @@ def test_every_type_has_an_example(golden: Path) -> None:
     assert stems(golden / "replies") == REQUESTS.keys() | REFUSALS
     assert stems(golden / "harnesses") == HARNESSES.keys()
     assert stems(golden / "delivery") == {"inbox_message", "receipt"}
+    assert stems(golden / "records") == RECORDS.keys()
 
 
-def test_a_published_example_is_never_changed(golden: Path) -> None:
-    """The digests of all examples are those written down beside them: a breaking change goes into a new version."""
+def test_published_example_is_never_changed(golden: Path) -> None:
+    """The digests of all examples equal the recorded ones: a breaking change goes into a new version."""
     lines = (golden / "SHA256SUMS").read_text().splitlines()
     published = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     found = {str(path.relative_to(golden)): path.read_bytes() for path in golden.rglob("*.json")}
     assert {name: hashlib.sha256(document).hexdigest() for name, document in found.items()} == published
 
 
-def test_an_event_is_read_and_said_again_unchanged(event: Any) -> None:
+def test_event_is_read_and_written_unchanged(event: Any) -> None:
     """Every event is read on its own subject, nothing in it is unknown, and it is written as the same document."""
     assert json.loads(read(event).to_json()) == event.json
 
 
-def test_a_command_is_read_and_said_again_unchanged(command: Any) -> None:
+def test_command_is_read_and_written_unchanged(command: Any) -> None:
     """Every command is read on its own subject, and written as the same document."""
     assert json.loads(read(command).to_json()) == command.json
 
@@ -133,8 +135,8 @@ def test_sealed_secrets_have_an_example(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", HARNESSES)
-def test_a_harness_is_read_and_said_again_unchanged(golden: Path, kind: str) -> None:
-    """Every kind of agent has an example with every field set, which stands for its kind wherever any may stand."""
+def test_harness_is_read_and_written_unchanged(golden: Path, kind: str) -> None:
+    """Every kind of agent has an example with every field set, accepted wherever any kind is."""
     document = (golden / "harnesses" / f"{kind}.json").read_bytes()
     harness = TypeAdapter[BaseModel](AnyHarness).validate_json(document)
     assert type(harness) is HARNESSES[kind]
@@ -142,8 +144,8 @@ def test_a_harness_is_read_and_said_again_unchanged(golden: Path, kind: str) -> 
     assert left_out(harness) == set()
 
 
-def test_what_a_task_goes_on_from_is_read_and_said_again_unchanged(golden: Path) -> None:
-    """Its example has every field set, and the published schema of a task takes it."""
+def test_resume_is_read_and_written_unchanged(golden: Path) -> None:
+    """The example has every field set, and the published schema of a task accepts it."""
     document = json.loads((golden / "specs" / "resume.json").read_bytes())
     resume = Resume.model_validate(document)
     assert json.loads(resume.model_dump_json()) == document
@@ -152,8 +154,8 @@ def test_what_a_task_goes_on_from_is_read_and_said_again_unchanged(golden: Path)
     check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
 
 
-def test_an_agent_server_is_read_and_said_again_unchanged(golden: Path) -> None:
-    """Its example has every field set, and the published schemas of a task and of a sandbox take it, with an image."""
+def test_agent_server_is_read_and_written_unchanged(golden: Path) -> None:
+    """The example has every field set, and the published schemas of a task and a sandbox accept it with an image."""
     document = json.loads((golden / "specs" / "agent_server.json").read_bytes())
     server = AgentServer.model_validate(document)
     assert json.loads(server.model_dump_json()) == document
@@ -163,12 +165,12 @@ def test_an_agent_server_is_read_and_said_again_unchanged(golden: Path) -> None:
     check_schema("spawner.create_sandbox", {"sandbox": "sbx-2", "spec": {"image": "base:1", "agent_server": document}})
 
 
-def test_cloudevents_reads_an_event_as_we_do(event: Any) -> None:
+def test_cloudevents_library_reads_an_event_alike(event: Any) -> None:
     """CloudEvents' own library reads every event, with the same attributes and data."""
     assert_same_attributes(event)
 
 
-def test_cloudevents_reads_a_command_as_we_do(command: Any) -> None:
+def test_cloudevents_library_reads_a_command_alike(command: Any) -> None:
     """CloudEvents' own library reads every command, with the same attributes and data."""
     assert_same_attributes(command)
 
@@ -180,30 +182,30 @@ def assert_same_attributes(example: Any) -> None:
     assert theirs.get_data() == example.json["data"]
 
 
-def test_the_schemas_take_an_event(event: Any) -> None:
-    """The published schemas take every event: the envelope's, and the one that `dataschema` names."""
+def test_schemas_accept_an_event(event: Any) -> None:
+    """The published schemas accept every event: the envelope's, and the one that `dataschema` names."""
     check_schema("envelope", event.json)
     check_schema(event.json["dataschema"].removeprefix("urn:sandherd:v1:"), event.json["data"])
 
 
-def test_the_schemas_take_a_command(command: Any) -> None:
-    """The published schemas take every command."""
+def test_schemas_accept_a_command(command: Any) -> None:
+    """The published schemas accept every command."""
     check_schema("envelope", command.json)
     check_schema(command.json["dataschema"].removeprefix("urn:sandherd:v1:"), command.json["data"])
 
 
-def test_a_request_is_read_and_fits_its_schema(question: Any) -> None:
-    """Every request is read with every field set, written as the same document, and taken by its schema."""
+def test_request_is_read_and_fits_its_schema(question: Any) -> None:
+    """Every request is read with every field set, written as the same document, and accepted by its schema."""
     model = REQUESTS[question.name].model_validate_json(question.document, strict=True)
     assert json.loads(model.model_dump_json(exclude_unset=True)) == question.json
     assert left_out(model) == EITHER.get(question.name, set())
     check_schema(f"{question.name}.request", question.json)
 
 
-def test_a_reply_is_read_and_fits_its_schema(reply: Any) -> None:
-    """Every reply, and the refusal, is read, written as the same document, and taken by its schema."""
+def test_reply_is_read_and_fits_its_schema(reply: Any) -> None:
+    """Every reply, and the refusal, is read, written as the same document, and accepted by its schema."""
     name = reply.name if reply.name in REQUESTS else "spawner.tasks"
-    model = reply_of(name).model_validate_json(reply.document, strict=True)
+    model = reply_model(name).model_validate_json(reply.document, strict=True)
     assert json.loads(model.model_dump_json(exclude_unset=True)) == reply.json
     wait = set() if reply.name == "busy" else {"Problem.retry_after_seconds"}  # only `busy` says when to ask again
     assert left_out(model) - wait == {f"{type(model).__name__}.{'ok' if reply.name in REFUSALS else 'error'}"}
@@ -212,7 +214,7 @@ def test_a_reply_is_read_and_fits_its_schema(reply: Any) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, INLINE_BYTES - 1, INLINE_BYTES])
 def test_bytes_of_every_size_are_read_and_fit_the_schema(size: int) -> None:
-    """Bytes are base64url: up to the largest piece, what is written is read, and taken by the schema; more is not."""
+    """Bytes are base64url: up to the largest piece they are read and accepted by the schema; more are not."""
     piece = ArtifactPiece(data=b"\xff" * size, index=1, after=2)
     document = Reply[ArtifactPiece](ok=piece).model_dump_json(exclude_unset=True)
     assert Reply[ArtifactPiece].model_validate_json(document, strict=True).ok == piece
@@ -227,8 +229,8 @@ def test_bytes_of_every_size_are_read_and_fit_the_schema(size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "model", "schema"), [("inbox_message", InboxMessage, "inbox-message"), ("receipt", Receipt, "receipt")]
 )
-def test_what_passes_to_a_worker_is_read(golden: Path, name: str, model: type[BaseModel], schema: str) -> None:
-    """The message and its receipt are read with every field set, and taken by their schemas."""
+def test_deliveries_to_a_worker_are_read(golden: Path, name: str, model: type[BaseModel], schema: str) -> None:
+    """The message and its receipt are read with every field set, and accepted by their schemas."""
     document = (golden / "delivery" / f"{name}.json").read_bytes()
     read_back = model.model_validate_json(document, strict=True)
     assert json.loads(read_back.model_dump_json()) == json.loads(document)
@@ -236,9 +238,18 @@ def test_what_passes_to_a_worker_is_read(golden: Path, name: str, model: type[Ba
     check_schema(schema, json.loads(document))
 
 
-def test_an_unknown_field_in_an_example_would_be_found(golden: Path) -> None:
-    """The check above is one that checks: with one field more, the document written again is another."""
+def test_unknown_field_in_an_example_is_found(golden: Path) -> None:
+    """With an additional field the document is written differently."""
     document = json.loads((golden / "events" / "agent.message.json").read_bytes())
     document["data"]["mood"] = "cheerful"
     subject = event_subject(document["project"], document["subject"], "agent.message")
     assert json.loads(read_event(subject, json.dumps(document).encode()).to_json()) != document
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_shared_record_is_read_and_written_unchanged(golden: Path, kind: str) -> None:
+    """The example shows every field; fields that only the owner reads are ignored."""
+    document = json.loads((golden / "records" / f"{kind}.json").read_bytes())
+    record = RECORDS[kind].model_validate(document | {"owner": [1]})
+    assert record.model_dump(mode="json") == document
+    assert left_out(record) == set()

@@ -2,9 +2,9 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from sandherd.bus.service import Service
-from sandherd.bus.stream_admin import StreamAdmin
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
+from sandherd.service.stream_admin import StreamAdmin
 from sandherd.stack.broker import Broker
 
 

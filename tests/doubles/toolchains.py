@@ -8,7 +8,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandherd.bundle import WORKER, bundle
+from sandherd.worker_bundle import WORKER, bundle
 from tests.doubles.remote import agent_server
 
 _PYTHON = '#!/bin/sh\nshift 3\nexec python3 -I -S "$(dirname "$0")/../agent_server.py" "$@"\n'

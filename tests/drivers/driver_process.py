@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ class DriverProcess:
         self._env = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
+            "TMPDIR": tempfile.gettempdir(),
             "PYTHONPATH": os.pathsep.join(map(str, packages)),
             "PYTHONUNBUFFERED": "1",
             "SANDHERD_EVENTS_FD": "3",

@@ -1,4 +1,4 @@
-"""Calls of the model, by what an agent says."""
+"""Model calls derived from an agent's events."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Teller:
         for type in types:
             named = f"agent.{type}"
             fields = {"turn": 1, **data}
-            self.said += [*self.calls.before(named), (named, fields), *self.calls.after(named, fields)]
+            self.said += [*self.calls.events_before(named), (named, fields), *self.calls.events_after(named, fields)]
         return self
 
     def words(self) -> list[str]:
@@ -32,8 +32,8 @@ def teller() -> Teller:
     return Teller()
 
 
-def test_the_model_is_asked_at_the_beginning_and_after_its_tools(teller: Teller) -> None:
-    """One call for each answer, and none while a tool runs; each has its name, its turn and its time."""
+def test_model_is_called_at_turn_start_and_after_tools(teller: Teller) -> None:
+    """Each model reply is one call with a name, a turn and a time; no call is open while a tool runs."""
     teller.say("turn_started", "user_message")
     teller.time = 1.5
     teller.say("thinking", "message").say("tool_use", tool_use_id="a").say("tool_use", tool_use_id="b")
@@ -52,22 +52,22 @@ def test_the_model_is_asked_at_the_beginning_and_after_its_tools(teller: Teller)
 
 
 @pytest.mark.parametrize("end", ["turn_completed", "stream_error", "error"])
-def test_no_call_is_left_in_flight(teller: Teller, end: str) -> None:
-    """A turn that is stopped, an agent that breaks off and a model that answers with an error end it."""
+def test_open_model_call_is_ended_with_its_turn(teller: Teller, end: str) -> None:
+    """A stopped turn, a failed agent and an error of the model end the open call."""
     teller.say("turn_started", end, "system_message")
     assert teller.words() == ["turn_started", "<", ">", end, "system_message"]
-    assert teller.calls.ended() == []
+    assert teller.calls.end_call() == []
 
 
-def test_between_turns_nobody_asks(teller: Teller) -> None:
-    """What is told then is for the turn that comes of it; a tool that is told late was the last turn's."""
+def test_no_model_call_is_open_between_turns(teller: Teller) -> None:
+    """Messages between turns belong to the next turn; a late tool result belongs to the last one."""
     teller.say("turn_started").say("tool_use", tool_use_id="a").say("turn_completed", "user_message")
     teller.say("tool_result", tool_use_id="a").say("turn_started")
     assert teller.words()[-4:] == ["user_message", "tool_result", "turn_started", "<"]
 
 
-def test_a_sub_agents_own_calls_are_its_own(teller: Teller) -> None:
-    """While it works, its tools and words begin no call of the agent that waits for it."""
+def test_calls_of_a_subagent_are_its_own(teller: Teller) -> None:
+    """Tools and texts of a subagent start no call of the agent that waits for it."""
     teller.say("turn_started").say("subagent_invoked", tool_use_id="s").say("thinking").say("tool_use", tool_use_id="a")
     teller.say("tool_completed", "tool_result", tool_use_id="a").say("subagent_completed", tool_use_id="s")
     assert teller.words()[4:] == ["thinking", "tool_use", "tool_completed", "tool_result", "subagent_completed", "<"]

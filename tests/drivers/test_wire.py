@@ -1,4 +1,4 @@
-"""The wire, from the driver's side: commands come as objects, and what is said are lines that a worker can read."""
+"""The driver's side of the wire: commands are parsed, and events are lines that a worker can read."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandherd_drivers.commands import Begin, Decide, Interrupt, Message, Resume, Stop, read_command
-from sandherd_drivers.shortening import LONGEST_LINE, shorten
+from sandherd_drivers.line_encoder import MAX_LINE_BYTES, encode_line
 from sandherd_drivers.wire import Wire
 from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import PACKAGES, DriverProcess
@@ -40,45 +40,45 @@ async def echo(start_driver: StartDriver) -> DriverProcess:
         ('{"do":"stop","grace":2.8}', Stop(2.8)),
     ],
 )
-def test_a_line_becomes_a_command(line: str, command: Any) -> None:
-    """Each kind, with what may be left out."""
+def test_line_is_read_as_a_command(line: str, command: Any) -> None:
+    """Each kind is read, with its optional fields."""
     assert read_command(line.encode()) == command
 
 
 @pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (1.0, True), (2.0, True), (3.0, False)])
-def test_a_message_expires_at_its_time(expires_at: float | None, expired: bool) -> None:
-    """At the second itself; one without a time never."""
-    assert Message("m", "system", "c", expires_at=expires_at).expired(2.0) is expired
+def test_message_expires_at_its_time(expires_at: float | None, expired: bool) -> None:
+    """A message is expired from the very second on; one without a time never expires."""
+    assert Message("m", "system", "c", expires_at=expires_at).is_expired(2.0) is expired
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"do":"fly"}', '{"do":"message"}', '{"do":"stop","how":1}'])
-def test_what_is_no_command_is_told_apart(line: str) -> None:
-    """It raises one of three errors, and no other."""
+def test_invalid_command_line_raises(line: str) -> None:
+    """A line that is no command raises ValueError, TypeError or KeyError, and no other error."""
     with pytest.raises((ValueError, TypeError, KeyError)):
         read_command(line.encode() or b"{")
 
 
-def test_a_line_fits_whatever_is_said() -> None:
-    """Long texts are cut, the rest stays; objects, sets, surrogates and infinities are no reason to fail."""
-    data = {"content": "x" * 3 * LONGEST_LINE, "turn": 3, "odd": {1: {Path("/p")}, "n": float("inf"), "s": "\ud800"}}
-    line = shorten("agent.message", data)
+def test_encoded_line_fits_the_limit() -> None:
+    """Long texts are truncated and other fields stay; objects, sets, surrogates and infinities are encodable."""
+    data = {"content": "x" * 3 * MAX_LINE_BYTES, "turn": 3, "odd": {1: {Path("/p")}, "n": float("inf"), "s": "\ud800"}}
+    line = encode_line("agent.message", data)
     read = json.loads(line)["data"]
-    assert len(line) <= LONGEST_LINE
+    assert len(line) <= MAX_LINE_BYTES
     assert line.count(b"\n") == 1
     assert read["turn"] == 3
     assert read["content"].endswith("more characters]")
     assert read["odd"] == {"1": ["/p"], "n": "inf", "s": "?"}
 
 
-def test_what_can_not_be_cut_is_told() -> None:
-    """An event with too many parts becomes an error that names it."""
-    line = json.loads(shorten("agent.message", {"parts": list(range(LONGEST_LINE // 6))}))
+def test_event_that_cannot_be_truncated_becomes_an_error() -> None:
+    """An event with too many parts is replaced by an error that names it."""
+    line = json.loads(encode_line("agent.message", {"parts": list(range(MAX_LINE_BYTES // 6))}))
     assert line["type"] == "agent.error"
     assert "agent.message" in line["data"]["error"]
 
 
-async def test_a_driver_says_what_it_does(echo: DriverProcess) -> None:
-    """From the task to the result and its transcript; it ends in order, with 0."""
+async def test_driver_reports_task_from_start_to_transcript(echo: DriverProcess) -> None:
+    """The echo driver reports readiness, messages, result, output and transcript, and ends with status 0."""
     echo.begin("say hello\nprint shown", {"kind": "echo"})
     assert (await echo.heard("driver.ready"))["session_id"] == "session-1"
     assert (await echo.heard("agent.message"))["content"] == "hello"
@@ -90,8 +90,8 @@ async def test_a_driver_says_what_it_does(echo: DriverProcess) -> None:
     assert Path(transcript["path"]).read_text() == "turn 1\nthe end\n"
 
 
-async def test_a_message_is_answered(echo: DriverProcess) -> None:
-    """In the middle of a turn, after it, and with a refusal."""
+async def test_message_is_acknowledged_or_refused(echo: DriverProcess) -> None:
+    """A message is acknowledged within a turn and after it, or refused."""
     echo.begin("wait", {})
     await echo.heard("driver.turn", state="running")
     name = echo.message("psst")
@@ -105,8 +105,8 @@ async def test_a_message_is_answered(echo: DriverProcess) -> None:
     assert len(echo.said("driver.result")) == 1
 
 
-async def test_an_answer_reaches_who_asked(echo: DriverProcess) -> None:
-    """Granted, denied, and withdrawn by an interrupt; an answer to nobody is no harm."""
+async def test_decision_reaches_its_approval_request(echo: DriverProcess) -> None:
+    """A request is granted, denied, or withdrawn by an interrupt; a decision for an unknown request is ignored."""
     echo.begin("use A\nuse B\nuse C", {})
     for count, granted in ((1, True), (2, False)):
         asked = await echo.heard("driver.ask", count)
@@ -121,30 +121,30 @@ async def test_an_answer_reaches_who_asked(echo: DriverProcess) -> None:
 
 
 @pytest.mark.parametrize("tool", ["", "x" * 257, "many"])
-async def test_what_can_not_be_asked_is_answered_with_no(tool: str) -> None:
-    """A tool without a sound name, and input that fits no line: nobody hears of it, so nobody is waited for."""
+async def test_invalid_approval_request_is_denied(tool: str) -> None:
+    """A tool without a valid name and an input that fits no line are denied at once, without a wait for a user."""
     reading, writing = os.pipe()
-    parts = list(range(LONGEST_LINE // 6)) if tool == "many" else []
-    decision = await Wire(-1, writing).ask(tool, {"parts": parts})
+    parts = list(range(MAX_LINE_BYTES // 6)) if tool == "many" else []
+    decision = await Wire(-1, writing).request_approval(tool, {"parts": parts})
     os.close(writing)
     with os.fdopen(reading) as said:
         assert len(said.readlines()) == 1
-    assert (decision.granted, decision.reason) == (False, "nobody can be asked: it is too much to be shown")
+    assert (decision.granted, decision.reason) == (False, "no user can be asked: the request is too large to be shown")
 
 
-def test_what_is_nested_too_deeply_is_left_out() -> None:
-    """The line says so, and a worker can read it."""
+def test_deeply_nested_value_is_replaced() -> None:
+    """The line states that a value was nested too deeply, and a worker can read the line."""
     deep: Any = "the core"
     for _ in range(5000):
         deep = [deep]
-    line = shorten("driver.ask", {"tool": "x", "input": {"a": deep}})
+    line = encode_line("driver.ask", {"tool": "x", "input": {"a": deep}})
     assert "too deeply" in line.decode()
     assert "the core" not in line.decode()
     assert json.loads(line)["type"] == "driver.ask"
 
 
-async def test_a_worker_that_is_gone_ends_its_driver(echo: DriverProcess) -> None:
-    """The end of standard input means stop, also for one that waits for leave."""
+async def test_closed_stdin_stops_driver(echo: DriverProcess) -> None:
+    """The end of standard input stops the driver, also while it waits for an approval."""
     echo.begin("use A", {})
     await echo.heard("driver.ask")
     echo.close_input()
@@ -152,8 +152,8 @@ async def test_a_worker_that_is_gone_ends_its_driver(echo: DriverProcess) -> Non
     assert echo.said("driver.transcript")
 
 
-async def test_a_sigterm_means_stop(echo: DriverProcess) -> None:
-    """It ends in order and with its transcript, also if it was told to stop before."""
+async def test_sigterm_stops_the_driver_cleanly(echo: DriverProcess) -> None:
+    """The driver stores its transcript and exits with 0, also after an earlier stop command."""
     echo.begin("use A", {})
     await echo.heard("driver.ask")
     echo.send("stop", grace=20)
@@ -162,8 +162,8 @@ async def test_a_sigterm_means_stop(echo: DriverProcess) -> None:
     assert echo.said("driver.transcript")
 
 
-async def test_a_sigterm_is_enough(echo: DriverProcess) -> None:
-    """Without any word on its standard input."""
+async def test_sigterm_suffices(echo: DriverProcess) -> None:
+    """No command on standard input is needed."""
     echo.begin("use A", {})
     await echo.heard("driver.ask")
     echo.process.terminate()
@@ -171,33 +171,33 @@ async def test_a_sigterm_is_enough(echo: DriverProcess) -> None:
     assert echo.said("driver.transcript")
 
 
-async def test_each_step_of_an_end_leaves_time_for_the_next() -> None:
-    """Half of what is left of the grace at most, and as much as it likes if there is none."""
+async def test_each_step_of_a_stop_leaves_time_for_the_next() -> None:
+    """A step takes half of the remaining grace at most, and any time without one."""
     wire = Wire(-1, -1)
-    assert wire.within(5) == 5
+    assert wire.shutdown_timeout(5) == 5
     wire._stop(Stop(8))
-    assert 0 < wire.within(1000) <= 4
-    assert wire.within(0.1) == 0.1
+    assert 0 < wire.shutdown_timeout(1000) <= 4
+    assert wire.shutdown_timeout(0.1) == 0.1
     wire._stop(Stop(8000))
-    assert wire.within(1000) <= 4
+    assert wire.shutdown_timeout(1000) <= 4
 
 
-async def test_nonsense_on_the_wire_is_told_and_passed_over(echo: DriverProcess) -> None:
-    """The next command is understood."""
+async def test_invalid_command_is_reported_and_skipped(echo: DriverProcess) -> None:
+    """An unknown command yields an error event, and the next command is executed."""
     echo.send("fly")
     assert (await echo.heard("agent.error"))["phase"] == "driver"
     echo.begin("say hello", {})
     await echo.heard("driver.result")
 
 
-async def test_what_the_agent_starts_gets_neither_end_of_the_wire(start_driver: StartDriver) -> None:
-    """No descriptor, no PYTHONPATH; the variable that marks the agent's processes stays."""
+async def test_child_process_has_no_wire_descriptor(start_driver: StartDriver) -> None:
+    """A process that the agent starts has neither the wire's descriptors nor PYTHONPATH, but the agent's mark."""
     driver = await start_driver(module="prying_driver", packages=(PACKAGES, SCRIPTED))
     assert await driver.heard("agent.message") == {"content": "mark= path=no input= open=0 1 2"}
     assert await driver.ended() == 0
 
 
-async def test_a_driver_that_breaks_says_so_by_its_exit_status(echo: DriverProcess) -> None:
-    """And prints why."""
+async def test_exit_status_of_failed_driver_is_reported(echo: DriverProcess) -> None:
+    """A driver that fails exits with its status."""
     echo.begin("exit 3", {})
     assert await echo.ended() == 3

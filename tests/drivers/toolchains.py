@@ -8,7 +8,7 @@ import subprocess
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from sandherd.client.toolchains import KINDS, install, is_installed, lock_of
+from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
 
 BUILD = Path(__file__).parents[2] / "build"
 TOOLCHAINS = BUILD / "toolchains"

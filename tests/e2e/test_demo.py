@@ -1,14 +1,16 @@
-"""The demo: one real task from submission to history, and a status that tells the truth."""
+"""The demo runs a real task from submission to history, and its exit status is right."""
 
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.engines.ordinary_user import OrdinaryUser, ids_of
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
@@ -31,9 +33,8 @@ def run_demo(home: Path, agent: Path | None = None) -> subprocess.CompletedProce
     )
 
 
-def test_the_demo_does_what_it_says(home: Path) -> None:
-    """It ends with status 0, and shows the result, both edits, and what it took."""
-    done = run_demo(home)
+def shows_what_was_done(done: "subprocess.CompletedProcess[str]") -> None:
+    """It ended with status 0, and has shown the result, both edits, and what it took."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "C(50, 25) = 126410606437752, checked" in done.stdout
     assert "created binomial.py" in done.stdout
@@ -44,8 +45,43 @@ def test_the_demo_does_what_it_says(home: Path) -> None:
     assert "Where the time went" in done.stdout
 
 
-def test_the_demo_fails_when_the_work_was_not_done(home: Path) -> None:
-    """An agent that does nothing makes the demo end with status 1, and the stack is ended all the same."""
+def test_demo_shows_its_results(home: Path) -> None:
+    """The status is 0; the result, both edits and the cost are shown."""
+    shows_what_was_done(run_demo(home))
+
+
+@pytest.fixture
+def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
+    """Makes an ordinary user with these subordinate ids; None: without any."""
+    made: list[OrdinaryUser] = []
+
+    def make(ids: range | None) -> OrdinaryUser:
+        folder = Path(tempfile.mkdtemp(prefix="demo-joe-"))
+        folder.chmod(0o755)
+        made.append(OrdinaryUser(folder, 2, ids))
+        return made[-1]
+
+    yield make
+    for user in made:
+        user.remove()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while")
+@pytest.mark.parametrize("ids", [ids_of(2), None], ids=["subordinate ids", "none"])
+def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], OrdinaryUser], ids: range | None) -> None:
+    """With subordinate ids and without, nothing has to be installed or configured, and no process is left."""
+    user = ordinary_user(ids)
+    home = user.home / "demo"
+    done = user.run("env", f"DEMO_HOME={home}", sys.executable, str(DEMO))
+    shows_what_was_done(done)
+    assert user.processes() == {}
+    owners = {path.lstat().st_uid for path in [home, *home.rglob("*")]}
+    assert owners == {user.uid}
+
+
+def test_demo_fails_when_the_work_was_not_done(home: Path) -> None:
+    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same."""
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
     done = run_demo(home, idler)

@@ -1,4 +1,4 @@
-"""An agent behind the Agent Client Protocol as a user has it, from the installation of what it needs on."""
+"""An ACP agent from the user's view, from the installation of its toolchain on."""
 
 import shutil
 from pathlib import Path
@@ -24,12 +24,12 @@ def acp(*options: str) -> list[str]:
     return ["--harness", "acp", "--file", str(AGENT), *options, *agent]
 
 
-async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(line: Line) -> None:
-    """The task fails to start; that command is run as it stands, and then the same task is done."""
+async def test_missing_toolchain_is_reported_with_its_command(line: Line) -> None:
+    """The task fails to start; the named command is run as it stands, and then the same task completes."""
     shutil.rmtree(line.home / "toolchains" / "acp", ignore_errors=True)
     ran = await line("run", "say hello", *acp())
     assert ran.status == 1
-    assert "`sandherd harness install acp` does it (start)" in ran.out
+    assert "run `sandherd harness install acp` (start)" in ran.out
     assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).said()
     (await line("harness", "install", "acp")).said()
     listed = (await line("harness", "list", "-o", "json")).document()
@@ -39,10 +39,10 @@ async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
     assert "agent.message            hello" in (await line("run", "say hello", *acp())).said()
 
 
-async def test_it_is_asked_spoken_to_and_ended(line: Line) -> None:
-    """Leave is granted and denied; what it writes is told with its diff; a message waits for the end of the turn.
+async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
+    """Approvals are granted and denied; a write is reported with its diff; a message waits for the end of the turn.
 
-    An interrupt stops the turn and keeps the session, and ending the sandbox leaves nothing running.
+    An interrupt stops the turn and keeps the session, and ending the sandbox leaves no process.
     """
     (await line("harness", "install", "acp")).said()
     steps = [

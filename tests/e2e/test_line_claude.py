@@ -1,4 +1,4 @@
-"""Claude as a user has it: the command, the stack, a sandbox, the real SDK; only the model is scripted."""
+"""Claude from the user's view: the command, the stack, a sandbox, the real SDK; only the model is scripted."""
 
 import json
 from collections.abc import AsyncIterator
@@ -45,8 +45,8 @@ def until_heard(text: str, model: AnthropicModel, then: Answer) -> Any:
     return step
 
 
-async def test_a_task_is_done_though_the_model_was_too_busy_at_first(line: Line, model: AnthropicModel) -> None:
-    """429 fails the attempt with what it is, and the next one edits and runs: shown as it happens, and stored whole."""
+async def test_task_is_completed_after_a_rate_limit(line: Line, model: AnthropicModel) -> None:
+    """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored whole."""
     edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
     model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), says("Ok."))
     done = await line("run", "Greet", *claude(model, "--attempts", "2"))
@@ -67,15 +67,15 @@ async def test_a_task_is_done_though_the_model_was_too_busy_at_first(line: Line,
     assert "+print('from inside')" in edited["full_diff"]
 
 
-async def test_a_message_comes_in_the_middle_and_the_task_is_called_off(line: Line, model: AnthropicModel) -> None:
-    """The model is shown it in the same turn; what is called off leaves its transcript under its session's name."""
+async def test_claude_gets_a_message_and_is_cancelled(line: Line, model: AnthropicModel) -> None:
+    """The model gets the message in the same turn; the cancelled task has its transcript under the session's name."""
     model.script(until_heard("mind the gap", model, calls("Bash", command=HOLD)))
     async with line.given("Work", *claude(model)) as given:
         await given.event("agent.tool_completed")
         receipt = await given.send("mind the gap")
         assert receipt["state"] == "acknowledged"
-        assert "mind the gap" in model.requests[-1].words
         await given.appears("began")
+        assert "mind the gap" in model.requests[-1].words
         assert await given.events("agent.turn_completed") == []
         await given.event("message.acknowledged", message_id=receipt["message"])
         (await line("tasks", "cancel", given.task, "--reason", "enough")).said()
@@ -84,8 +84,8 @@ async def test_a_message_comes_in_the_middle_and_the_task_is_called_off(line: Li
         assert model.requests[0].session in await given.sessions()
 
 
-async def test_leave_is_asked_given_and_denied(line: Line, model: AnthropicModel) -> None:
-    """What is granted is done, what is denied is not, and the model is told why. An interrupt keeps the session."""
+async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: AnthropicModel) -> None:
+    """A granted call runs, a denied one does not, and the model gets the reason. An interrupt keeps the session."""
     model.script(
         calls("Bash", command="touch granted"),
         calls("Bash", command="touch denied"),
@@ -118,8 +118,8 @@ async def answer(given: Given, word: str, verdict: str, *options: str) -> None:
     (await given.line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
 
 
-async def test_a_program_that_is_killed_has_one_end(line: Line, model: AnthropicModel) -> None:
-    """By kill -9 in its sandbox: one failure that says so, and nothing runs on, not even what had run away."""
+async def test_killed_program_has_one_end(line: Line, model: AnthropicModel) -> None:
+    """After a SIGKILL in its sandbox there is one failure, and no process remains, not even a daemon."""
     model.script(calls("Bash", command=f"(setsid sleep 4716 &); {HOLD}"))
     async with line.given("Work", *claude(model)) as given:
         await given.appears("began")
@@ -131,8 +131,8 @@ async def test_a_program_that_is_killed_has_one_end(line: Line, model: Anthropic
         assert (task["state"], task["error_type"], task["attempt"]) == ("failed", "signal", 1)
 
 
-async def test_a_wrong_key_is_told_as_one(line: Line, model: AnthropicModel) -> None:
-    """By the command and by the task, which is not tried again."""
+async def test_wrong_key_is_reported_as_refused(line: Line, model: AnthropicModel) -> None:
+    """The command and the task report it, and the task is not retried."""
     model.script(Failure(status=401, message="invalid x-api-key"))
     ran = await line("run", "Work", *claude(model))
     assert ran.status == 1
@@ -143,8 +143,8 @@ async def test_a_wrong_key_is_told_as_one(line: Line, model: AnthropicModel) -> 
     assert len(model.requests) == 1
 
 
-async def test_no_server_at_the_models_address_may_pass(line: Line) -> None:
-    """Nobody listens there: the agent's own words, and the class that is tried again."""
+async def test_unreachable_model_address_is_a_temporary_failure(line: Line) -> None:
+    """The error has the agent's own message, and the type that is retried."""
     async with anthropic_model() as away:
         pass
     ran = await line("run", "Work", *claude(away, "--attempts", "1"))

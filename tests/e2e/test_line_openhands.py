@@ -1,4 +1,4 @@
-"""OpenHands as a user has it: the command, the stack, a sandbox, the real SDK and terminal; only the model is scripted.
+"""OpenHands from the user's view: command, stack, sandbox, real SDK and terminal; only the model is scripted.
 
 Each start is seconds of work for a whole core, so that a test is a longer story here.
 """
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spawner.runtimes.bubblewrap import INSIDE
 from tests.e2e.line import HOLD, Line
 from tests.models.openai import OpenAIModel, Request, openai_model
 from tests.models.openai_answers import Answer, Failure, calls, says
@@ -19,7 +20,7 @@ pytestmark = [
 ]
 
 KEY = "sk-scripted-0123456789"
-WORK = "/sandbox/work"
+WORK = f"{INSIDE}/work"
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def until_heard(text: str, model: OpenAIModel, then: Answer) -> Any:
     return step
 
 
-async def test_it_edits_runs_hears_and_is_called_off(line: Line, model: OpenAIModel) -> None:
-    """What it does is stored with its diff; a message comes in the middle; its transcript has its session's name."""
+async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAIModel) -> None:
+    """Edits are stored with their diffs; a message arrives within the turn; the transcript has the session's name."""
     model.script(
         calls("file_editor", command="create", path=f"{WORK}/hello.py", file_text="print('from inside')\n"),
         calls("terminal", command="python3 hello.py"),
@@ -61,8 +62,8 @@ async def test_it_edits_runs_hears_and_is_called_off(line: Line, model: OpenAIMo
         await given.event("agent.tool_completed", count=2)
         receipt = await given.send("mind the gap")
         assert receipt["state"] == "acknowledged"
-        assert "mind the gap" in model.requests[-1].words
         await given.appears("began")
+        assert "mind the gap" in model.requests[-1].words
         assert await given.events("agent.turn_completed") == []
         await given.event("message.acknowledged", message_id=receipt["message"])
         edited = (await given.event("agent.file_edited", file_path="hello.py"))["data"]
@@ -77,11 +78,12 @@ async def test_it_edits_runs_hears_and_is_called_off(line: Line, model: OpenAIMo
         assert spent["data"]["cost_micro_usd"] == 400 * len(model.requests)
 
 
-@pytest.mark.long  # with the driver alone: tests/drivers/openhands/test_openhands_steering.py; whole: test_line_claude
-async def test_leave_is_asked_given_and_denied(line: Line, model: OpenAIModel) -> None:
-    """What is granted is done, what is denied is not, and the model is told why. An interrupt keeps the session.
+@pytest.mark.long  # with the driver alone: tests/drivers/openhands/test_openhands_messages.py; whole: test_line_claude
+async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: OpenAIModel) -> None:
+    """A granted call runs, a denied one does not, and the model gets the reason.
 
-    A model's server that has too much to do afterwards is an error of that turn; the task is done.
+    An interrupt keeps the session. A model's server that is overloaded afterwards is an error of that turn; the task
+    completes.
     """
     model.script(
         calls("terminal", command="touch granted"),

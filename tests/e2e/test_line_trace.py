@@ -76,8 +76,8 @@ def is_whole(spans: list[Told], names: tuple[str, ...]) -> bool:
     return set(names) <= {span.name for span in spans} and all(span.parent in known for span in spans)
 
 
-async def test_one_trace_joins_submission_sandbox_worker_agent_and_history(line: Line, collector: Collector) -> None:
-    """The task's span holds its sandbox's, that its agent's, and that its calls and those of its own program."""
+async def test_trace_joins_submission_sandbox_worker_agent_and_history(line: Line, collector: Collector) -> None:
+    """The task's span contains its sandbox's, that its agent's, and that its calls and those of its own program."""
     async with anthropic_model() as model:
         model.script(calls("Bash", command="echo from inside"), says("Done."))
         given = [f"ANTHROPIC_BASE_URL={model.url}", "CLAUDE_CODE_MAX_RETRIES=0"]

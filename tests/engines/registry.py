@@ -43,7 +43,7 @@ class Registry:
             )
         try:
             self._until_ready(self._process)
-        except BaseException:
+        except BaseException:  # raised again: nothing that was started outlives a failed start
             self._end()
             raise
         return self

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.engines.private_mounts import PRIVATE_MOUNTS
+
 _TMPFS = 'mount -t tmpfs -o "size=$1,nr_inodes=$2,mode=0755" tmpfs "$3"'
 _EXT4 = 'truncate -s "$1" "$4" && mkfs.ext4 -q -m 0 -N "$2" "$4" && mount -o loop "$4" "$3"'
 
@@ -73,7 +75,7 @@ async def small_disk(folder: Path, *, size: int, inodes: int, kind: str = "tmpfs
     words = [str(size), str(inodes), str(folder), str(image)]
     folder.mkdir()
     holder = await asyncio.create_subprocess_exec(
-        "unshare", "--mount", "/bin/sh", "-c", script, "sh", *words, stdin=pipe, stdout=pipe, stderr=pipe
+        *PRIVATE_MOUNTS, "/bin/sh", "-c", script, "sh", *words, stdin=pipe, stdout=pipe, stderr=pipe
     )
     assert holder.stdin is not None
     assert holder.stdout is not None

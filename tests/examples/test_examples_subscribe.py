@@ -15,14 +15,15 @@ import pytest
 
 from event_ingest.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.client.cli.leaving import status_of
+from sandherd.cli.exit_status import status_of
 from sandherd.contracts.envelope import Envelope, wrap
-from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.requests import AskSubscriptions
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
 from tests.examples import node
+from tests.npm_packages import EXAMPLE, VALIDATORS
 from tests.patience import PATIENCE
 
 PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
@@ -98,10 +99,10 @@ def credentials(herd: Broker, tmp_path: Path) -> Path:
     return path
 
 
-async def test_an_example_follows_its_project_over_a_broker_that_dies(
+async def test_example_follows_its_project_over_a_broker_kill(
     command: list[str], ingest: Broker, credentials: Path
 ) -> None:
-    """It writes every event of its project, none of another's, and goes on by itself when the broker is back."""
+    """The example writes every event of its project, none of another's, and continues by itself."""
     async with (
         worker_of(ingest, "p1") as worker,
         worker_of(ingest, "p2") as stranger,
@@ -124,8 +125,8 @@ async def test_an_example_follows_its_project_over_a_broker_that_dies(
     assert all(times == 1 for event, times in Counter(line["id"] for line in reader.lines).items() if event in ids[4:])
 
 
-async def test_an_example_goes_on_where_it_stopped(command: list[str], ingest: Broker, credentials: Path) -> None:
-    """Ended after so many and started again, it writes what comes then, and nothing that it had dealt with."""
+async def test_example_resumes_at_its_position(command: list[str], ingest: Broker, credentials: Path) -> None:
+    """Stopped after some events and restarted, it writes only later ones."""
     own = [said(number, "p1") for number in range(1, 7)]
     ids = [str(event.id) for event in own]
     async with worker_of(ingest, "p1") as worker:
@@ -142,8 +143,8 @@ async def test_an_example_goes_on_where_it_stopped(command: list[str], ingest: B
     assert sorted(line["id"] for line in again.lines) == sorted(ids[2:])
 
 
-async def test_an_example_passes_over_what_is_no_event(command: list[str], ingest: Broker, credentials: Path) -> None:
-    """A sandbox may say anything: bytes, or another's event. It is not written, is acknowledged, and stops nobody."""
+async def test_example_skips_invalid_events(command: list[str], ingest: Broker, credentials: Path) -> None:
+    """Arbitrary bytes and another's event are not written, but acknowledged, and block no other event."""
     place = event_subject("p1", SANDBOXES["p1"], "agent.message")
     forged = json.loads(said(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
     event = said(1, "p1")
@@ -159,16 +160,17 @@ async def test_an_example_passes_over_what_is_no_event(command: list[str], inges
             assert (left.waiting, left.unacknowledged) == (0, 0)
 
 
-async def test_an_example_says_why_it_gets_nothing(command: list[str], ingest: Broker, credentials: Path) -> None:
+async def test_example_with_a_foreign_credential_fails(command: list[str], ingest: Broker, credentials: Path) -> None:
     """With a credential of another project it ends with an error; it does not wait for ever."""
     async with reading(ingest, command, credentials, "p2", "copy") as reader, asyncio.timeout(PATIENCE):
         assert await reader.process.wait() != 0
         assert "sandherd.v1.request.event-ingest.subscribe.p2" in (await reader.errors()).lower()
 
 
-def test_the_lock_names_no_place() -> None:
-    """What the example needs is locked by its digest; where it comes from is for whoever installs it to say."""
-    lock = json.loads((node.EXAMPLE / "package-lock.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", [EXAMPLE, VALIDATORS], ids=lambda folder: folder.name)
+def test_lock_names_no_registry(folder: Path) -> None:
+    """The packages are locked by digest; the registry is the installer's choice."""
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     parts = {name: part for name, part in lock["packages"].items() if name}
     assert len(parts) > 2
     assert all("resolved" not in part and part["integrity"].startswith("sha512-") for part in parts.values())

@@ -1,4 +1,4 @@
-"""A whole stack, as `sandherd up` starts it, for the tests that break parts of it."""
+"""A whole stack, as `sandherd up` starts it, for the tests that inject faults."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
 from sandherd.contracts.requests import Audit, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
-from sandherd.stack.child import ended
+from sandherd.process_signals import ended
 from sandherd.stack.control import down, status, up
 from tests.patience import PATIENCE
 
@@ -48,19 +48,19 @@ class Stack:
         return await eventually(find)
 
     async def kill(self, part: str) -> None:
-        """End a part's process without a word. Returns when that process is gone: a later kill is one of the next."""
+        """Kill a component's process. Returns when that process has ended: a later kill is one of the next."""
 
-        async def strike() -> bool | None:
+        async def kill_process() -> bool | None:
             pid = await self.pid(part)
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                # What was killed before may be told as running for a moment.
+                # A process killed before may be reported as running for a moment.
                 return None
             await ended(pid)
             return True
 
-        await eventually(strike)
+        await eventually(kill_process)
 
     async def whole(self, herd: Herd, sandbox: str) -> tuple[SandboxView, Audit]:
         """A sandbox that has ended and whose last word is stored, and the audit of it."""
@@ -119,7 +119,7 @@ def talk(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec
         text=f"say {count} things",
         harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause), *map(str, holds)]),
         files={"talker.py": TALKER},
-        retry=Retry(max_attempts=1),
+        retry=RetryPolicy(max_attempts=1),
     )
 
 

@@ -12,8 +12,8 @@ import uvloop
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
 from spawner.main import compose
-from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
+from spawner.runtimes.registry import open_runtimes
 from tests.faults.unlucky import BUSY, LOST, NEVER_BEGINS, REFUSED, is_one_of
 
 BEGIN_WORKER: Final = f"""

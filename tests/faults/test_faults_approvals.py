@@ -1,4 +1,4 @@
-"""Leave over the loss of a worker, on a whole stack: one attempt's agent asks, and the next one's has the answer."""
+"""Approvals across the loss of a worker, on a whole stack: a decision passes to the next attempt."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.client import Herd
-from sandherd.contracts.commands import Retry, TaskSpec
+from sandherd.contracts.commands import RetryPolicy, TaskSpec
 from sandherd.contracts.harnesses import AcpHarness, Approvals
 from sandherd.contracts.requests import ApprovalView
 from sandherd.contracts.states import ApprovalState, MessageState, TaskState
@@ -42,7 +42,7 @@ def task(*lines: str) -> TaskSpec:
     return TaskSpec(
         text="\n".join(lines),
         harness=AcpHarness(kind="acp", argv=["agent"], approvals=Approvals(otherwise="ask")),
-        retry=Retry(max_attempts=2, first_delay_seconds=3),
+        retry=RetryPolicy(max_attempts=2, first_delay_seconds=3),
     )
 
 
@@ -87,10 +87,8 @@ async def said(herd: Herd, sandbox: str) -> list[str]:
 @pytest.mark.parametrize(
     "known", [True, pytest.param(False, marks=pytest.mark.long)], ids=["when it is known", "at once"]
 )
-async def test_an_answer_given_after_a_worker_was_killed_is_heard_by_the_next_attempt(
-    stack: Stack, known: bool
-) -> None:
-    """Kill -9 while it waits, and an answer before anybody asks again: the next agent has it, and nobody is asked."""
+async def test_decision_after_worker_kill_reaches_the_next_attempt(stack: Stack, known: bool) -> None:
+    """A decision made after a worker's SIGKILL is given to the next attempt, without a new question."""
     async with stack.herd() as herd:
         name = await herd.submit(task("use Bash", "say done"))
         [asked] = await waiting(herd)
@@ -110,8 +108,8 @@ async def test_an_answer_given_after_a_worker_was_killed_is_heard_by_the_next_at
     assert {view.sandbox for view in views} == {asked.sandbox, ended.sandbox}
 
 
-async def test_what_waits_is_shown_once_while_attempts_change(stack: Stack) -> None:
-    """Nobody answers before the next attempt asks: one question is in the list, and an answer to the first decides."""
+async def test_pending_approval_is_listed_once_across_attempts(stack: Stack) -> None:
+    """An approval that two attempts request is listed once, and a decision on the first one applies."""
     async with stack.herd() as herd:
         name = await herd.submit(task("use Bash"))
         [first] = await waiting(herd)
@@ -124,8 +122,8 @@ async def test_what_waits_is_shown_once_while_attempts_change(stack: Stack) -> N
         assert await said(herd, second.sandbox) == ["Bash denied not that"]
 
 
-async def test_leave_that_was_used_is_asked_for_anew(stack: Stack) -> None:
-    """The first agent had it before its worker was killed; the second one's question waits for an answer of its own."""
+async def test_used_approval_is_requested_again_by_the_next_attempt(stack: Stack) -> None:
+    """An approval that the first attempt has used does not apply to the second, which requests its own."""
     async with stack.herd() as herd:
         name = await herd.submit(task("use Bash", "wait"))
         [first] = await waiting(herd)

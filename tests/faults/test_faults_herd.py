@@ -1,4 +1,4 @@
-"""A herd of tasks, unlucky sandboxes, and spawners that are killed every five seconds: what is left of it all.
+"""Many tasks with failing sandboxes, and spawners that are killed every five seconds: each task ends correctly.
 
 `make test` gives it TASKS_QUICK tasks; the environment variable SANDHERD_HERD_TASKS takes another number, and
 `make soak` gives it 200.
@@ -17,15 +17,16 @@ from typing import Any
 import psutil
 import pytest
 
-from sandherd.contracts.commands import CommandHarness, Retry, SubmitTask, TaskSpec
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
-from tests.integration.spawner.conftest import Person, eventually
+from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
@@ -124,7 +125,7 @@ def task_spec(number: int, marks: Path) -> TaskSpec:
         text=f"task {number}",
         harness=CommandHarness(argv=["/bin/sh", "-c", AGENT]),
         env={"MARKS": str(marks), "STATUS": "3" if number % 10 == 9 else "0"},
-        retry=Retry(max_attempts=ATTEMPTS, first_delay_seconds=0.2),
+        retry=RetryPolicy(max_attempts=ATTEMPTS, first_delay_seconds=0.2),
     )
 
 
@@ -158,8 +159,8 @@ def left_on_the_host(home: Path) -> list[int]:
     return found
 
 
-async def test_all_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tmp_path: Path) -> None:
-    """Each ends in the state that its last attempt earned; none runs twice at once; nothing is left of any."""
+async def test_all_tasks_end_in_the_right_state(spawners: Spawners, herd: Broker, tmp_path: Path) -> None:
+    """Each ends in the state of its last attempt; none runs twice at once; nothing is left of any."""
     home, marks = tmp_path / "home", tmp_path / "marks"
     marks.mkdir()
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
@@ -168,7 +169,7 @@ async def test_all_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tm
         async with being_killed(spawners) as killing:
             for number in range(TASKS):
                 await person.command(SubmitTask(task=f"task-{number}", spec=task_spec(number, marks)), f"task-{number}")
-            await eventually(lambda: _ended(person) >= TASKS or killing.done(), 480)
+            await eventually(lambda: _ended(person) >= TASKS or killing.done(), seconds=480)
         await spawners.start()
         await person.all_gone()
         views = await eventually(lambda: _all_ended(person))

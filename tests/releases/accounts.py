@@ -5,16 +5,25 @@
 Says, as one line of JSON, each account's token by its name, and each service's credentials file.
 """
 
+# The names of version 0.1 do not exist here.
+# mypy: disable-error-code="attr-defined, import-not-found, no-redef"
+
 import json
 import sys
 import time
 from pathlib import Path
 
-from sandherd.bus.identity import Identity, Registrar, write_secret
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity import Registrar, write_secret
+
+try:
+    from sandherd.bus.auth.permissions import SERVICES
+    from sandherd.bus.identity import HerdIdentity
+except ImportError:  # as these were called in version 0.1
+    from sandherd.bus.identity import Identity as HerdIdentity
+    from sandherd.bus.permissions import SERVICES
 
 home, now = Path(sys.argv[1]), int(time.time())
-identity = Identity(home / "identity")
+identity = HerdIdentity(home / "identity")
 identity.create(now)
 identity.tokens(None, now)
 credentials = {}

@@ -5,24 +5,37 @@
 In: events, as JSON lines. Out: one line with the outcome of each, and one with the answers.
 """
 
+# The names of version 0.1 do not exist here.
+# mypy: disable-error-code="import-not-found, no-redef"
+
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from event_ingest.answers.approvals import answer_approvals
-from event_ingest.answers.events import answer_events
-from event_ingest.answers.records import answer_sandboxes, answer_tasks
-from event_ingest.answers.trajectory import answer_trajectory
 from event_ingest.database import Database
 from event_ingest.ingest import Ingest
 from event_ingest.schema import Schema
-from sandherd.bus.consuming import Delivery
 from sandherd.contracts.requests import AskApprovals, AskEvents, AskTrajectory, PastSandboxes, PastTasks
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
+
+try:
+    from event_ingest.queries.approvals import list_approvals
+    from event_ingest.queries.events import list_events
+    from event_ingest.queries.records import list_sandboxes, list_tasks
+    from event_ingest.queries.trajectory import read_trajectory
+    from sandherd.bus.consumers.outcomes import Delivery
+except ImportError:  # as these were called in version 0.1
+    from event_ingest.answers.approvals import answer_approvals as list_approvals
+    from event_ingest.answers.events import answer_events as list_events
+    from event_ingest.answers.records import answer_sandboxes as list_sandboxes
+    from event_ingest.answers.records import answer_tasks as list_tasks
+    from event_ingest.answers.trajectory import answer_trajectory as read_trajectory
+    from sandherd.bus.consuming import Delivery
 
 ROOM: Final = 10_000_000
 
@@ -42,11 +55,11 @@ def delivered(place: int, event: Any) -> Delivery:
 async def answers(database: Database, project: str, sandbox: str) -> dict[str, Any]:
     """What is asked of a history, by what is asked."""
     questions: tuple[tuple[Any, Any], ...] = (
-        (AskEvents(limit=1000), answer_events),
-        (PastTasks(limit=1000), answer_tasks),
-        (PastSandboxes(limit=1000), answer_sandboxes),
-        (AskApprovals(limit=1000), answer_approvals),
-        (AskTrajectory(sandbox=sandbox, limit=1000), answer_trajectory),
+        (AskEvents(limit=1000), list_events),
+        (PastTasks(limit=1000), list_tasks),
+        (PastSandboxes(limit=1000), list_sandboxes),
+        (AskApprovals(limit=1000), list_approvals),
+        (AskTrajectory(sandbox=sandbox, limit=1000), read_trajectory),
     )
     found = {}
     async with database.reading() as connection:
@@ -55,22 +68,32 @@ async def answers(database: Database, project: str, sandbox: str) -> dict[str, A
     return found
 
 
+def database_methods(
+    database: Any,
+) -> tuple[Callable[[], Coroutine[Any, Any, None]], Callable[[float], Coroutine[Any, Any, bool]]]:
+    """`run_checks` and `wait_available`, which were `keep` and `back` in version 0.1."""
+    if hasattr(database, "run_checks"):
+        return database.run_checks, database.wait_available
+    return database.keep, database.back
+
+
 async def main(url: str, project: str, events: list[Any]) -> None:
     database = Database(url, Schema(lambda: datetime.now(UTC)).prepare)
-    keeping = asyncio.create_task(database.keep())
+    run_checks, wait_available = database_methods(database)
+    checks = asyncio.create_task(run_checks())
     try:
-        back = asyncio.create_task(database.back(20))
-        await asyncio.wait([back, keeping], return_when=asyncio.FIRST_COMPLETED)
-        if keeping.done():
-            keeping.result()
+        available = asyncio.create_task(wait_available(20))
+        await asyncio.wait([available, checks], return_when=asyncio.FIRST_COMPLETED)
+        if checks.done():
+            checks.result()
         ingest = Ingest(database, Silent())  # type: ignore[arg-type]  # it is asked for nothing but counting
         outcomes = await ingest.handle([delivered(place, event) for place, event in enumerate(events, 1)])
         print(json.dumps([outcome_name(outcome) for outcome in outcomes]))
         print(json.dumps(await answers(database, project, events[0]["subject"])))
     finally:
-        keeping.cancel()
+        checks.cancel()
         with suppress(asyncio.CancelledError):
-            await keeping
+            await checks
 
 
 def outcome_name(outcome: Any) -> str:

@@ -12,28 +12,28 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from sandherd import bundle
+from sandherd import worker_bundle
 from tests.engines.packages import alone
 from tests.releases.archived import ROOT, archived
 from tests.releases.freezing import last_release
 
-_PACKAGES: Final = Path("lib", f"python{bundle.MINOR}", "site-packages")
+_PACKAGES: Final = Path("lib", f"python{worker_bundle.MINOR}", "site-packages")
 _OF_SERVICES: Final = {"spawner", "event_ingest", "message_relay", "monitor"}
-_PROGRAMS: Final = {"sandherd": "sandherd.client.cli"} | {
-    f"sandherd-{name.replace('_', '-')}": f"{name}.main" for name in sorted(_OF_SERVICES)
-}
+_CLI: Final = ("sandherd.cli", "sandherd.client.cli")
+"""Where the command is, and where it was in version 0.1."""
+_PROGRAMS: Final = {f"sandherd-{name.replace('_', '-')}": f"{name}.main" for name in sorted(_OF_SERVICES)}
 
 
 def last() -> Path:
     """The last release's Python, installed once. Raises `NoHistoryError`."""
     commit = last_release().commit
     with alone("releases", ROOT / "build") as folder:
-        place = folder / f"{commit[:12]}-{bundle.MINOR}-{_dependencies()}"
+        place = folder / f"{commit[:12]}-{worker_bundle.MINOR}-{_dependencies()}"
         if not place.exists():
             making = place.with_name(f"{place.name}.new")
             shutil.rmtree(making, ignore_errors=True)
             install(making, lambda packages: _unpack(commit, packages))
-            _add_programs(making / "bin")
+            _add_programs(making)
             making.rename(place)
     return place / "bin" / "python"
 
@@ -49,7 +49,7 @@ def install(place: Path, put: Callable[[Path], None]) -> None:
     packages = place / _PACKAGES
     packages.mkdir(parents=True)
     (place / "bin").mkdir()
-    base = Path(sys.base_prefix, "bin", f"python{bundle.MINOR}")
+    base = Path(sys.base_prefix, "bin", f"python{worker_bundle.MINOR}")
     (place / "bin" / "python").symlink_to(base)
     (place / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
     put(packages)
@@ -60,10 +60,11 @@ def install(place: Path, put: Callable[[Path], None]) -> None:
     (packages / "others.pth").write_text(f"{Path(sys.prefix) / _PACKAGES}\n")
 
 
-def _add_programs(folder: Path) -> None:
+def _add_programs(place: Path) -> None:
     """The commands, which find this Python wherever the folder is moved to."""
-    for name, module in _PROGRAMS.items():
-        script = folder / name
+    cli = next(name for name in _CLI if (place / _PACKAGES).joinpath(*name.split(".")).is_dir())
+    for name, module in {"sandherd": cli, **_PROGRAMS}.items():
+        script = place / "bin" / name
         start = f"import sys; sys.argv[0] = '{name}'; from {module} import main; main()"
         script.write_text(f'#!/bin/sh\nexec "${{0%/*}}/python" -P -c "{start}" "$@"\n')
         script.chmod(0o755)
@@ -71,8 +72,8 @@ def _add_programs(folder: Path) -> None:
 
 def _needed() -> Iterator[tuple[Path, Path]]:
     """What the worker needs of others, with what is compiled of that."""
-    for one in bundle.needed():
-        for path, file in bundle.installed(one).items():
+    for one in worker_bundle.needed():
+        for path, file in worker_bundle.installed(one).items():
             if file.suffix != ".pth":
                 yield Path(path), file
                 compiled = file.parent / "__pycache__" / f"{file.stem}.{sys.implementation.cache_tag}.pyc"
@@ -89,7 +90,7 @@ def _link(file: Path, path: Path) -> None:
 
 
 def _unpack(commit: str, packages: Path) -> None:
-    ours = {*bundle.OURS, *_OF_SERVICES}
+    ours = {*worker_bundle.OWN_PACKAGES, *_OF_SERVICES}
     for name, content in archived(commit, "libs", "services"):
         parts = Path(name).parts[1 if name.startswith("libs/") else 2 :]
         if len(parts) > 1 and parts[0] in ours:
@@ -97,7 +98,7 @@ def _unpack(commit: str, packages: Path) -> None:
 
 
 def _copy(packages: Path) -> None:
-    for path, file in bundle.ours().items():
+    for path, file in worker_bundle.own_files().items():
         _write(packages / path, file.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Whether the service in this container says that it is ready: one HTTP question, with as little as can be loaded."""
+"""Whether the service in this container reports that it is ready: one HTTP request, with as few imports as possible."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
-"""How things are said on the broker: connections, publishing, consuming, leases, identity."""
+"""Access to the broker: connections, publishing, consuming, leases, identity."""
 
-from sandherd.lean import load_nats
+from sandherd.lazy_imports import load_nats
 
 load_nats()

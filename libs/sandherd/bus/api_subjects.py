@@ -1,22 +1,21 @@
-"""The broker's own subjects that each way of using a stream needs (ADR-8, ADR-15, ADR-31).
+"""The JetStream API subjects that each use of a stream needs (ADR-8, ADR-15, ADR-31).
 
-`prefix` is what they begin with: `$JS.API` in the account of the streams, `$JS.herd.API` in every other.
+`prefix` is the beginning of each: `$JS.API` in the account of the streams, `$JS.herd.API` in every other account.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subscriptions import DOMAIN
 
 API: Final = "$JS.API"
 API_FROM_OUTSIDE: Final = f"$JS.{DOMAIN}.API"
-"""The same in an account without streams, as a client of NATS calls it when it is given the domain. Under `$JS.API` the
-broker would answer that the account has no JetStream."""
+"""The same in an account without streams: the prefix that a NATS client with a domain uses. Under `$JS.API` the broker
+would reply that the account has no JetStream."""
 
 
 def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
-    """Binding one durable pull consumer. Acknowledgements go to the old and to the new form of their subject."""
+    """To bind one durable pull consumer. Acknowledgements use the old or the new form of their subject."""
     yield f"{prefix}.CONSUMER.INFO.{stream}.{durable}"
     yield f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}"
     yield f"$JS.ACK.{stream}.{durable}.>"
@@ -24,7 +23,7 @@ def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
 
 
 def making(stream: str) -> Iterator[str]:
-    """Making durable consumers for others, and taking them away; `permissions` denies those that are somebody's."""
+    """To create and delete durable consumers of subscriptions; `permissions` denies deleting those of the table."""
     yield f"{API}.CONSUMER.CREATE.{stream}.*"
     yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
@@ -32,25 +31,27 @@ def making(stream: str) -> Iterator[str]:
 
 
 def reading(stream: str, prefix: str = API) -> Iterator[str]:
-    """Taking single messages out, by sequence or by subject."""
+    """To read single messages, by sequence or by subject."""
     yield f"{prefix}.STREAM.MSG.GET.{stream}"
     yield f"{prefix}.DIRECT.GET.{stream}"
     yield f"{prefix}.DIRECT.GET.{stream}.>"
 
 
 def inspecting(stream: str, prefix: str = API) -> Iterator[str]:
-    """Seeing how far each durable consumer of the stream table is."""
+    """To inspect the progress of each durable consumer of the stream table."""
+    from sandherd.contracts.streams import CONSUMERS  # it imports events, which a client does not need for a request
+
     yield from (f"{prefix}.CONSUMER.INFO.{stream}.{row.name}" for row in CONSUMERS if row.stream == stream)
 
 
-def giving_room(stream: str) -> Iterator[str]:
-    """Taking the oldest out of a stream, and seeing what must not be taken: what a durable consumer still has to do."""
+def purging(stream: str) -> Iterator[str]:
+    """To purge the oldest messages of a stream, and to see which must stay: those a durable consumer still needs."""
     yield f"{API}.STREAM.PURGE.{stream}"
     yield from inspecting(stream)
 
 
 def watching(stream: str) -> Iterator[str]:
-    """Watching a bucket as nats-py's `keys()` and `watch()` do: an ordered consumer, which the broker names."""
+    """To watch a bucket as nats-py's `keys()` and `watch()` do: with an ordered consumer, which the broker names."""
     yield f"{API}.CONSUMER.CREATE.{stream}"
     yield f"{API}.CONSUMER.INFO.{stream}.*"
     yield f"{API}.CONSUMER.DELETE.{stream}.*"
@@ -58,18 +59,18 @@ def watching(stream: str) -> Iterator[str]:
 
 
 def creating_stream(stream: str, prefix: str = API) -> Iterator[str]:
-    """Creating a stream that does not exist, and inspecting one that does."""
+    """To create a stream that does not exist, and to inspect one that does."""
     yield from (f"{prefix}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE"))
 
 
 def declaring(stream: str) -> Iterator[str]:
-    """Creating a stream and changing its configuration, which can publish its messages again or let them expire."""
+    """To create a stream and to change its configuration, which can republish its messages or let them expire."""
     yield from creating_stream(stream)
     yield f"{API}.STREAM.UPDATE.{stream}"
 
 
 def declaring_consumer(stream: str, durable: str) -> Iterator[str]:
-    """Making a durable consumer and changing it; a filter of its own stands at the end of the subject."""
+    """To create and to change a durable consumer; a single filter is the end of the subject."""
     yield f"{API}.CONSUMER.INFO.{stream}.{durable}"
     yield f"{API}.CONSUMER.CREATE.{stream}.{durable}"
     yield f"{API}.CONSUMER.CREATE.{stream}.{durable}.>"

@@ -1,21 +1,21 @@
-"""One connection to the broker that does not give up: endless reconnect with full jitter, acknowledged publishing."""
+"""One connection to the broker: reconnects without limit, with full jitter, and publishes with acknowledgement."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import nats
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client, Server
+from nats.aio.client import Server
 from nats.js import JetStreamContext
-from nats.js.api import PubAck
 from pydantic import BaseModel
 
-from sandherd.bus import leaving
+from sandherd.bus import shutdown
 from sandherd.bus.api_subjects import API
-from sandherd.bus.connection_identity import Identity
+from sandherd.bus.auth.connection_identity import Identity
+from sandherd.bus.auth.tls import TlsFiles
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
@@ -27,22 +27,25 @@ from sandherd.bus.errors import (
     RequestTimeoutError,
     StreamFullError,
     SubjectFullError,
+    TlsError,
     failure_of,
 )
-from sandherd.bus.pausing import FIRST_WAIT, LONGEST_WAIT, acknowledged_within, full_jitter, said_every, wait_after
-from sandherd.bus.replies import read_reply
-from sandherd.bus.waiting import LostError, Waiting
-from sandherd.contracts.derived_ids import DerivedIds
+from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, logged_every, publish_delay
+from sandherd.bus.replies import CallLostError, PendingCalls, read_reply
+from sandherd.bus.tls_client import TlsClient, requires_tls
 from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.requests import TIMEOUT_HEADER, Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
 from sandherd.telemetry import logs
 
+if TYPE_CHECKING:
+    from nats.js.api import PubAck
+
 __all__ = [
-    "FIRST_WAIT",
-    "LONGEST_WAIT",
     "Bus",
     "BusError",
+    "ConnectionCallbacks",
     "ConnectionLostError",
     "Identity",
     "LeaderlessError",
@@ -53,22 +56,21 @@ __all__ = [
     "RequestTimeoutError",
     "StreamFullError",
     "SubjectFullError",
-    "Watch",
-    "full_jitter",
+    "TlsError",
     "read_reply",
-    "said_every",
-    "wait_after",
 ]
 
 _NO_RESPONDER_RETRY: Final = 0.05
-_LOOK_AGAIN: Final = 1.0
+_CHECK_INTERVAL: Final = 1.0
+_CONNECT_SECONDS: Final = 6.0
+"""The time for one connect to each server: the connection, its TLS handshake and the server's reply."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
 
 
-class Watch:
-    """What a connection reports of itself. Replace any of them before opening."""
+class ConnectionCallbacks:
+    """Called when a connection's state changes. Replace any of them before opening."""
 
     def __init__(self) -> None:
         self.disconnected: Callable[[], None] = lambda: None
@@ -80,10 +82,10 @@ class Watch:
 class Bus:
     """A connection to the broker. Use `Bus.open`."""
 
-    def __init__(self, name: str, watch: Watch) -> None:
+    def __init__(self, name: str, watch: ConnectionCallbacks) -> None:
         self.name = name
         self.ids = DerivedIds(b"")
-        self.client = Client()
+        self.client = TlsClient(tls_required=False)
         self.api = API
         self.js: JetStreamContext = self.client.jetstream(timeout=5)
         self.reconnects = 0
@@ -91,8 +93,12 @@ class Bus:
         self._attempt = 0
         self._closing = True
         self._watch = watch
-        self._waiting = Waiting()
+        self._waiting = PendingCalls()
         self._changed = asyncio.Event()
+        self._failure: Exception | None = None
+        """The last error of the client while it connects."""
+        self._tls = TlsFiles.of()
+        self._tls_context = self._tls.context()
 
     @classmethod
     @asynccontextmanager
@@ -103,17 +109,17 @@ class Bus:
         name: str,
         identity: Identity,
         inbox: str,
-        watch: Watch | None = None,
+        watch: ConnectionCallbacks | None = None,
         patience: float | None = None,
         api: str = API,
     ) -> AsyncIterator["Bus"]:
-        """Connect, waiting for the broker as long as it takes, and leave politely at the end.
+        """Connect, retrying until the broker responds; drain and close at the end.
 
-        `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` bounds the first
-        connect in seconds; then `BusError` is raised. `nats-py` alone would hang silently or close for good. `api` is
-        what the JetStream API's subjects begin with in this principal's account.
+        `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` limits the time for the
+        first connect, in seconds; after it `BusError` is raised, or `TlsError`. `nats-py` alone would hang without an
+        error or close permanently. `api` is the prefix of the JetStream API's subjects in this principal's account.
         """
-        bus = cls(name, watch or Watch())
+        bus = cls(name, watch or ConnectionCallbacks())
         bus.api = api
         await bus._connect(url, identity, inbox, patience)
         bus.ids = identity.derived_ids()
@@ -121,29 +127,29 @@ class Bus:
             yield bus
         finally:
             bus._closing = True
-            await leaving.leave(bus.client)
+            await shutdown.drain(bus.client)
 
     @property
     def connected(self) -> bool:
-        """Whether the connection stands at this moment."""
+        """Whether the connection is established at this moment."""
         return bool(self.client.is_connected)
 
     @property
     def closed(self) -> bool:
-        """Whether the client gave up for good: a credential that ran out or was revoked, a message over the limit."""
+        """Whether the connection is closed permanently: credential expired or revoked, or a message too large."""
         return bool(self.client.is_closed)
 
     @property
     def clustered(self) -> bool:
-        """Whether the server we speak to is one of several."""
-        return "cluster" in self.client._server_info  # noqa: SLF001  # what it said of itself; nats-py shows only parts
+        """Whether the connected server belongs to a cluster."""
+        return "cluster" in self.client._server_info  # noqa: SLF001  # the server's INFO; nats-py exposes only parts
 
-    def forget_unsent(self) -> None:
-        """Drop what was published and not written yet; for a publisher that repeats everything in its own order.
+    def drop_unsent(self) -> None:
+        """Drop messages that were published but not written yet; for a publisher that republishes them all in order.
 
-        `nats-py` would send it after a reconnect, ahead of what was lost before it.
+        `nats-py` would send them after a reconnect, ahead of earlier messages that were lost.
         """
-        leaving.forget_unsent(self.client)
+        shutdown.drop_unsent(self.client)
 
     async def publish(
         self,
@@ -153,19 +159,19 @@ class Bus:
         msg_id: str,
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> PubAck:
+    ) -> "PubAck":
         """Publish to a stream once. Returns the broker's acknowledgement.
 
-        Raises `PublishFailedError` if none came (it may be stored all the same: `msg_id` makes a repetition harmless),
-        `ConnectionLostError` if none can come any more, `LeaderlessError` if nobody takes it at the moment,
-        `StreamFullError` if there is no room for it now, `SubjectFullError` if its subject has its share, and
-        `PublishRefusedError` for what can never be taken.
+        Raises `PublishFailedError` if none was received (the message may be stored; `msg_id` makes a repeat harmless),
+        `ConnectionLostError` if none can be received any more, `LeaderlessError` if the stream has no leader,
+        `StreamFullError` if the stream is full now, `SubjectFullError` if its subject is at its limit, and
+        `PublishRefusedError` for a message that the broker will never accept.
         """
         timeout = timeout or acknowledged_within(clustered=self.clustered)
         sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
         try:
             return await self._waiting.unless_lost(sending)
-        except LostError as error:
+        except CallLostError as error:
             raise ConnectionLostError(f"{subject}: the connection was lost") from error
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
@@ -184,8 +190,8 @@ class Bus:
         msg_id: str,
         headers: Mapping[str, str] | None = None,
         while_full: bool = True,
-    ) -> PubAck:
-        """Publish until the broker has acknowledged, however long it is away, and with `while_full` however long full.
+    ) -> "PubAck":
+        """Publish until acknowledged, however long the broker is unavailable or, with `while_full`, the stream is full.
 
         Raises `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
         """
@@ -199,32 +205,34 @@ class Bus:
             except PublishFailedError as error:
                 if isinstance(error, StreamFullError) and not while_full:
                     raise
-                if attempt % said_every(error) == 0:
-                    _log.warning("not acknowledged yet", subject=subject, attempt=attempt, error=str(error))
+                if attempt % logged_every(error) == 0:
+                    _log.warning(
+                        "message not acknowledged, retrying", subject=subject, attempt=attempt, error=str(error)
+                    )
                 if self.closed:
                     raise
-                wait = wait_after(error, attempt)
+                wait = publish_delay(error, attempt)
             await asyncio.sleep(wait)
             attempt += 1
 
-    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> PubAck:
-        """Say an event, until the broker has it; see `publish_stored`."""
+    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> "PubAck":
+        """Publish an event until it is acknowledged; see `publish_stored`."""
         subject = event_subject(event.project, event.subject, event.type)
         return await self.publish_stored(subject, event.to_json(), msg_id=str(event.id), while_full=while_full)
 
-    async def publish_command(self, command: Envelope[Any]) -> PubAck:
-        """Give a command, until the broker has it."""
+    async def publish_command(self, command: Envelope[Any]) -> "PubAck":
+        """Publish a command until it is acknowledged; see `publish_stored`."""
         subject = command_subject(command.type, command.project)
         return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id))
 
     async def request(
         self, subject: str, payload: bytes, *, timeout: float = 5.0, headers: dict[str, str] | None = None
     ) -> bytes:
-        """Ask, and wait for one answer. Raises `NoResponderError` or `RequestTimeoutError`."""
+        """Send a request and wait for one reply. Raises `NoResponderError` or `RequestTimeoutError`."""
         try:
             return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
-            # One in some 45,000 was seen to be wrong right after a subscription; a second one is believed.
+            # About 1 in 45,000 was measured to be false, right after a subscription; a second one is trusted.
             await asyncio.sleep(_NO_RESPONDER_RETRY)
             return await self._request_once(subject, payload, timeout, headers)
 
@@ -238,11 +246,11 @@ class Bus:
         except (TimeoutError, nats.errors.Error, OSError) as error:
             raise RequestTimeoutError(f"{subject}: {error!r}") from error
 
-    async def settle(self, *, timeout: int = 2) -> None:
-        """Return when the broker has all that was said and subscribed here. Raises `nats.errors.Error` if it is away.
+    async def flush(self, *, timeout: int = 2) -> None:
+        """Return when the broker has received all messages and subscriptions of this connection.
 
-        `nats-py` writes the PING of a flush ahead of what it has not written yet; all of that is written before the
-        first PONG comes, and so before the second PING.
+        Raises `nats.errors.Error` if it is unavailable. `nats-py` writes the PING of a flush ahead of unwritten data;
+        all of that is written before the first PONG is received, and so before the second PING.
         """
         for _ in range(2):
             await self.client.flush(timeout)
@@ -250,7 +258,7 @@ class Bus:
     async def ask(
         self, request: Request[AnswerT], project: str, *, sandbox: str | None = None, timeout: float = 5.0
     ) -> AnswerT:
-        """Ask something typed, of a service; `sandbox` stands in the subject of what is asked of its worker, or by it.
+        """Send a typed request to a service. `sandbox` is part of the subject of requests to its worker or from it.
 
         Raises `RefusedError`, `NoResponderError` or `RequestTimeoutError`.
         """
@@ -270,59 +278,88 @@ class Bus:
                 return
             except (TimeoutError, nats.errors.Error, OSError) as error:
                 if deadline is not None and asyncio.get_running_loop().time() > deadline:
-                    raise BusError(f"no broker at {url} for {self.name}: {error!r}") from error
-                _log.warning("the broker is not there yet", url=url, attempt=self._attempt, error=repr(error))
+                    raise self._not_connected(url, error) from error
+                _log.warning("broker not reachable, retrying", url=url, attempt=self._attempt, error=repr(error))
             self._attempt += 1
-            await asyncio.sleep(full_jitter(self._attempt))
+            await asyncio.sleep(BROKER_BACKOFF.delay(self._attempt))
+
+    def _not_connected(self, url: str, error: Exception) -> BusError:
+        reason = str(error) or repr(error)
+        if self.client.is_tls_failure(error):
+            return TlsError(f"no TLS connection to {url}: {reason}")
+        return BusError(f"no broker at {url} for {self.name}: {reason}")
 
     async def _connect_once(self, url: str, identity: Identity, inbox: str) -> None:
-        self.client = Client()
+        self.client = TlsClient(tls_required=self._tls_context is not None or requires_tls(url))
+        self._failure = None
+        self._renew_tls_files()
         try:
-            await self.client.connect(
-                servers=url.split(","),
-                name=self.name,
-                inbox_prefix=inbox,
-                allow_reconnect=True,
-                connect_timeout=2,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,  # the wait is ours: see _pick
-                ping_interval=10,
-                max_outstanding_pings=3,
-                reconnect_to_server_handler=self._pick,
-                error_cb=self._on_error,
-                reconnected_cb=self._on_reconnected,
-                disconnected_cb=self._on_disconnected,
-                closed_cb=self._on_closed,
-                **identity.options(),
-            )
-        except BaseException:  # also a cancellation: whatever it was goes on, but leaves no connection behind
-            await leaving.close(self.client)
+            await self._connect_client(url, identity, inbox)
+        except BaseException:  # also a cancellation: it is raised again, but no connection may be left open
+            await shutdown.close(self.client)
             raise
-        # The first connect has to give up so that we say why; from here on it never does.
+        # The first connect must fail so that the reason is logged; from here on reconnecting has no limit.
         self.client.options["max_reconnect_attempts"] = -1
         self.js = self.client.jetstream(prefix=self.api, timeout=5)
 
+    async def _connect_client(self, url: str, identity: Identity, inbox: str) -> None:
+        """Connect; nats-py may wait forever after a TLS handshake that has failed. Raises the reason of the failure."""
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS * len(url.split(","))):
+                await self.client.connect(
+                    servers=url.split(","),
+                    name=self.name,
+                    inbox_prefix=inbox,
+                    allow_reconnect=True,
+                    connect_timeout=2,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,  # _pick computes the delay
+                    ping_interval=10,
+                    max_outstanding_pings=3,
+                    reconnect_to_server_handler=self._pick,
+                    error_cb=self._on_error,
+                    reconnected_cb=self._on_reconnected,
+                    disconnected_cb=self._on_disconnected,
+                    closed_cb=self._on_closed,
+                    tls=self._tls_context,
+                    **identity.options(),
+                )
+        except (TimeoutError, nats.errors.NoServersError):
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+
     def _pick(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
-        """The next server in turn, and how long to wait before trying it."""
-        wait = full_jitter(self._attempt) if self._attempt else 0.0
+        """The next server in turn, and the delay before connecting to it, in seconds."""
+        self._renew_tls_files()
+        wait = BROKER_BACKOFF.delay(self._attempt) if self._attempt else 0.0
         self._attempt += 1
         return servers[self._attempt % len(servers)], wait
 
+    def _renew_tls_files(self) -> None:
+        if self._tls_context is None:
+            return
+        try:
+            self._tls.load(self._tls_context)
+        except BusError as error:  # such as a file that is being replaced: the previous ones may still be valid
+            _log.warning("files for TLS not read again", error=str(error))
+
     async def _on_error(self, error: Exception) -> None:
+        self._failure = error
         text = str(error)
         if "permissions violation" in text.lower():
             self.violations += 1
             self._watch.violated(text)
-            _log.error("the broker refuses this subject to us", error=text)
+            _log.error("broker denied permission", error=text)
         elif not self._closing:
-            _log.warning("broker connection", error=repr(error))
+            _log.warning("broker connection error", error=repr(error))
 
     async def _until_connected(self) -> None:
-        """Wait until the connection stands again, or is closed for good."""
+        """Wait until the connection is established again, or closed permanently."""
         while not self.connected and not self.closed:
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN):
+                async with asyncio.timeout(_CHECK_INTERVAL):
                     await self._changed.wait()
 
     async def _on_disconnected(self) -> None:
@@ -334,11 +371,11 @@ class Bus:
         self._attempt = 0
         self._changed.set()
         self._watch.reconnected()
-        _log.info("reconnected", reconnects=self.reconnects)
+        _log.info("broker connection restored", reconnects=self.reconnects)
 
     async def _on_closed(self) -> None:
         self._changed.set()
         self._waiting.lose()
         if not self._closing:
-            _log.error("the broker closed this connection for good", error=repr(self.client.last_error))
+            _log.error("broker connection closed permanently", error=repr(self.client.last_error))
             self._watch.closed()

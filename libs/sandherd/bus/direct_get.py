@@ -1,4 +1,4 @@
-"""Messages straight out of a stream, many in one request and without a consumer (server 2.11: batched direct get)."""
+"""Reading many messages of a stream with one request and without a consumer (server 2.11: batched direct get)."""
 
 import json
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
+from sandherd.contracts.streams import SEQUENCE_HEADER
 
 _TIMEOUT: Final = 2.0
 _NO_MESSAGE: Final = "404"
@@ -17,8 +18,8 @@ _NO_RESPONDERS: Final = "503"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A message as a stream keeps it."""
+class StoredMessage:
+    """A message as stored in a stream."""
 
     sequence: int
     subject: str
@@ -27,12 +28,14 @@ class Kept:
     data: bytes
 
 
-async def read_batch(bus: Bus, stream: str, subject: str, *, first: int, most: int, most_bytes: int) -> list[Kept]:
-    """Up to `most` messages of a subject from sequence `first` on, in order; at least one if there is one.
+async def read_batch(
+    bus: Bus, stream: str, subject: str, *, first: int, limit: int, max_bytes: int
+) -> list[StoredMessage]:
+    """Up to `limit` messages of a subject from sequence `first` on, in order; at least one if there is one.
 
-    Raises nats-py's errors and `TimeoutError` when the stream does not answer, within seconds.
+    Raises nats-py's errors, and `TimeoutError` if the stream does not respond within 2 s.
     """
-    request = {"seq": max(first, 1), "next_by_subj": subject, "batch": most, "max_bytes": most_bytes}
+    request = {"seq": max(first, 1), "next_by_subj": subject, "batch": limit, "max_bytes": max_bytes}
     inbox = bus.client.new_inbox()
     subscription = await bus.client.subscribe(inbox)
     try:
@@ -43,25 +46,25 @@ async def read_batch(bus: Bus, stream: str, subject: str, *, first: int, most: i
             await subscription.unsubscribe()
 
 
-async def _collect(subscription: Any) -> list[Kept]:
-    found: list[Kept] = []
+async def _collect(subscription: Any) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
     while True:
         msg: Msg = await subscription.next_msg(timeout=_TIMEOUT)
         headers = msg.headers or {}
-        status = headers.get("Status") if "Nats-Sequence" not in headers else None
+        status = headers.get("Status") if SEQUENCE_HEADER not in headers else None
         if status in {_NO_MESSAGE, _END_OF_BATCH}:
             return found
         if status == _NO_RESPONDERS:
             raise nats.errors.NoRespondersError
         if status is not None:
             raise nats.errors.Error(f"{status} {headers.get('Description', '')}")
-        found.append(read_kept(headers, msg.data))
+        found.append(read_stored(headers, msg.data))
 
 
-def read_kept(headers: dict[str, str], data: bytes) -> Kept:
-    """A message of a direct read, or one that its stream published again. Raises `KeyError` or `ValueError`."""
-    return Kept(
-        sequence=int(headers["Nats-Sequence"]),
+def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
+    """A message of a direct get, or one that its stream republished. Raises `KeyError` or `ValueError`."""
+    return StoredMessage(
+        sequence=int(headers[SEQUENCE_HEADER]),
         subject=headers["Nats-Subject"],
         at=datetime.fromisoformat(_to_microseconds(headers["Nats-Time-Stamp"])),
         headers=headers,
@@ -70,7 +73,7 @@ def read_kept(headers: dict[str, str], data: bytes) -> Kept:
 
 
 def _to_microseconds(stamp: str) -> str:
-    """The broker writes up to nine digits of a second (RFC 3339); Python reads six."""
+    """The broker writes up to nine fractional digits of a second (RFC 3339); Python reads six."""
     whole, _, rest = stamp.partition(".")
     digits = rest.rstrip("Z")
     return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"

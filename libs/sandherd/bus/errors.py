@@ -1,19 +1,23 @@
-"""What may go wrong between us and the broker."""
+"""Errors of the connection to the broker."""
 
 from typing import Final
 
 from sandherd.contracts.errors import Problem
 
 _STORE_FAILED: Final = 10077
-"""The broker's error `JSStreamStoreFailedF`: a stream that refuses when it is full says it with this number."""
-NOBODY_LEADS: Final = frozenset({10008, 10009})
-"""The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: an election is on."""
+"""The broker's error `JSStreamStoreFailedF`: the reply of a full stream with `discard: new`."""
+NO_LEADER: Final = frozenset({10008, 10009})
+"""The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
 _OF_SUBJECT: Final = "per subject"
-"""It says in words alone that it is not the stream that is full, but its share for one subject."""
+"""Only the description distinguishes the limit of one subject from that of the stream."""
 
 
 class BusError(Exception):
-    """Something said on the broker did not get through."""
+    """A broker operation failed."""
+
+
+class TlsError(BusError):
+    """The connection has to be by TLS, and can't be: its files, the handshake, or a server without TLS."""
 
 
 class PublishFailedError(BusError):
@@ -21,35 +25,35 @@ class PublishFailedError(BusError):
 
 
 class ConnectionLostError(PublishFailedError):
-    """The connection was lost before the acknowledgement came."""
+    """The connection was lost before the acknowledgement was received."""
 
 
 class LeaderlessError(PublishFailedError):
-    """Nobody answers for the stream: of several servers the one that led is lost, and the others elect another."""
+    """The stream has no leader: its server in the cluster is lost, and the others elect a new leader."""
 
 
 class StreamFullError(PublishFailedError):
-    """The stream has no room for it now. That ends when room is given, so it is tried again, and never given up."""
+    """The stream is full now. Publishing works again when space is freed, so it is retried without limit."""
 
 
 class SubjectFullError(BusError):
-    """As many wait on this subject as may. Whoever wanted it said is told, and the others go on."""
+    """The subject has its maximum of stored messages. The publisher gets this error; other subjects are unaffected."""
 
 
 class PublishRefusedError(BusError):
-    """The broker will never take this message as it is."""
+    """The broker will never accept this message as it is."""
 
 
 class NoResponderError(BusError):
-    """Nobody answers on that subject."""
+    """That subject has no responder."""
 
 
 class RequestTimeoutError(BusError):
-    """No answer came in time."""
+    """No reply was received in time."""
 
 
 class RefusedError(BusError):
-    """The service answered with a refusal. `problem` says why and what to do."""
+    """The service refused the request. `problem` has the reason and the remedy."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -57,8 +61,8 @@ class RefusedError(BusError):
 
 
 def failure_of(code: int | None, description: str | None) -> type[BusError]:
-    """What a broker's answer to a publication means, by its number and its words."""
-    if code in NOBODY_LEADS:
+    """The error class for the broker's error reply to a publish, by its code and its description."""
+    if code in NO_LEADER:
         return LeaderlessError
     if code != _STORE_FAILED:
         return PublishFailedError

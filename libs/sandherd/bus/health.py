@@ -1,42 +1,42 @@
-"""Whether a service is well: each part it rests on is asked, and one that is not well says why."""
+"""Health of a service: one check for each part that it depends on, with the reason if the part is not healthy."""
 
 from collections.abc import Callable
 from typing import Final
 
 Check = Callable[[], str | None]
-"""Returns None when all is well, else what is wrong, in a few words."""
+"""Returns None if healthy, else a short description of the problem."""
 
 
 REMARK: Final = "look:"
-"""Stands in `/readyz` before what does not make a service unready, and is worth a look all the same."""
+"""Prefix in `/readyz` of a warning: it should be checked, but does not make the service unready."""
 
 
 class Health:
-    """The parts of a service that readiness rests on."""
+    """The parts of a service that its readiness depends on, and its warnings."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._remarks: dict[str, Check] = {}
 
     def add(self, name: str, check: Check) -> None:
-        """From now on, this part counts."""
+        """Add a part to readiness."""
         self._checks[name] = check
 
-    def remark_on(self, name: str, look: Check) -> None:
-        """From now on, this is worth a look whenever it says something; the service works all the same."""
-        self._remarks[name] = look
+    def remark_on(self, name: str, check: Check) -> None:
+        """Add a warning, shown whenever `check` returns a text; it does not affect readiness."""
+        self._remarks[name] = check
 
     def remarks(self) -> dict[str, str]:
-        """What is worth a look, by part; empty when nothing is."""
-        found = {name: look() for name, look in list(self._remarks.items())}
+        """The warnings by part; empty if there are none."""
+        found = {name: check() for name, check in list(self._remarks.items())}
         return {name: text for name, text in found.items() if text}
 
     def problems(self) -> dict[str, str]:
-        """What is wrong, by part; empty when all is well."""
-        # A copy: whoever exports metrics asks from a thread of its own.
+        """The problems by part; empty if all are healthy."""
+        # A copy: the metrics exporter calls this from its own thread.
         found = {name: check() for name, check in list(self._checks.items())}
         return {name: problem for name, problem in found.items() if problem}
 
     def parts(self) -> dict[str, str]:
-        """Every part, with `ok` or what is wrong."""
+        """Every part, with `ok` or its problem."""
         return {name: check() or "ok" for name, check in self._checks.items()}

@@ -1,7 +1,7 @@
-"""A lease: what only one replica may do at a time, with a time to live and a fencing token.
+"""A lease: the right of one replica at a time to do something, with a time to live and a fencing token.
 
 The holder renews its key in the bucket `leases` by compare-and-set, each time with a new time to live (`Nats-TTL`; a
-plain update would drop it and keep the lock for ever). The broker removes a key that nobody renews.
+plain update would drop it, and the lock would never expire). The broker removes a key that is not renewed.
 """
 
 import asyncio
@@ -15,20 +15,21 @@ from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
-_SECOND: Final = 1.0
-_GONE: Final = ("DEL", "PURGE")
+_SAFETY_MARGIN: Final = 1.0
+"""Seconds by which the holder stops using a lease before the broker removes it."""
+_DELETIONS: Final = ("DEL", "PURGE")
 _TTL: Final = "Nats-TTL"
-_PATIENCE: Final = 3.0
-"""So many times to live without a holder, something keeps every replica from the lease."""
+_UNHELD_TTLS: Final = 3.0
+"""Times to live without a visible holder after which readiness reports a problem: no replica can take the lease."""
 _log: Final = logs.get("lease")
 
 
 class LeaseLostError(Exception):
-    """This replica holds the lease no more; what it was about to do is another's."""
+    """This replica no longer holds the lease; another replica may act now."""
 
 
 class Lease:
-    """The right to do one thing. Run `keep()` beside the work, and `check()` before each act of it."""
+    """The right to do one thing. Run `run()` concurrently with the work, and `check()` before each of its actions."""
 
     def __init__(self, bus: Bus, key: str, holder: str, ttl: float = 5.0) -> None:
         self._bus = bus
@@ -36,18 +37,18 @@ class Lease:
         self._holder = holder
         self._ttl = ttl
         self._revision = 0
-        self._good_until = 0.0
+        self._held_until = 0.0
         self._taken = asyncio.Event()
         self._seen_at = time.monotonic()
         self._seen_revision = 0
         self.key = key
         self.fence = 0
-        """The token of this holding: greater than that of every holding before."""
+        """The fencing token: greater than that of every earlier holder."""
 
     @property
     def held(self) -> bool:
-        """Whether it is ours at this moment. A process that was stopped for longer than the lease finds it is not."""
-        return time.monotonic() < self._good_until
+        """Whether this replica holds it now. False after the process was paused for longer than the lease."""
+        return time.monotonic() < self._held_until
 
     def check(self) -> None:
         """Raise `LeaseLostError` unless the lease is held."""
@@ -55,11 +56,11 @@ class Lease:
             raise LeaseLostError(self.key)
 
     def problem(self) -> str | None:
-        """For readiness: that neither we nor anybody we can see has held the lease for three times its life."""
+        """For readiness: a problem if no replica was seen to hold the lease for three times its time to live."""
         unheld = time.monotonic() - self._seen_at
-        if self.held or unheld < _PATIENCE * self._ttl:
+        if self.held or unheld < _UNHELD_TTLS * self._ttl:
             return None
-        return f"no replica is seen to hold the lease {self.key} for {unheld:.0f} s"
+        return f"no replica was seen to hold the lease {self.key} for {unheld:.0f} s"
 
     async def wait_held(self) -> None:
         """Return as soon as the lease is held."""
@@ -67,14 +68,14 @@ class Lease:
             self._taken.clear()
             await self._taken.wait()
 
-    async def keep(self) -> None:
-        """Take the lease when it is free, renew it while it is ours, and give it back when cancelled."""
+    async def run(self) -> None:
+        """Take the lease when it is free, renew it while it is held, and release it when cancelled."""
         try:
             while True:
                 await self._try_once()
                 await asyncio.sleep(self._ttl / 3)
         finally:
-            await self._give_back()
+            await self._release()
 
     async def _try_once(self) -> None:
         was_held = self.held
@@ -86,21 +87,21 @@ class Lease:
             self._lose(error)
 
     async def _free_revision(self) -> int | None:
-        """The revision to write over if the key is free, or None while another holds it."""
+        """The revision to overwrite if the key is free, or None while another replica holds it."""
         try:
             last = await self._bus.js.get_last_msg(f"KV_{_BUCKET}", self._subject)
         except nats.js.errors.NotFoundError:
             return 0
         headers = last.headers or {}
-        gone = headers.get("KV-Operation") in _GONE or "Nats-Marker-Reason" in headers
-        # What was written without a time to live is no holding: it would lock the lease for ever.
-        if gone or _TTL not in headers:
+        deleted = headers.get("KV-Operation") in _DELETIONS or "Nats-Marker-Reason" in headers
+        # A key without a time to live is no valid lease: it would never expire.
+        if deleted or _TTL not in headers:
             return last.seq
-        self._see(last.seq or 0)
+        self._set_revision(last.seq or 0)
         return None
 
-    def _see(self, revision: int) -> None:
-        """Another holds it, if it has renewed since we looked last; the same revision for long is nobody's."""
+    def _set_revision(self, revision: int) -> None:
+        """Note a new revision: the holder renewed it. An unchanged revision means that no replica renews the lease."""
         if revision != self._seen_revision:
             self._seen_revision = revision
             self._seen_at = time.monotonic()
@@ -113,28 +114,28 @@ class Lease:
         }
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
-        self._see(ack.seq)
-        # Counted from before the write was sent, and a second short: the broker's clock must never be the later one.
-        self._good_until = sent + self._ttl - min(_SECOND, self._ttl / 4)
+        self._set_revision(ack.seq)
+        # Counted from before the write was sent, less a margin: the lease must end here before it expires there.
+        self._held_until = sent + self._ttl - min(_SAFETY_MARGIN, self._ttl / 4)
         if fresh:
             self.fence = ack.seq
-            _log.info("lease taken", lease=self.key, fence=self.fence)
+            _log.info("lease acquired", lease=self.key, fence=self.fence)
         self._taken.set()
 
     def _lose(self, error: Exception) -> None:
         if not isinstance(error, nats.js.errors.Error):
-            # Not answered: it may still be ours, for as long as was promised.
+            # No reply: the lease may still be held, until `_held_until`.
             return
-        if self._good_until:
+        if self._held_until:
             _log.warning("lease lost", lease=self.key, error=repr(error))
-        self._good_until = 0.0
+        self._held_until = 0.0
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         if not self.held or not self._bus.connected:
             return
-        self._good_until = 0.0
+        self._held_until = 0.0
         headers = {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self._revision)}
         try:
             await self._bus.js.publish(self._subject, b"", timeout=1, headers=headers)
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
-            _log.info("lease not given back; it runs out by itself", lease=self.key, error=repr(error))
+            _log.info("lease not released, it will expire", lease=self.key, error=repr(error))

@@ -1,6 +1,6 @@
-"""Streams, durable consumers and buckets: made from `contracts.streams`, in this one place, as often as one likes.
+"""Creates and changes streams, durable consumers and buckets as declared in `contracts.streams`. Idempotent.
 
-Written with plain nats-py, because FastStream's declaring rewrites a stream to defaults of its own.
+Written with plain nats-py, because FastStream's declaration of a stream resets it to FastStream's defaults.
 """
 
 import asyncio
@@ -12,9 +12,11 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from sandherd.bus.errors import NOBODY_LEADS
-from sandherd.bus.permissions import consumers_of, streams_of
-from sandherd.bus.setup_permissions import Did
+from sandherd.backoff import Backoff
+from sandherd.bus.auth.permissions import consumers_of, streams_of
+from sandherd.bus.auth.setup_permissions import PartState
+from sandherd.bus.errors import NO_LEADER
+from sandherd.bus.storage_causes import Cause, cause_of
 from sandherd.bus.stream_configs import consumer_config, declared_streams
 from sandherd.contracts.streams import CONSUMERS, Consumer
 from sandherd.contracts.subjects import Principal
@@ -35,7 +37,7 @@ _COMPARED: Final = (
     "deny_delete",
     "subject_delete_marker_ttl",
     "republish",
-    # Not declared by any stream: set, they copy messages, change them, or refuse or discard some.
+    # Not declared by any stream; if set, they copy or change messages, or refuse or discard some.
     "mirror",
     "sources",
     "subject_transform",
@@ -47,14 +49,14 @@ _COMPARED: Final = (
 )
 _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
-_NOT_YET: Final = NOBODY_LEADS | {10005, 10039}
-"""And `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`, of servers that have just been started: they do not know
-of each other yet, or the one that leads does not know the account."""
-STORE_PAUSES: Final = (0.2, 0.4, 0.8, 1.6)
-"""Seconds before the same stream is created again, where the broker could not create its files."""
+_NOT_YET: Final = NO_LEADER | {10005, 10039}
+"""And `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`, of servers that have just started."""
+STORE_BACKOFF: Final = Backoff(base=0.2, cap=1.6, jitter=0)
+STORE_RETRIES: Final = 4
 _STORE_FAILED: Final = "error creating store for stream"
-"""The answer of nats-server (10049) while a cluster forms, and on a full disk."""
-_OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
+"""The reply of nats-server (10049) while a cluster forms, and on a full disk: retried."""
+_OTHER_VERSION: Final = "another version may have created it: install that version again, or create a new herd"
+_SPACE: Final = "free space on the broker's disk, or enlarge it; nothing of the herd has to be deleted"
 _COMPARED_CONSUMER: Final = (
     "filter_subjects",
     "ack_policy",
@@ -70,26 +72,26 @@ _REMEDIES: Final = {
 }
 _CHANGE: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
 _CHANGES_REFUSED: Final = (
-    "{things}: not as declared, and this credential may only create; run `sandherd provision --identity DIR` with DIR "
-    "the folder of the herd's keys"
+    "{}: differs from the declaration, and this credential may only create; run `sandherd provision --identity DIR` "
+    "with DIR the folder of the herd's keys"
 )
 
 
 class ProvisionError(Exception):
-    """The broker would not take a declaration; the message names it and says what to do."""
+    """The broker refused a declaration; the message names it and contains the remedy."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What was done about something declared. `thing` is like `stream EVENTS`."""
+class Provisioned:
+    """What was done for one declaration. `thing` is, for example, `stream EVENTS`."""
 
     thing: str
-    did: Did
+    did: PartState
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is missing or other than declared. `thing` is like `stream EVENTS`."""
+    """Something that is missing or differs from its declaration. `thing` is, for example, `stream EVENTS`."""
 
     thing: str
     problem: str
@@ -98,25 +100,25 @@ class Fault:
         return f"{self.thing}: {self.problem}"
 
 
-async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
+async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
     """Create what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
 
-    `replicas` is the number of servers that store each stream. Without it an existing stream keeps its number, and a
-    new one has one. Raises nats-py's `Error`, also while a cluster is not ready for it.
+    `replicas` is the number of servers that store each stream; without it an existing stream keeps its number, a new
+    one has one. Raises nats-py's `Error`, also while a cluster is not ready.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done = [
-        Done(f"stream {name}", await _provision_stream(js, name, config, compared))
+        Provisioned(f"stream {name}", await _provision_stream(js, name, config, compared))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Done(consumer.label, await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
+    return done + [Provisioned(consumer.label, await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
-async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
-    """Create streams that are missing, with a credential that may do nothing else. Raises as `provision` does.
+async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Provisioned]:
+    """Create missing streams, with a credential that may do nothing else. Raises as `provision` does.
 
-    A stream or consumer that exists and differs raises `ProvisionError` after the missing streams have been created:
-    changing it takes another credential. A consumer that is missing is left to the spawner.
+    If a stream or consumer differs, raises `ProvisionError` after the missing streams have been created: changing it
+    requires another credential. Missing consumers are created by the spawner.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done, different = [], []
@@ -126,28 +128,28 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
             await _create_stream(js, config)
         elif differing := differs(config, found, compared):
             different.append(f"{thing} ({', '.join(differing)})")
-        done.append(Done(thing, Did.KEPT if found else Did.MADE))
+        done.append(Provisioned(thing, PartState.UNCHANGED if found else PartState.MADE))
     for consumer in CONSUMERS:
         existing = await _consumer_found(js, consumer)
         if existing and (differing := differs(consumer_config(consumer), existing, _COMPARED_CONSUMER)):
             different.append(f"{consumer.label} ({', '.join(differing)})")
-        done.append(Done(consumer.label, Did.KEPT if existing else Did.PENDING))
+        done.append(Provisioned(consumer.label, PartState.UNCHANGED if existing else PartState.PENDING))
     if different:
-        raise ProvisionError(_CHANGES_REFUSED.format(things="; ".join(different)))
+        raise ProvisionError(_CHANGES_REFUSED.format("; ".join(different)))
     return done
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
-    """What a service needs and does not find, or finds other than declared. Empty if all is well.
+    """The streams and consumers of a service that are missing or differ from their declaration; empty if none.
 
-    It asks only for what that service's own credential may see.
+    Uses only requests that the service's own credential permits.
     """
     faults: list[Fault] = []
     declared = declared_streams()
     for name in streams_of(service):
-        faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
+        faults += await _faults_of(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
-        faults += await _look(
+        faults += await _faults_of(
             consumer.label,
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
@@ -156,27 +158,27 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
     return faults
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> Did:
+async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> PartState:
     found = await _stream_found(js, name)
     if found is None:
         await _create_stream(js, wanted)
-        return Did.MADE
+        return PartState.MADE
     if not differs(wanted, found, names):
-        return Did.KEPT
+        return PartState.UNCHANGED
     if _REPLICAS not in names:
         wanted = wanted.evolve(num_replicas=found.num_replicas)
     await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
-    return Did.CHANGED
+    return PartState.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> Did:
+async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> PartState:
     wanted = consumer_config(consumer)
     found = await _consumer_found(js, consumer)
     if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
-        return Did.KEPT
-    # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
+        return PartState.UNCHANGED
+    # Creating an existing consumer changes it, if permitted; its position in the stream stays.
     await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
-    return Did.MADE if found is None else Did.CHANGED
+    return PartState.MADE if found is None else PartState.CHANGED
 
 
 async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:
@@ -187,13 +189,13 @@ async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:
 
 
 async def _create_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
-    for pause in (*STORE_PAUSES, None):
+    for attempt in range(STORE_RETRIES + 1):
         try:
             await js.add_stream(wanted)
         except APIError as error:
-            if pause is None or _STORE_FAILED not in (error.description or ""):
-                _refuse(f"stream {wanted.name}", error, "make room for it, or raise its limits")
-            await asyncio.sleep(pause)
+            if attempt == STORE_RETRIES or _STORE_FAILED not in (error.description or ""):
+                _refuse(f"stream {wanted.name}", error, "free space for it, or raise its limits")
+            await asyncio.sleep(STORE_BACKOFF.delay(attempt))
         else:
             return
 
@@ -216,33 +218,33 @@ async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
 def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
     if error.err_code in _NOT_YET:
         raise error
-    raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
+    fix = _SPACE if cause_of(error.description or "") is Cause.DISK_BYTES else remedy
+    raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:
+async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:
     try:
-        found = (await ask).config
+        found = (await request).config
     except NotFoundError:
         return [Fault(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        Fault(thing, f"{name} is {given!r}, declared is {want!r}; {_CHANGE}")
-        for name, (want, given) in differs(wanted, found, names).items()
+        Fault(thing, f"{name} is {actual!r}, but {want!r} is declared; {_CHANGE}")
+        for name, (want, actual) in differs(wanted, found, names).items()
     ]
 
 
 def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
-    """The fields of two configurations that say different things: name → (wanted, found)."""
+    """The fields in which two configurations differ: name → (wanted, found)."""
     pairs = {name: (_plain(getattr(wanted, name)), _plain(getattr(found, name))) for name in names}
     if "filter_subjects" in pairs:
-        # One filter may come back in the singular field.
+        # The broker may return a single filter in the singular field.
         single = getattr(found, "filter_subject", None)
-        want, given = pairs["filter_subjects"]
-        pairs["filter_subjects"] = (want, given or ([single] if single else given))
+        want, actual = pairs["filter_subjects"]
+        pairs["filter_subjects"] = (want, actual or ([single] if single else actual))
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _plain(value: Any) -> Any:
-    """The broker leaves out what is zero, false, unlimited or none; to us they are the same."""
-    if isinstance(value, list | tuple):
-        return sorted(value, key=str) or None
-    return None if value == _UNLIMITED else value or None
+    """Normalise a value: the broker omits zero, false, unlimited and none, so these count as equal."""
+    found = sorted(value, key=str) if isinstance(value, list | tuple) else value
+    return None if found == _UNLIMITED else found or None

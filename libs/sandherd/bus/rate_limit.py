@@ -1,6 +1,6 @@
 """Rates of messages, by the generic cell rate algorithm (ITU-T I.371, equivalent to a token bucket). Pure.
 
-Times are the broker's, of when it stored a message: reading a backlog quickly does not make its publisher a flooder.
+Times are those at which the broker stored a message, so reading a backlog quickly does not count as a flood.
 """
 
 from collections.abc import Hashable
@@ -32,22 +32,26 @@ def cost_of(size: int) -> int:
 
 
 class RateLimiter:
-    """The delay by which each key's messages exceed a rate. Keys that are within it are forgotten."""
+    """Computes by how much each key's messages exceed a rate. Keys within the rate are removed."""
 
     def __init__(self, rate: Rate) -> None:
         self._interval = 1.0 / rate.per_second
         self._tolerance = rate.burst / rate.per_second
         self._expected: dict[Hashable, float] = {}
-        """For each key, when its last message would have come at exactly the rate, in seconds."""
+        """For each key, when its last message would have arrived at exactly the rate, in seconds."""
 
     def excess(self, key: Hashable, at: float, cost: float = 1) -> float:
-        """Count a message of this moment. Returns by how many seconds it came too early; 0 within rate and burst."""
+        """Count a message stored at `at`. Returns by how many seconds it was too early; 0 within rate and burst."""
         expected = max(self._expected.get(key, at), at) + cost * self._interval
         self._expected[key] = expected
         if len(self._expected) > _PRUNE_AT:
             self._prune(at)
         excess = expected - at - self._tolerance
         return excess if excess > _ROUNDING else 0.0
+
+    def forget(self, key: Hashable) -> None:
+        """Treat a key as one that has published nothing so far."""
+        self._expected.pop(key, None)
 
     def _prune(self, at: float) -> None:
         self._expected = {key: expected for key, expected in self._expected.items() if expected > at}

@@ -1,5 +1,7 @@
-"""Reading what a service answers."""
+"""Replies to requests: reads them, and ends each wait at once if the connection is lost, not at its timeout."""
 
+import asyncio
+from collections.abc import Awaitable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -8,23 +10,58 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.errors import BusError, RefusedError
 from sandherd.contracts.requests import Reply
 
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
+T = TypeVar("T")
 
 
-def read_reply(document: bytes, answer: type[AnswerT]) -> AnswerT:
-    """What stands in a reply. Raises `RefusedError` for a refusal and `BusError` for a reply that is none."""
+class CallLostError(Exception):
+    """The connection was lost while waiting for a reply over it."""
+
+
+class PendingCalls:
+    """The calls that wait for a reply over one connection, without a task for each."""
+
+    def __init__(self) -> None:
+        self._scopes: set[asyncio.Timeout] = set()
+
+    async def unless_lost(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`. Raises `CallLostError` as soon as the connection is lost."""
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._scopes.add(scope)
+                return await work
+        except TimeoutError as error:
+            if scope.expired():
+                raise CallLostError from error
+            raise
+        finally:
+            self._scopes.discard(scope)
+
+    def lose(self) -> None:
+        """End all waiting calls with `CallLostError`: the connection is lost."""
+        scopes, self._scopes = self._scopes, set()
+        now = asyncio.get_running_loop().time()
+        for scope in scopes:
+            scope.reschedule(now)
+
+
+ReplyT = TypeVar("ReplyT", bound=BaseModel)
+
+
+def read_reply(document: bytes, content: type[ReplyT]) -> ReplyT:
+    """The content of a reply. Raises `RefusedError` for a refusal and `BusError` for an invalid reply."""
     try:
-        # A service one version newer may say more than we know, also of what is strict where it is asked for.
-        reply: Reply[AnswerT] = _reply_of(answer).model_validate_json(document, extra="ignore")
+        # A service one version newer may send unknown fields, also in models that are strict in a request.
+        reply: Reply[ReplyT] = _reply_of(content).model_validate_json(document, extra="ignore")
     except ValidationError as error:
-        raise BusError(f"an answer that is none: {error.errors(include_input=False)[0]['msg']}") from None
+        raise BusError(f"invalid reply: {error.errors(include_input=False)[0]['msg']}") from None
     if reply.error is not None:
         raise RefusedError(reply.error)
     if reply.ok is None:
-        raise BusError("an answer that says nothing")
+        raise BusError("empty reply")
     return reply.ok
 
 
 @cache
-def _reply_of(answer: type[BaseModel]) -> type[Reply[Any]]:
-    return Reply[answer]  # type: ignore[valid-type]  # a model chosen at run time
+def _reply_of(content: type[BaseModel]) -> type[Reply[Any]]:
+    return Reply[content]  # type: ignore[valid-type]  # a model chosen at run time

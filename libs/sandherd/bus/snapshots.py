@@ -1,4 +1,4 @@
-"""A stream in a file and back, with its consumers and how far they are: the broker's own snapshots (ADR-8)."""
+"""Saving a stream to a file and restoring it, with its consumers and their state: the broker's snapshots (ADR-8)."""
 
 import asyncio
 import hashlib
@@ -16,24 +16,24 @@ from sandherd.private_files import FILE
 
 CHUNK: Final = 128 * 1024
 SILENCE: Final = 30.0
-"""The broker sends a piece, or takes one, within so many seconds; a whole stream may take as long as it takes."""
+"""Timeout in seconds for each chunk that the broker sends or receives; a whole stream has none."""
 WHOLE: Final = 600.0
-"""A stream that has all of its pieces is there again within so many seconds."""
+"""Timeout in seconds for the broker to restore a stream after it has received all chunks."""
 _WELL: Final = frozenset({None, "204"})
 _NO_PEERS: Final = 10005
-"""The broker's code for a stream that it finds no servers for; see nats-server's errors.json."""
+"""The broker's error code for a stream that no servers can hold; see nats-server's errors.json."""
 
 
 class SnapshotFailedError(Exception):
-    """The broker would not give a stream, or not take one; the message says which and why."""
+    """The broker failed to save or to restore a stream; the message names it and the reason."""
 
 
-class NoRoomError(SnapshotFailedError):
-    """No servers have room for the stream; after one was deleted, some seconds pass before they say that they have."""
+class NoSpaceError(SnapshotFailedError):
+    """No server has space for the stream; the space of a deleted stream is reported as free only seconds later."""
 
 
 async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
-    """Write the stream into the file. Returns what `restore` has to be told of it beside the file, and its digest.
+    """Write the stream to the file. Returns the configuration and state that `restore` needs, and the file's digest.
 
     Raises `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
@@ -41,8 +41,8 @@ async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
     inbox = bus.client.new_inbox()
     listening = await bus.client.subscribe(inbox, cb=pieces.put)
     try:
-        told = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK}
-        answer = await _asked(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, told)
+        request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK}
+        answer = await _request(bus, f"{API}.STREAM.SNAPSHOT.{stream}", stream, request)
         digest = await _written(bus, stream, pieces, path)
     finally:
         await listening.unsubscribe()
@@ -57,23 +57,23 @@ async def _written(bus: Bus, stream: str, pieces: "asyncio.Queue[Msg]", path: Pa
             piece = await _next(stream, pieces)
             status = (piece.headers or {}).get("Status")
             if status not in _WELL:
-                raise SnapshotFailedError(f"stream {stream}: the broker ends its snapshot with {status}")
+                raise SnapshotFailedError(f"stream {stream}: the broker ended its snapshot with status {status}")
             if not piece.data:
                 return digest.hexdigest()
             file.write(piece.data)
             digest.update(piece.data)
-            # A few are on their way at once; the next comes when one is said to have come. The last asks for nothing.
+            # Flow control: the broker sends the next chunk when one is acknowledged; the last has no reply subject.
             if piece.reply:
                 await bus.client.publish(piece.reply, b"")
 
 
-async def restore(bus: Bus, stream: str, path: Path, told: Mapping[str, Any]) -> None:
-    """Make the stream of the file; there must be none of its name. `told` is what `save` returned.
+async def restore(bus: Bus, stream: str, path: Path, saved: Mapping[str, Any]) -> None:
+    """Create the stream from the file; none of its name may exist. `saved` is what `save` returned.
 
-    Raises `NoRoomError`, `SnapshotFailedError`, `OSError`, and nats-py's errors.
+    Raises `NoSpaceError`, `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
-    opening = {"config": told["config"], "state": told["state"]}
-    answer = await _asked(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
+    opening = {"config": saved["config"], "state": saved["state"]}
+    answer = await _request(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
     place = answer["deliver_subject"]
     with path.open("rb") as file:
         while piece := file.read(CHUNK):
@@ -81,15 +81,15 @@ async def restore(bus: Bus, stream: str, path: Path, told: Mapping[str, Any]) ->
     _unrefused(stream, (await bus.client.request(place, b"", timeout=WHOLE)).data)
 
 
-async def _asked(bus: Bus, subject: str, stream: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await bus.client.request(subject, json.dumps(told).encode(), timeout=SILENCE)
+async def _request(bus: Bus, subject: str, stream: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    answer = await bus.client.request(subject, json.dumps(request).encode(), timeout=SILENCE)
     return _unrefused(stream, answer.data)
 
 
 def _unrefused(stream: str, document: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(document) if document else {}
     if "error" in answer:
-        kind = NoRoomError if answer["error"].get("err_code") == _NO_PEERS else SnapshotFailedError
+        kind = NoSpaceError if answer["error"].get("err_code") == _NO_PEERS else SnapshotFailedError
         raise kind(f"stream {stream}: {answer['error'].get('description', answer['error'])}")
     return answer
 
@@ -99,4 +99,4 @@ async def _next(stream: str, pieces: "asyncio.Queue[Msg]") -> Msg:
         async with asyncio.timeout(SILENCE):
             return await pieces.get()
     except TimeoutError:
-        raise SnapshotFailedError(f"stream {stream}: the broker has fallen silent") from None
+        raise SnapshotFailedError(f"stream {stream}: no chunk from the broker for {SILENCE:g} s") from None

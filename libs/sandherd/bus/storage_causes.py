@@ -1,10 +1,13 @@
-"""Which exhausted resource an error text of nats-server, Postgres or the kernel names. Pure.
+"""Which exhausted resource an error text of nats-server, Postgres or the kernel names, and the measured free space.
 
-The kernel reports a full disk and an exhausted inode table with the same words, so `Space` decides between the two.
+The kernel reports a full disk and an exhausted inode table with the same text, so `Space` decides between the two.
 """
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 _MIB: Final = 1024 * 1024
@@ -56,8 +59,8 @@ class Descriptors:
         return self.limit - self.used < MIN_FREE_DESCRIPTORS
 
 
-_WORDS: Final = (
-    ("shared memory segment", Cause.MEMORY),  # Postgres: /dev/shm is full, which is memory and no disk
+_PATTERNS: Final = (
+    ("shared memory segment", Cause.MEMORY),  # Postgres: /dev/shm is full, which is memory and not disk
     ("no space left on device", Cause.DISK_BYTES),
     ("disk full", Cause.DISK_BYTES),
     ("disk quota exceeded", Cause.DISK_BYTES),
@@ -72,12 +75,12 @@ _WORDS: Final = (
 
 
 def cause_of(text: str, space: Space | None = None) -> Cause | None:
-    """The resource that this error text says is exhausted; None if it names none.
+    """The exhausted resource that this error text names; None if it names none.
 
     A stream that has reached its own limit ("maximum bytes exceeded") is no exhausted resource.
     """
     lower = text.lower()
-    found = next((cause for words, cause in _WORDS if words in lower), None)
+    found = next((cause for pattern, cause in _PATTERNS if pattern in lower), None)
     if found is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
         return Cause.DISK_INODES
     return found
@@ -91,7 +94,7 @@ def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | No
 
 
 def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | None = None) -> str:
-    """One line for people: what is exhausted, under what, how much is left, and what to free."""
+    """One line for an operator: what is exhausted, in which part, how much is left, and what to free."""
     if cause in {Cause.DISK_BYTES, Cause.DISK_INODES}:
         inodes = "" if space.free_inodes is None else f", {space.free_inodes} inodes"
         what = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
@@ -104,3 +107,46 @@ def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | N
     if cause is Cause.READ_ONLY:
         return f"{space.path}, where {part} stores its data, is read-only; check the disk and mount it writable"
     return f"{part} is out of memory; give it more, or stop what uses the memory of this machine"
+
+
+_PARTS: Final = {
+    "broker": ("nats", "nats-1", "nats-2", "nats-3"),
+    "database": ("postgres",),
+    "sandboxes": ("sandboxes", "sandboxes-disks"),
+}
+"""Where each part of a local stack stores its files, below its home."""
+
+
+def measure_space(folder: Path) -> Space:
+    """The file system of this folder, as an unprivileged user sees it. Raises `OSError`."""
+    found = os.statvfs(folder)
+    return Space(
+        path=str(folder),
+        free_bytes=found.f_bavail * found.f_frsize,
+        total_bytes=found.f_blocks * found.f_frsize,
+        free_inodes=found.f_favail if found.f_files else None,
+    )
+
+
+def measure_home(home: Path) -> dict[str, Space]:
+    """The file systems of a home by part: `home`, and the parts of a local stack in it. Missing folders are omitted."""
+    folders = {"home": [home]} | {part: [home / name for name in names] for part, names in _PARTS.items()}
+    found: dict[str, Space] = {}
+    for part, places in folders.items():
+        spaces = [measure_space(place) for place in places if place.is_dir()]
+        if spaces:
+            found[part] = min(spaces, key=lambda space: (space.cause is None, space.free_bytes))
+    return found
+
+
+def shortages(spaces: Mapping[str, Space]) -> list[str]:
+    """A line for each full file system; one that several parts share is listed once, with all of them."""
+    short = {part: space for part, space in spaces.items() if space.cause}
+    shared: dict[tuple[int, int, int | None], list[str]] = {}
+    for part, space in short.items():
+        shared.setdefault((space.total_bytes, space.free_bytes, space.free_inodes), []).append(part)
+    return [
+        describe(cause, ", ".join(parts), short[parts[-1]])
+        for parts in shared.values()
+        if (cause := short[parts[0]].cause)
+    ]

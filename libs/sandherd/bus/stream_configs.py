@@ -18,7 +18,7 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
     """A stream's configuration. Everything is stored on disk and may be read by direct get."""
     return StreamConfig(
         name=stream.name,
-        description=stream.says,
+        description=stream.description,
         subjects=list(stream.subjects),
         retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.WORK_QUEUE else RetentionPolicy.LIMITS,
         discard=DiscardPolicy.NEW if stream.refuse_when_full else DiscardPolicy.OLD,
@@ -30,8 +30,8 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
         duplicate_window=stream.duplicate_window,
         num_replicas=replicas,
         allow_direct=True,
-        allow_msg_ttl=stream.own_lives or None,
-        republish=_republish(stream.subjects[0]) if stream.told_live else None,
+        allow_msg_ttl=stream.per_message_ttl or None,
+        republish=_republish(stream.subjects[0]) if stream.republished else None,
     )
 
 
@@ -40,13 +40,13 @@ def _republish(subject: str) -> RePublish:
 
 
 def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
-    """A bucket's stream, as nats-py's key-value calls expect it. One value is stored for each key.
+    """A bucket's stream, as nats-py's key-value calls expect it. It stores one value per key.
 
-    A message may have its own time to live; `ttl_markers` is how many seconds a marker stays when it expires.
+    A message may have its own time to live; when it expires, a marker stays for `ttl_markers` seconds.
     """
     return StreamConfig(
         name=bucket.stream,
-        description=bucket.says,
+        description=bucket.description,
         subjects=[f"$KV.{bucket.name}.>"],
         retention=RetentionPolicy.LIMITS,
         discard=DiscardPolicy.NEW,
@@ -65,7 +65,7 @@ def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
 
 
 def consumer_config(consumer: Consumer) -> ConsumerConfig:
-    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
+    """A durable pull consumer. The services count deliveries themselves, so the broker has no delivery limit.
 
     It has as many replicas as its stream.
     """

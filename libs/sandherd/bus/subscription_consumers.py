@@ -1,12 +1,13 @@
-"""What a subscription is to the broker: a durable consumer in one of its project's places. Pure."""
+"""A subscription on the broker: a durable consumer in one of its project's numbered places. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 from zlib import crc32
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.event_types import DOMAINS, chosen_types
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import Subscribe
 from sandherd.contracts.subjects import PREFIX
@@ -14,88 +15,85 @@ from sandherd.contracts.subscriptions import PLACES, consumer_name
 
 NAME: Final = "sandherd-name"
 TYPES: Final = "sandherd-types"
-"""What the consumer's metadata says of it: the name it was asked for by, and the types, between commas."""
-MOST_UNACKNOWLEDGED: Final = 1000
-MOST_WAITING: Final = 16
-"""Maximum pull requests of a subscription that wait; the broker repeats an idle heartbeat for each."""
+ENTITIES: Final = "sandherd-entities"
+"""Keys of the consumer's metadata: the subscription's name, its event types, and its entities, separated by commas."""
+MAX_FILTERS: Final = 256
+"""Maximum of a consumer's filter subjects."""
+MAX_UNACKNOWLEDGED: Final = 1000
+MAX_WAITING: Final = 16
+"""Maximum waiting pull requests of a subscription; the broker sends idle heartbeats for each."""
 SHORTEST: Final = 0.1
 LONGEST: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
-"""The bounds of a subscription's terms, in seconds: the broker has a timer for each."""
+"""The minimum and maximum of a subscription's terms, in seconds: the broker has a timer for each."""
 _NANOSECONDS: Final = 1_000_000_000
-_DOMAINS: Final = {name.partition(".")[0] for name in EVENTS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """On what terms subscriptions are given: how many to a project, and for how long, in seconds."""
+    """Terms of subscriptions: the maximum per project, the ack wait and the idle time, in seconds."""
 
-    most: int
+    limit: int
     ack_wait: float
     idle: float
 
 
 def check_project(project: str) -> None:
-    """Raise `ContractError` for all projects at once: no consumer may show one project's events to another's."""
+    """Raise `ContractError` for `fleet` (all projects): a consumer must not show a project's events to another."""
     if project == FLEET:
         raise ContractError(
-            Code.INVALID_FIELD, "a subscription is of one project", field="project", remedy="name it with --project"
+            Code.INVALID_FIELD, "a subscription is for one project", field="project", remedy="name it with --project"
         )
 
 
 def check_terms(terms: Terms) -> None:
-    """Raise `ContractError` for terms that would keep the broker busy, or that it can't count in."""
-    for field, asked in (("ack_wait_seconds", terms.ack_wait), ("idle_seconds", terms.idle)):
-        if not SHORTEST <= asked <= LONGEST[field]:
-            told = f"{field}: {asked:g} s is not between {SHORTEST:g} and {LONGEST[field]:g} s"
-            raise ContractError(Code.INVALID_FIELD, told, field=field)
+    """Raise `ContractError` for times so short that they load the broker, or too long for it."""
+    for field, value in (("ack_wait_seconds", terms.ack_wait), ("idle_seconds", terms.idle)):
+        if not SHORTEST <= value <= LONGEST[field]:
+            problem = f"{field}: {value:g} s is not between {SHORTEST:g} and {LONGEST[field]:g} s"
+            raise ContractError(Code.INVALID_FIELD, problem, field=field)
 
 
-def chosen_types(types: Sequence[str]) -> list[str]:
-    """The types that are meant, each once and in order, without those that a whole domain covers.
+def filters(project: str, types: Sequence[str], entities: Sequence[str] = ()) -> list[str]:
+    """The filter subjects of a consumer of this project; `types` are those of `chosen_types`, `entities` safe names.
 
-    Raises `ContractError` for what is neither a type nor a domain of this version.
+    Raises `ContractError` for too many combinations.
     """
-    for name in types:
-        if name not in EVENTS and name not in _DOMAINS:
-            raise ContractError(
-                Code.INVALID_FIELD,
-                f"there is no event {name[:60]!r}",
-                field="types",
-                remedy="see docs/events.md for the types, and for the domains that they begin with",
-            )
-    return sorted({name for name in types if name in _DOMAINS or name.partition(".")[0] not in types})
-
-
-def filters(project: str, types: Sequence[str]) -> list[str]:
-    """The subjects that a consumer of this project hears; `types` are `chosen_types`."""
-    if not types:
+    if len(types) * len(entities) > MAX_FILTERS:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"entities: {len(types)} types of {len(entities)} entities are over {MAX_FILTERS} filters",
+            field="entities",
+            remedy="name fewer of them, or a whole domain instead of its types",
+        )
+    endings = [name + (".*" if name in DOMAINS else "") for name in types] or [">"]
+    if not types and not entities:
         return [f"{PREFIX}.event.{project}.>"]
-    return [f"{PREFIX}.event.{project}.*.{name}" + (".*" if name in _DOMAINS else "") for name in types]
+    return [f"{PREFIX}.event.{project}.{entity}.{ending}" for entity in entities or ["*"] for ending in endings]
 
 
-def places_for(name: str) -> list[int]:
-    """In which order places are tried for a name.
+def slots_for(name: str) -> list[int]:
+    """The order in which places are tried for a name.
 
-    A name comes back to its own place, and so seldom to that of another, whose readers may not have noticed its end.
+    A recreated subscription gets its former place if that is free. So it seldom gets the place of another one, whose
+    readers may not have noticed its end.
     """
     first = crc32(name.encode()) % len(PLACES)
     return [*PLACES[first:], *PLACES[:first]]
 
 
-def free_place(name: str, taken: Collection[int], terms: Terms) -> int:
-    """The place for a new subscription. Raises `ContractError` (`refused`) if the project has as many as it may."""
-    if len(taken) >= min(terms.most, len(PLACES)):
+def free_slot(name: str, taken: Collection[int], terms: Terms) -> int:
+    """The place for a new subscription. Raises `ContractError` (`refused`) if the project has the maximum."""
+    if len(taken) >= min(terms.limit, len(PLACES)):
         raise ContractError(
             Code.REFUSED,
-            f"the project has {len(taken)} subscriptions, which is as many as it may",
-            remedy="take one away that is not needed: `sandherd subscriptions list`, then `… delete`",
+            f"the project has {len(taken)} subscriptions, which is the maximum",
+            remedy="delete one that is not needed: `sandherd subscriptions list`, then `… delete`",
         )
-    return next(place for place in places_for(name) if place not in taken)
+    return next(place for place in slots_for(name) if place not in taken)
 
 
 def creation(question: Subscribe, project: str, place: int, terms: Terms) -> dict[str, Any]:
-    """The broker's request for the consumer: made if its place is free, and never changed."""
-    types = chosen_types(question.types)
+    """The request body that creates the consumer if its place is free, and never changes an existing one."""
     consumer = consumer_name(project, place)
     config = {
         "name": consumer,
@@ -105,16 +103,30 @@ def creation(question: Subscribe, project: str, place: int, terms: Terms) -> dic
         "replay_policy": "instant",
         "ack_wait": int(terms.ack_wait * _NANOSECONDS),
         "max_deliver": -1,
-        "max_ack_pending": MOST_UNACKNOWLEDGED,
-        "max_waiting": MOST_WAITING,
+        "max_ack_pending": MAX_UNACKNOWLEDGED,
+        "max_waiting": MAX_WAITING,
         "inactive_threshold": int(terms.idle * _NANOSECONDS),
-        "filter_subjects": filters(project, types),
-        "metadata": {NAME: question.name, TYPES: ",".join(types)},
+        **_selection(question, project),
     }
     return {"config": config | _start(question.start), "action": "create"}
 
 
-def _start(start: str | int) -> dict[str, Any]:
+def update(question: Subscribe, project: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The request body that changes the events of an existing consumer, and neither its position nor its terms."""
+    return {"config": {**config, **_selection(question, project)}, "action": "update"}
+
+
+def _selection(question: Subscribe, project: str) -> dict[str, Any]:
+    types, entities = chosen_types(question.types), sorted(set(question.entities))
+    return {
+        "filter_subjects": filters(project, types, entities),
+        "metadata": {NAME: question.name, TYPES: ",".join(types), ENTITIES: ",".join(entities)},
+    }
+
+
+def _start(start: str | int | datetime) -> dict[str, Any]:
     if isinstance(start, int):
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    if isinstance(start, datetime):
+        return {"deliver_policy": "by_start_time", "opt_start_time": start.astimezone(UTC).isoformat()}
     return {"deliver_policy": start}

@@ -1,7 +1,7 @@
-"""Durable consumers of the stream table: the spawner creates those that are missing, when it starts.
+"""Durable consumers of the stream table: the spawner creates missing ones when it starts.
 
-The request that creates a consumer also changes an existing one, and its body can name a subject to deliver to. So it
-is not left to the provisioner, whose credential would then read streams and delete consumers.
+The request that creates a consumer also changes an existing one, and its body can name a subject to deliver to. So the
+provisioner does not create them: its credential would allow reading streams and deleting consumers.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from sandherd.telemetry import logs
 _EXISTS: Final = 10148
 """The broker's code for a consumer that exists with another configuration."""
 _AGAIN: Final = 0.5
-_SAID_EVERY: Final = 20
+_LOG_EVERY: Final = 20
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
-_log: Final = logs.get("consumers")
+_log: Final = logs.get("table_consumers")
 
 
 async def create_consumers(bus: Bus) -> None:
-    """Create every durable consumer that is missing, and retry until all exist. None that exists is changed."""
+    """Create every missing durable consumer, and retry until all exist. Existing ones are not changed."""
     attempt = 0
     while problems := [found for found in await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)) if found]:
-        if attempt % _SAID_EVERY == 0:
-            _log.error("consumers can not be created", error="; ".join(problems))
+        if attempt % _LOG_EVERY == 0:
+            _log.error("consumers not created, retrying", error="; ".join(problems))
         attempt += 1
         await asyncio.sleep(_AGAIN)
 
 
 async def _create(bus: Bus, consumer: Consumer) -> str | None:
-    """None if the consumer exists now; else why not."""
+    """None if the consumer exists now; else the reason."""
     try:
         await bus.js.consumer_info(consumer.stream, consumer.name)
     except nats.js.errors.NotFoundError:

@@ -1,6 +1,6 @@
-"""For programs and people: `Herd`, the asynchronous client, and the `sandherd` command.
+"""`Herd`, the asynchronous client for programs and the `sandherd` command.
 
-What stands here is loaded when it is first asked for, so that the command starts quickly.
+The exported names are imported on first use, so that the command starts quickly.
 """
 
 from importlib import import_module
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sandherd.client.context import Context
     from sandherd.client.errors import HerdError, ServiceAwayError
-    from sandherd.client.following import Following
+    from sandherd.client.events.follower import EventFollower
     from sandherd.client.herd import Herd
 
-__all__ = ["Context", "Following", "Herd", "HerdError", "ServiceAwayError"]
+__all__ = ["Context", "EventFollower", "Herd", "HerdError", "ServiceAwayError"]
 
 _HOMES: Final = {
     "Context": "context",
-    "Following": "following",
+    "EventFollower": "events.follower",
     "Herd": "herd",
     "HerdError": "errors",
     "ServiceAwayError": "errors",

@@ -1,18 +1,25 @@
-"""Where the herd is and who asks: parameter, environment, settings file, the stack's own context file, default."""
+"""Location, credential and project, from parameters, environment, settings file, the stack's context file, defaults.
 
+The settings file is the one that is named, else the one that the stack of this home was started with.
+"""
+
+import json
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
-from sandherd.client.errors import HerdError
-from sandherd.client.sources import FROM_CONTEXT, find
-from sandherd.contracts.errors import Code
-from sandherd.settings import CONFIG_VARIABLE, Loaded, Source
+from sandherd.client.errors import HerdError, broken
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.settings.client import ClientSettings
+from sandherd.settings.loader import LoadedSettings, SettingSource, load, load_client
+from sandherd.settings.text_values import CONFIG_VARIABLE
 
 Role = Literal["client", "operator"]
+CONTEXT_FILE: Final = "context.json"
+FROM_CONTEXT: Final = "context"
 
 _VARIABLES: Final = (
     "NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME", "SANDHERD_TOOLCHAINS", CONFIG_VARIABLE,
@@ -21,18 +28,18 @@ _VARIABLES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """A place to connect to, and as whom."""
+    """Where to connect, with which credential, and to which project."""
 
     nats_url: str
     credentials: Path | None
     project: str
     home: Path
     toolchains: Path | None = None
-    """Where the SDKs of agents are, on a machine with a spawner."""
+    """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
-    """The address of each service's HTTP side, where it is known."""
+    """HTTP addresses by service, where known."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where each value came from."""
+    """The source of each value, by name."""
 
     @classmethod
     def resolve(
@@ -46,16 +53,18 @@ class Context:
         environ: Mapping[str, str] | None = None,
         config: Path | None = None,
     ) -> Self:
-        """Find everything out. Raises `HerdError` for a value that is not allowed or a context file that is broken."""
-        given = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
+        """Resolve every value. Raises `HerdError` for an invalid value or a broken context file."""
+        arguments = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
         environ = os.environ if environ is None else environ
-        found = find(given, {name: environ[name] for name in _VARIABLES if name in environ}, config, lenient=True)
+        found = find_settings(
+            arguments, {name: environ[name] for name in _VARIABLES if name in environ}, config, client=True
+        )
         loaded, known = found.loaded, found.stack
         stack = {
             "nats_url": known.get("nats_url"),
             "credentials": _stack_credentials(known, role, loaded.settings.project),
         }
-        values, sources = _over_weaker(loaded, stack, found.weaker)
+        values, sources = _replace_weaker(loaded, stack, found.weaker)
         return cls(
             nats_url=values["nats_url"],
             credentials=Path(values["credentials"]) if values["credentials"] else None,
@@ -67,10 +76,10 @@ class Context:
         )
 
 
-def _over_weaker(
-    loaded: Loaded, stack: Mapping[str, Any], weaker: Container[Source]
+def _replace_weaker(
+    loaded: LoadedSettings[ClientSettings], stack: Mapping[str, Any], weaker: Container[SettingSource]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the stack says takes the place of what is weaker only."""
+    """The stack's values replace only those from weaker sources."""
     names = ("nats_url", "credentials", "project", "home")
     values = {name: getattr(loaded.settings, name) for name in names}
     sources = {name: str(loaded.sources[name]) for name in names}
@@ -81,7 +90,7 @@ def _over_weaker(
 
 
 def _stack_credentials(known: Mapping[str, Any], role: Role, project: str) -> str | None:
-    """The stack's own credential for this role: a person's for the project, else the operator's, who may in all."""
+    """The stack's credential for this role: the project's client, else the operator, who may use all projects."""
     creds = known.get("creds") or {}
     own = None if role == "operator" else creds.get(f"client-{project}")
     return own or creds.get("operator")
@@ -93,13 +102,121 @@ def _addresses(known: Mapping[str, Any]) -> dict[str, str]:
 
 
 def holder(credentials: Path) -> Bearer:
-    """Whom a credentials file is for, as its token says. Raises `HerdError` if it is none of a herd's."""
+    """The holder of a credentials file, from its token. Raises `HerdError` if it is not a herd's credential."""
     try:
         return bearer(credentials.read_text())
     except (OSError, ValueError) as error:
         raise HerdError.of(
             Code.REFUSED,
-            f"{credentials} is no credentials file of a herd: {error}",
+            f"{credentials} is not a credentials file of a herd: {error}",
             field="credentials",
             remedy="set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`",
         ) from None
+
+
+@dataclass(frozen=True)
+class SettingSources:
+    """The loaded settings and their sources."""
+
+    loaded: LoadedSettings[ClientSettings]
+    stack: Mapping[str, Any]
+    """The context file of this home's stack; empty if there is none."""
+    config: Path | None = None
+    """The settings file that was read."""
+    config_source: str = str(SettingSource.DEFAULT)
+
+    @property
+    def weaker(self) -> frozenset[SettingSource]:
+        """Sources that the stack's context overrides: the defaults, and a settings file that the context named."""
+        return frozenset(
+            {SettingSource.DEFAULT} | ({SettingSource.YAML} if self.config_source == FROM_CONTEXT else set())
+        )
+
+
+def find_settings(
+    arguments: Mapping[str, Any], environ: Mapping[str, str], config: Path | None, *, client: bool = False
+) -> SettingSources:
+    """Find and load the settings. Raises `HerdError` for an invalid value or an unreadable file.
+
+    For a `client` only its own settings are loaded if there is no settings file, and errors in the file that the stack
+    was started with are ignored.
+    """
+    read = load_client if client else load
+    loaded = _load(read, arguments, environ, config)
+    _check_encoding(loaded.settings.home)
+    stack = _read_context(loaded.settings.home / CONTEXT_FILE)
+    named, noted = config or environ.get(CONFIG_VARIABLE), stack.get("config")
+    if named:
+        source = SettingSource.PARAMETER if config else SettingSource.ENVIRONMENT
+        return SettingSources(loaded, stack, Path(named), str(source))
+    if not isinstance(noted, str) or not noted:
+        return SettingSources(loaded, stack)
+    try:
+        again = _load(read, arguments, environ, Path(noted))
+    except HerdError as error:
+        if client:
+            return SettingSources(loaded, stack)
+        remedy = "fix the file that the stack was started with, or name another one with --config"
+        raise HerdError(error.problem.model_copy(update={"remedy": remedy})) from None
+    return SettingSources(_at_home_of(loaded, again), stack, Path(noted), FROM_CONTEXT)
+
+
+def _at_home_of(
+    first: LoadedSettings[ClientSettings], again: LoadedSettings[ClientSettings]
+) -> LoadedSettings[ClientSettings]:
+    """The settings with the home whose context named the file, even if the file names another home."""
+    settings = again.settings.model_copy(update={"home": first.settings.home})
+    sources = {**again.sources, "home": first.sources["home"]}
+    return LoadedSettings(settings, sources, {**again.variables, **first.variables})
+
+
+_Load = Callable[[Mapping[str, Any], Mapping[str, str], Path | None], LoadedSettings[ClientSettings]]
+
+
+def _load(
+    read: _Load, arguments: Mapping[str, Any], environ: Mapping[str, str], config: Path | None
+) -> LoadedSettings[ClientSettings]:
+    try:
+        return read(arguments, environ, config)
+    except ContractError as error:
+        raise broken(error) from None
+
+
+def home_of(home: Path | None, config: Path | None) -> Path:
+    """The home of the local stack, whatever its context file has. Raises `HerdError` for an invalid setting."""
+    environ = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    found = _load(load_client, {"home": home}, environ, config).settings.home
+    _check_encoding(found)
+    return found
+
+
+def _check_encoding(home: Path) -> None:
+    """Raise `HerdError` for a home whose path is no UTF-8: records and configurations could not contain it."""
+    try:
+        str(home).encode()
+    except UnicodeEncodeError:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"home: {os.fsencode(home)!r} is not valid UTF-8",
+            field="home",
+            remedy="use a path in UTF-8, and a UTF-8 locale (LC_ALL=C.UTF-8)",
+        ) from None
+
+
+def _read_context(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HerdError.of(
+            Code.REFUSED,
+            f"{path} can't be read: {error.strerror}",
+            field="home",
+            remedy="name the directory of a stack that this user may read, with `sandherd --home DIR` or SANDHERD_HOME",
+        ) from None
+    except ValueError as error:
+        raise HerdError.of(
+            Code.INVALID_JSON, f"{path} can't be read: {error}", remedy="write it again with `sandherd up`"
+        ) from None
+    return found if isinstance(found, dict) else {}

@@ -1,54 +1,53 @@
-"""The herd, for programs: give it tasks, ask what is and what was, follow what happens."""
+"""The herd's client for programs: submit tasks, query live state and history, follow events."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sandherd.client import obeying, questions, resuming, sending
-from sandherd.client.access import Access, new_sandbox
-from sandherd.client.approving import Approving
+from sandherd.client import queries
+from sandherd.client.approvals import ApprovalOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
-from sandherd.client.following import Following
-from sandherd.client.mending import Patience
-from sandherd.client.questions import Listing
-from sandherd.client.sending import Delivery
-from sandherd.client.subscribing import Subscribing
-from sandherd.client.target import TASK_REFUSED, Event, Target
-from sandherd.client.terminal import OutputFollowing, OutputReader
-from sandherd.contracts.commands import CancelTask, RetryTask, Sayable, SubmitTask, TaskSpec
+from sandherd.client.queries import ListPage
+from sandherd.client.sandboxes.operations import new_sandbox
+from sandherd.client.subscription_operations import SubscriptionOperations
+from sandherd.client.task_files import TaskFiles
+from sandherd.client.tasks.wait_reasons import with_approvals
+from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import (
-    AskAudit,
-    AskDead,
-    AskEvents,
-    AskTrajectory,
-    Audit,
-    DeadLetter,
-    DeadLetters,
-    OutputChunk,
-    Requeued,
-    SandboxView,
-    StoredEvent,
-    TaskView,
-    Trajectory,
-)
-from sandherd.contracts.resume import Resume
-from sandherd.contracts.states import SandboxState, TaskState
+from sandherd.lazy_imports import LazyModule
+
+if TYPE_CHECKING:
+    from sandherd.client import commands, messages
+    from sandherd.client.events.follower import EventFollower
+    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.target import Event, Target
+    from sandherd.client.messages import MessageOutcome
+    from sandherd.client.tasks import resume
+    from sandherd.contracts import commands as wire
+    from sandherd.contracts.commands import SendableMessageType, TaskSpec
+    from sandherd.contracts.resume import Resume
+    from sandherd.contracts.states import SandboxState, TaskState
+else:  # on first use: a program that only lists tasks needs none of the models of events and commands
+    commands = LazyModule("sandherd.client.commands")
+    messages = LazyModule("sandherd.client.messages")
+    resume = LazyModule("sandherd.client.tasks.resume")
+    wire = LazyModule("sandherd.contracts.commands")
 
 __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 
 PAGE: Final = 500
 
 
-class Herd(Access, Approving, Subscribing):
-    """A connection to a herd, as one person in one project.
+class Herd(TaskFiles, ApprovalOperations, SubscriptionOperations):
+    """A connection to a herd, as one user in one project.
 
-    Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service that knows
-    is not there, as `NotReachedError` if the broker is not.
+    Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is
+    unavailable, as `NotReachedError` if the broker is.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -57,90 +56,99 @@ class Herd(Access, Approving, Subscribing):
     @classmethod
     @asynccontextmanager
     async def connect(cls, context: Context | None = None, *, patience: float = 5.0) -> AsyncIterator["Herd"]:
-        """Connect, trying for `patience` seconds. Without a context, as `Context.resolve` finds it."""
+        """Connect within `patience` seconds. The default context is that of `Context.resolve`."""
         async with Connection.open(context or Context.resolve(), patience=patience) as connection:
             yield cls(connection)
 
     @property
     def project(self) -> str:
-        """The project that everything here is about."""
+        """The project of all operations."""
         return self.connection.project
 
-    # --- commands: kept by the broker when they return ---------------------------------------------------------
+    # --- commands: stored by the broker when they return -------------------------------------------------------
 
     async def submit(
-        self, what: TaskSpec | str, argv: Sequence[str] = (), *, task: str | None = None, by: str | None = None
+        self, what: "TaskSpec | str", argv: Sequence[str] = (), *, task: str | None = None, by: str | None = None
     ) -> str:
-        """Give a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
+        """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
-        The same `task` submitted twice is one task; another one under its name is not taken. What is not taken is said
-        by `task.rejected`, with the reason; what the spawner is known to refuse is refused here, and not sent.
+        The same `task` submitted twice is one task; a different one under its name is refused. The event
+        `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
+        here, and is not sent.
         """
-        spec = what if isinstance(what, TaskSpec) else task_spec(what, argv)
+        spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
         await self.check(spec)
-        await self.connection.command(made(SubmitTask, task=name, spec=self.sealed(spec), submitted_by=by), name)
+        await self.connection.command(made(wire.SubmitTask, task=name, spec=self.sealed(spec), submitted_by=by), name)
         return name
 
     async def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
-        """Stop a task, wherever it is."""
+        """Cancel a task that has not ended. Raises `HerdError` (`conflict`) if it has."""
         name = checked_name(task, "task")
-        await self.connection.command(made(CancelTask, task=name, reason=reason, cancelled_by=by), name)
+        await commands.refuse_ended(queries.task(self.connection.request, name), "cancelled")
+        await self.connection.command(made(wire.CancelTask, task=name, reason=reason, cancelled_by=by), name)
 
     async def retry(
         self, task: str, *, secrets: Mapping[str, str] | None = None, by: str | None = None, timeout: float = 30.0
-    ) -> TaskView:
-        """Try a task that has failed or was cancelled once more. Returns it as it stands when that is settled.
+    ) -> "requests.TaskView":
+        """Retry a failed or cancelled task. Returns the task once the spawner has accepted the retry.
 
-        `secrets` are new values of variables of its `secret_env`: all of them, once they are not stored any more.
+        `secrets` are new values of variables of its `secret_env`: all of them, if they are no longer stored.
         """
         before = await self.task(task)
         sealed = await self.sealed_values(secrets) if secrets else None
-        command = made(RetryTask, task=task, requested_by=by, sealed=sealed)
-        return await obeying.retried(self.connection, command, before, timeout)
+        command = made(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
+        return await commands.retry_and_wait(self.connection, command, before, timeout)
 
     async def send(
-        self, sandbox: str, text: str, *, message_type: Sayable = "user_message", expires_seconds: int = 3600
+        self,
+        sandbox: str,
+        text: str,
+        *,
+        message_type: "SendableMessageType" = "user_message",
+        expires_seconds: int = 3600,
     ) -> str:
-        """Say something to the agent in a sandbox. Returns the message's name; what becomes of it are events."""
-        said = sending.message(checked_name(sandbox, "sandbox"), text, message_type, expires_seconds)
-        await self.connection.command(said, sandbox)
-        return said.message
+        """Send a message to the agent in a sandbox. Returns the message's name; its delivery is reported by events."""
+        command = messages.message(checked_name(sandbox, "sandbox"), text, message_type, expires_seconds)
+        await self.connection.command(command, sandbox)
+        return command.message
 
     async def deliver(
-        self, sandbox: str, text: str, *, message_type: Sayable = "user_message", timeout: float = 30.0
-    ) -> Delivery:
-        """Say something, and wait until the agent has it, or can't have it."""
-        said = sending.message(checked_name(sandbox, "sandbox"), text, message_type, 3600)
-        return await sending.deliver(self.connection, said, timeout)
+        self, sandbox: str, text: str, *, message_type: "SendableMessageType" = "user_message", timeout: float = 30.0
+    ) -> "MessageOutcome":
+        """Send a message, and wait until the agent has it, or it is rejected or expires."""
+        command = messages.message(checked_name(sandbox, "sandbox"), text, message_type, 3600)
+        return await messages.deliver(self.connection, command, timeout)
 
     async def session_of(
         self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True
-    ) -> Resume:
-        """What an earlier task has left, as the `resume` of a new one; of its last attempt with a session, or of this.
+    ) -> "Resume":
+        """The stored session of an earlier task, as the `resume` of a new one; of `attempt`, else the last with one.
 
-        With `fork` the new task gets a session of its own; without `work` it begins with an empty work tree.
+        With `fork` the new task continues in a copy of the session; without `work` it starts with an empty work tree.
         """
         name = checked_name(task, "task")
-        return await resuming.session_of(self.connection.ask, name, attempt=attempt, fork=fork, work=work)
+        return await resume.session_of(self.connection.request, name, attempt=attempt, fork=fork, work=work)
 
-    # --- what is, or else what was -------------------------------------------------------------------------------
+    # --- live state, or else history -----------------------------------------------------------------------------
 
-    async def task(self, task: str) -> TaskView:
-        """A task as it stands, or as it stood last."""
-        return await questions.task(self.connection.ask, checked_name(task, "task"))
+    async def task(self, task: str) -> "requests.TaskView":
+        """A task in its current or final state."""
+        send = self.connection.request
+        return (await with_approvals(send, [await queries.task(send, checked_name(task, "task"))]))[0]
 
     async def tasks(
-        self, *, state: TaskState | None = None, limit: int = 100, cursor: str | None = None, past: bool = False
-    ) -> Listing[TaskView]:
-        """Tasks, newest first: those that live or ended lately; with `past`, or if the spawner is away, the history."""
-        return await questions.tasks(self.connection.ask, past=past, state=state, limit=limit, cursor=cursor)
+        self, *, state: "TaskState | None" = None, limit: int = 100, cursor: str | None = None, past: bool = False
+    ) -> "ListPage[requests.TaskView]":
+        """Tasks, newest first: live and recently ended ones; from the history with `past` or without a spawner."""
+        page = await queries.tasks(self.connection.request, past=past, state=state, limit=limit, cursor=cursor)
+        return replace(page, items=await with_approvals(self.connection.request, page.items))
 
     async def sandboxes(
-        self, *, state: SandboxState | None = None, limit: int = 100, cursor: str | None = None, past: bool = False
-    ) -> Listing[SandboxView]:
+        self, *, state: "SandboxState | None" = None, limit: int = 100, cursor: str | None = None, past: bool = False
+    ) -> "ListPage[requests.SandboxView]":
         """Sandboxes, like `tasks`."""
-        return await questions.sandboxes(self.connection.ask, past=past, state=state, limit=limit, cursor=cursor)
+        return await queries.sandboxes(self.connection.request, past=past, state=state, limit=limit, cursor=cursor)
 
     # --- what happened ---------------------------------------------------------------------------------------------
 
@@ -152,48 +160,50 @@ class Herd(Access, Approving, Subscribing):
         types: Sequence[str] = (),
         since: datetime | None = None,
         **more: Any,
-    ) -> AsyncIterator[StoredEvent]:
+    ) -> "AsyncIterator[requests.StoredEvent]":
         """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`."""
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
-        question = made(AskEvents, **{name: value for name, value in wanted.items() if value is not None})
-        async for page in questions.pages(self.connection.ask, question):
+        question = made(requests.AskEvents, **{name: value for name, value in wanted.items() if value is not None})
+        async for page in queries.pages(self.connection.request, question):
             for event in page.events:
                 yield event
 
-    def trajectory(self, sandbox: str, *, limit: int = PAGE) -> AsyncIterator[Trajectory]:
-        """What the agent in a sandbox did, page after page, heartbeats folded."""
-        question = made(AskTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
-        return questions.pages(self.connection.ask, question)
+    def trajectory(self, sandbox: str, *, limit: int = PAGE) -> "AsyncIterator[requests.Trajectory]":
+        """What the agent in a sandbox did, page by page; heartbeats are summarised."""
+        question = made(requests.AskTrajectory, sandbox=checked_name(sandbox, "sandbox"), limit=limit)
+        return queries.pages(self.connection.request, question)
 
-    async def audit(self, sandbox: str | None = None) -> Audit:
-        """Whether all that was said is kept."""
+    async def audit(self, sandbox: str | None = None) -> "requests.Audit":
+        """Whether every event was stored."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
-        return await self.connection.ask(AskAudit(sandbox=name))
+        return await self.connection.request(requests.AskAudit(sandbox=name))
 
-    def output(self, sandbox: str, *, follow: bool = False) -> AsyncIterator[OutputChunk]:
-        """What a sandbox's terminal showed; with `follow`, until it has ended."""
+    def output(self, sandbox: str, *, follow: bool = False) -> "AsyncIterator[requests.OutputChunk]":
+        """The output of a sandbox's terminal; with `follow`, until the sandbox has ended."""
+        from sandherd.client.events.terminal_output import OutputFollower, OutputReader
+
         target = self._target(sandbox, "sandbox")
         return (
-            OutputFollowing(self.connection, target).chunks()
+            OutputFollower(self.connection, target).chunks()
             if follow
             else OutputReader(self.connection, target.entity).more()
         )
 
-    # --- dead letters, for operators ---------------------------------------------------------------------------------
+    # --- dead letters ----------------------------------------------------------------------------------------------
 
     async def dead_letters(
         self, *, service: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> DeadLetters:
-        """What could not be handled, newest first."""
-        return await self.connection.ask(made(AskDead, service=service, limit=limit, cursor=cursor))
+    ) -> "requests.DeadLetters":
+        """Dead letters, newest first."""
+        return await self.connection.request(made(requests.AskDead, service=service, limit=limit, cursor=cursor))
 
-    async def dead_letter(self, number: int) -> DeadLetter:
+    async def dead_letter(self, number: int) -> "requests.DeadLetter":
         """One dead letter, with its payload."""
-        return await questions.dead_letter(self.connection.ask, number)
+        return await queries.dead_letter(self.connection.request, number)
 
-    async def requeue(self, number: int) -> Requeued:
-        """Have the service that gave a dead letter up try it again."""
-        return await questions.requeue(self.connection.ask, number)
+    async def requeue(self, number: int) -> "requests.RequeueResult":
+        """Make the service of a dead letter retry it."""
+        return await queries.requeue(self.connection.request, number)
 
     # --- following ---------------------------------------------------------------------------------------------------
 
@@ -203,36 +213,42 @@ class Herd(Access, Approving, Subscribing):
         task: str | None = None,
         sandbox: str | None = None,
         fresh: bool = False,
-        patience: Patience | None = None,
-    ) -> Following:
-        """The events of a task and its sandboxes, or of one sandbox, to the end.
+        patience: "Patience | None" = None,
+    ) -> "EventFollower":
+        """The events of a task and its sandboxes, or of one sandbox, until its end.
 
-        `fresh` is for a task that is submitted only when this listens: nothing of it can have been said before.
+        `fresh` is for a task that is submitted only after this has subscribed: it has no earlier events.
         """
+        from sandherd.client.events.follower import EventFollower
+
         if (task is None) == (sandbox is None):
             raise HerdError.of(Code.INVALID_FIELD, "follow a task or a sandbox", remedy="name one of the two")
         target = self._target(task, "task") if task is not None else self._target(sandbox or "", "sandbox")
-        return Following(self.connection, target, fresh=fresh, patience=patience)
+        return EventFollower(self.connection, target, fresh=fresh, patience=patience)
 
-    async def wait(self, task: str) -> TaskView:
-        """Wait until a task has ended. One that was not taken is an error that names the reason."""
+    async def wait(self, task: str) -> "requests.TaskView":
+        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected."""
+        from sandherd.client.events.target import TASK_REFUSED
+
         last: Event | None = None
         async with self.follow(task=task) as events:
             async for event in events:
                 last = event
-        if last is not None and last.type == TASK_REFUSED:
+        if last is not None and last.type in TASK_REFUSED:
             raise refused(last)
         return await self.task(task)
 
-    def _target(self, name: str, kind: Literal["task", "sandbox"]) -> Target:
+    def _target(self, name: str, kind: Literal["task", "sandbox"]) -> "Target":
+        from sandherd.client.events.target import Target
+
         return Target(self.project, checked_name(name, kind), kind)
 
 
 def new_task() -> str:
-    """A name for a task, to listen for it before it is submitted."""
+    """A new task name, to subscribe before the task is submitted."""
     return new_name("task")
 
 
-def task_spec(text: str, argv: Sequence[str], **more: Any) -> TaskSpec:
+def task_spec(text: str, argv: Sequence[str], **more: Any) -> "TaskSpec":
     """A task for the `command` harness. `more` is any other field of `TaskSpec`. Raises `HerdError`."""
-    return made(TaskSpec, text=text, harness={"kind": "command", "argv": list(argv)}, **more)
+    return made(wire.TaskSpec, text=text, harness={"kind": "command", "argv": list(argv)}, **more)

@@ -2,32 +2,28 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
 from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceAwayError, made
+from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import (
-    DeleteSecret,
-    ListRuntimes,
-    ListSecrets,
-    SecretDeleted,
-    SecretList,
-    SecretView,
-    SetSecret,
-)
-from sandherd.contracts.specs import STORED_NAME_PATTERN, SandboxSpec
 from sandherd.sealed_secrets import seal, secret_member
+
+if TYPE_CHECKING:
+    from sandherd.contracts.specs import SandboxSpec
 
 CHECK_SECONDS: Final = 2.0
 
 
 def checked_secret_name(name: str) -> str:
-    """The name, if a secret may have it. Raises `HerdError` before anything is read or sent."""
+    """The name, if it is valid for a secret. Raises `HerdError` before anything is read or sent."""
+    from sandherd.contracts.specs import STORED_NAME_PATTERN
+
     if re.fullmatch(STORED_NAME_PATTERN, name) is None:
         raise HerdError.of(
             Code.UNSAFE_NAME,
-            f"no secret can be called {name[:80]!r}",
+            f"invalid secret name {name[:80]!r}",
             field="name",
             remedy="use 1 to 64 letters, digits, _ and -, beginning with a letter or digit",
         )
@@ -35,44 +31,44 @@ def checked_secret_name(name: str) -> str:
 
 
 class NamedSecrets:
-    """The part of `Herd` that is about named secrets. Every method raises `HerdError`."""
+    """The named-secret methods of `Herd`. Every method raises `HerdError`."""
 
     connection: Connection
     _names: frozenset[str] = frozenset()
-    """Names that were there when they were looked for last."""
+    """The names that existed at the last check."""
 
-    async def set_secret(self, name: str, value: str, *, by: str | None = None) -> SecretView:
-        """Store a value under a name, instead of the one before. It is encrypted for the spawner and never returned."""
+    async def set_secret(self, name: str, value: str, *, by: str | None = None) -> "requests.SecretView":
+        """Store a value under a name; replaces the previous one. It is encrypted for the spawner and never returned."""
         sealed = await self.sealed_values({secret_member(self.connection.project, name): value})
-        return await self.connection.ask(made(SetSecret, name=name, sealed=sealed, updated_by=by))
+        return await self.connection.request(made(requests.SetSecret, name=name, sealed=sealed, updated_by=by))
 
-    async def secrets(self) -> SecretList:
+    async def secrets(self) -> "requests.SecretList":
         """The project's named secrets, without values."""
-        return await self.connection.ask(ListSecrets())
+        return await self.connection.request(requests.ListSecrets())
 
-    async def delete_secret(self, name: str, *, force: bool = False) -> SecretDeleted:
-        """Delete a named secret and erase its value; with `force` also while tasks that have not ended need it.
+    async def delete_secret(self, name: str, *, force: bool = False) -> "requests.SecretDeleted":
+        """Delete a named secret and erase its value; with `force` even if unfinished tasks use it.
 
-        Attempts that run keep the value they were given; later ones fail.
+        Running attempts keep the value that they started with; later ones fail.
         """
-        return await self.connection.ask(made(DeleteSecret, name=name, force=force))
+        return await self.connection.request(made(requests.DeleteSecret, name=name, force=force))
 
     async def sealed_values(self, values: Mapping[str, str]) -> str:
-        """Values of secrets, encrypted for the spawner: they are never sent in clear."""
-        key = (await self.connection.ask(ListRuntimes())).secrets_key
+        """Values of secrets, encrypted for the spawner: they are never sent in plain text."""
+        key = (await self.connection.request(requests.ListRuntimes())).secrets_key
         if key is None:
             raise HerdError.of(
-                Code.UNAVAILABLE, "this spawner offers no key for secrets", remedy="update the herd's services"
+                Code.UNAVAILABLE, "this spawner has no key for secrets", remedy="update the herd's services"
             )
         return sealed_for(key, values)
 
-    async def check_named_secrets(self, spec: SandboxSpec) -> None:
-        """Refuse a spec that names a secret which is not there. Without an answer, the spawner is left to decide."""
+    async def check_named_secrets(self, spec: "SandboxSpec") -> None:
+        """Refuse a spec that names an unknown secret. Without a reply, the decision is left to the spawner."""
         wanted = set(spec.secrets.values())
         if wanted <= self._names:
             return
         try:
-            found = await self.connection.ask(ListSecrets(), timeout=CHECK_SECONDS)
+            found = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
         except ServiceAwayError:
             return
         self._names = frozenset(one.name for one in found.secrets)
@@ -87,7 +83,7 @@ class NamedSecrets:
 
 
 def sealed_for(key: str, values: Mapping[str, str]) -> str:
-    """Values encrypted with the spawner's public key. Raises `HerdError` for a key that is none."""
+    """Values encrypted with the spawner's public key. Raises `HerdError` for an invalid key."""
     try:
         return seal(values, key)
     except ValueError as error:

@@ -1,14 +1,20 @@
-"""The only way from this program to a screen: text from elsewhere can't control a terminal, nor hide or reorder words.
+"""All terminal output: text from other sources cannot control a terminal, nor hide or reorder words.
 
-Everything that is printed goes through `put`, `put_json` or `put_output`. What is neutralised stays visible: `␛` for a
-control character of ASCII, `<U+202E>` for any other character that has no shape of its own.
+Everything is printed by the functions of this module. Neutralised characters stay visible: `␛` for an
+ASCII control character, `<U+202E>` for any other character without a visible shape.
 """
 
+import io
+import os
 import re
+import select
 import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import TracebackType
-from typing import Final
+from typing import Final, TextIO
 
 _INVISIBLE: Final = (
     r"\x80-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -16,21 +22,92 @@ _INVISIBLE: Final = (
     r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
 """Controls of ISO 6429, format and bidirectional controls, line separators, fillers, tags, variation selectors, halves
-of surrogate pairs. The two selectors that choose between a sign and its picture (U+FE0E, U+FE0F) stay, once."""
-_MARKS: Final = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-_FORBIDDEN: Final = re.compile(
-    rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]|(?<=[{_MARKS}]{{4}})[{_MARKS}]"
-)
+of surrogate pairs. One selector of text or emoji presentation (U+FE0E, U+FE0F) after a character stays."""
+_FORBIDDEN: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
+_MAY_BE_MARKED: Final = re.compile(r"[\u0300-\U0010ffff]{5,}")
+"""Where more than four marks can follow each other: combining marks begin at U+0300."""
+_MARKS: Final = frozenset({"Mn", "Me", "Mc"})
+_MAX_MARKS: Final = 4
+"""Marks on one letter, more than any language has: further ones would cover the lines above and below."""
 _IN_JSON: Final = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f{_INVISIBLE}\ufe0e\ufe0f]")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,32}m")
 _OWN_COLOUR: Final = re.compile(r"\x1b\[(?:0|1|2|3[1-6])m")
-"""What `colours.Paint` writes."""
-_CONCEALING: Final = re.compile(r"(?:^|;)0*8(?:;|$)")
+"""The sequences that `colours.Paint` writes."""
+_HARMLESS: Final = frozenset({0, 1, 2, 3, 4, 7, 9, *range(22, 30), *range(31, 37), 39, *range(90, 97)})
+"""Attributes and colours of ISO 6429 that are legible on dark and light terminals. No background, black, white or
+palette: text in the colour of its background is hidden."""
+_EXTENDED: Final = {5: 1, 2: 3}
+"""How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
+_RESET: Final = "\x1b[0m"
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_STREAMS: Final = ("stdin", "stdout", "stderr")
+_MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
+_NULL_MODES: Final = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+"""How the null device is opened in place of a closed one: what is written to standard output must fail (EBADF), like
+on a full disk; without standard error there is no place to report anything, only the exit status."""
+
+
+class OutputError(OSError):
+    """Standard output or error can't be written: a full disk, a closed descriptor. A closed pipe is no such error."""
+
+
+def open_streams() -> None:
+    """Replace those that are closed, and print what their encoding lacks as escapes.
+
+    A closed descriptor would be reused by the next file or connection, and Python has no object for it.
+    """
+    for number, name in enumerate(_STREAMS):
+        if getattr(sys, name) is None:
+            _open(number, name)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Drop what can't be written of standard output: Python would try again at exit, and report that in its own words.
+
+    What can still be written is written.
+    """
+    with suppress(OSError):
+        sys.stdout.flush()
+    _discard(sys.stdout)
+
+
+def has_reader() -> bool:
+    """Whether standard output is no pipe or socket that its reader has closed."""
+    out = select.poll()
+    out.register(sys.stdout.fileno(), 0)
+    return not any(found & (select.POLLERR | select.POLLHUP) for _, found in out.poll(0))
+
+
+@contextmanager
+def same_streams() -> Iterator[None]:
+    """Undoes what a library replaces the standard streams by."""
+    streams = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _discard(out: TextIO) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, out.fileno())
+    os.close(null)
+
+
+def _open(number: int, name: str) -> None:
+    found = os.open(os.devnull, _NULL_MODES[name])
+    if found != number:
+        os.dup2(found, number)
+        os.close(found)
+    setattr(sys, name, open(number, _MODES[name], encoding="utf-8", closefd=False))  # noqa: SIM115  # a descriptor
 
 
 def visible(text: str) -> str:
-    """Text in which nothing controls a terminal. Line ends and tabs stay."""
-    return _FORBIDDEN.sub(_shown, text)
+    """The text without characters that control a terminal. Line ends and tabs stay."""
+    return _MAY_BE_MARKED.sub(_limited_marks, _FORBIDDEN.sub(_shown, text))
 
 
 def visible_line(text: str) -> str:
@@ -39,68 +116,122 @@ def visible_line(text: str) -> str:
 
 
 def visible_output(text: str, *, colours: bool) -> str:
-    """Output of a terminal: visible, without carriage returns, and with its colours where they are wanted."""
+    """Output of a terminal: visible, without carriage returns; with its legible colours if `colours`.
+
+    Colours are reset at the end of the text.
+    """
     pieces = _COLOUR.split(text)
     found = [_harmless(code) if colours else "" for code in _COLOUR.findall(text)]
     shown = (visible(piece.replace("\r", "")) for piece in pieces)
-    return "".join(piece + colour for piece, colour in zip(shown, [*found, ""], strict=True))
+    end = _RESET if any(found) and [code for code in found if code][-1] != _RESET else ""
+    return "".join(piece + colour for piece, colour in zip(shown, [*found, end], strict=True))
 
 
 def visible_json(document: str) -> str:
-    """A JSON document with every character that has no shape written as its number: the same document."""
+    """An equivalent JSON document in which every character without a visible shape is escaped."""
     return _IN_JSON.sub(_escaped, document)
 
 
-def put(text: str = "", *, end: str = "\n", error: bool = False, flush: bool = False) -> None:
-    """Print text; of its colours only those that the command itself gives, and only on a terminal."""
+def write_text(text: str = "", *, end: str = "\n", error: bool = False, flush: bool = False) -> None:
+    """Print text; colours are kept only if they are those of `colours.Paint`, and only on a terminal.
+
+    A message that standard error does not take is dropped: it must not change what the command does.
+    """
     out = sys.stderr if error else sys.stdout
     shown = _with_own_colours(text) if _OWN_COLOUR.search(text) and out.isatty() else visible(text)
-    out.write(shown + end)
-    if flush:
+    with _error_discarded() if error else _output_errors():
+        out.write(shown + end)
+        if flush:
+            out.flush()
+
+
+def write_json(document: str, *, flush: bool = False) -> None:
+    """Print a JSON document; in ASCII if the encoding of standard output lacks one of its characters."""
+    text = visible_json(document) + "\n"
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = _NOT_ASCII.sub(_escaped, text)
+    with _output_errors():
+        sys.stdout.write(text)
+        if flush:
+            sys.stdout.flush()
+
+
+def write_output(text: str, *, colours: bool, error: bool = False) -> None:
+    """Print output of a sandbox's terminal, and flush."""
+    out = sys.stderr if error else sys.stdout
+    with _output_errors():
+        out.write(visible_output(text, colours=colours))
         out.flush()
 
 
-def put_json(document: str, *, flush: bool = False) -> None:
-    """Print a JSON document."""
-    sys.stdout.write(visible_json(document) + "\n")
-    if flush:
-        sys.stdout.flush()
-
-
-def put_output(text: str, *, colours: bool, error: bool = False) -> None:
-    """Print output of a sandbox's terminal, at once."""
-    out = sys.stderr if error else sys.stdout
-    out.write(visible_output(text, colours=colours))
-    out.flush()
-
-
-def may_put_exactly(*, error: bool = False) -> bool:
-    """Whether bytes of a sandbox may be written as they are: not to a terminal, which they could control."""
+def may_write_exactly(*, error: bool = False) -> bool:
+    """Whether a sandbox's bytes may be written unchanged: not to a terminal, which they could control."""
     return not (sys.stderr if error else sys.stdout).isatty()
 
 
-def put_exactly(data: bytes, *, error: bool = False) -> None:
+def write_exactly(data: bytes, *, error: bool = False) -> None:
     """Write bytes of a sandbox to a pipe or a file. Raises `ValueError` for a terminal: they could control it."""
     out = sys.stderr if error else sys.stdout
-    if not may_put_exactly(error=error):
+    if not may_write_exactly(error=error):
         raise ValueError("bytes of a sandbox are not written to a terminal")
-    out.flush()
-    out.buffer.write(data)
-    out.buffer.flush()
+    with _output_errors():
+        out.flush()
+        out.buffer.write(data)
+        out.buffer.flush()
 
 
-def put_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that nothing has caught: its message may be from a sandbox."""
-    import traceback  # only for a fault
+def flush_output() -> None:
+    """Write what is buffered of the standard streams. Raises `OutputError`, or `BrokenPipeError` without a reader."""
+    if sys.stderr is not None:  # the process was started without it
+        with _error_discarded():
+            sys.stderr.flush()
+    if sys.stdout is not None:
+        with _output_errors():
+            sys.stdout.flush()
+
+
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(error.errno, error.strerror) from error
+
+
+@contextmanager
+def _error_discarded() -> Iterator[None]:
+    """From the first error on, standard error is the null device: Python would report the rest at exit (status 120)."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError, ValueError):
+            _discard(sys.stderr)
+
+
+def write_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught exception safely: its message may be from a sandbox."""
+    import traceback  # only needed for uncaught exceptions
 
     for line in traceback.format_exception(kind, error, trace):
-        put(line, end="", error=True)
+        write_text(line, end="", error=True)
 
 
-def put_progress(line: str) -> None:
-    """Replace the last line of standard error, which is a terminal."""
-    sys.stderr.write(f"\r\x1b[K{visible_line(line)}")
-    sys.stderr.flush()
+def read_hidden(what: str) -> str:
+    """A line typed on the terminal without echo. `what` is the prompt, without the colon after it."""
+    import getpass  # only needed for prompts
+
+    return getpass.getpass(f"{visible_line(what)}: ")
+
+
+def write_progress(line: str) -> None:
+    """Replace the last line of standard error, which must be a terminal."""
+    with _error_discarded():
+        sys.stderr.write(f"\r\x1b[K{visible_line(line)}")
+        sys.stderr.flush()
 
 
 def _with_own_colours(text: str) -> str:
@@ -109,14 +240,30 @@ def _with_own_colours(text: str) -> str:
 
 
 def _harmless(code: str) -> str:
-    """A colour; not one that hides what follows."""
-    return "" if _CONCEALING.search(code[2:-1]) else code
+    """The parts of a colour sequence that do not hide the text after it; empty if there are none."""
+    numbers = [int(number or 0) for number in code[2:-1].split(";")]
+    harmless: list[int] = []
+    while numbers:
+        number = numbers.pop(0)
+        if number in (38, 48, 58):
+            del numbers[: 1 + _EXTENDED.get(numbers[0], 0) if numbers else 0]
+        elif number in _HARMLESS:
+            harmless.append(number)
+    return f"\x1b[{';'.join(map(str, harmless))}m" if harmless else ""
+
+
+def _limited_marks(found: re.Match[str]) -> str:
+    shown, marks = "", 0
+    for letter in found[0]:
+        marks = marks + 1 if unicodedata.category(letter) in _MARKS else 0
+        shown += letter if marks <= _MAX_MARKS else _name(letter)
+    return shown
 
 
 @cache
 def _name(letter: str) -> str:
     code = ord(letter)
-    if code < 0x20:  # the controls of ASCII have pictures
+    if code < 0x20:  # Unicode has pictures of the ASCII control characters
         return chr(0x2400 + code)
     return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"<U+{code:04X}>"
 
@@ -127,7 +274,7 @@ def _shown(found: re.Match[str]) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if code > 0xFFFF:  # two halves, as JSON has it
+    if code > 0xFFFF:  # a surrogate pair in JSON
         high, low = divmod(code - 0x10000, 0x400)
         return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
     return f"\\u{code:04x}"

@@ -1,1 +1,1 @@
-"""What may be said on the broker, and who may say it."""
+"""The wire contracts: what may be published on the broker, and by whom."""

@@ -1,17 +1,17 @@
-"""What may be asked for durably. A command is taken once, by one service, however often it is sent."""
+"""Commands: durable instructions. A command is handled once, by one service, no matter how often it is sent."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from sandherd.contracts.harnesses import Argument, CommandHarness, EnvName, Text
+from sandherd.contracts.harnesses import Argument, CommandHarness, Text
 from sandherd.contracts.model import Model
-from sandherd.contracts.names import SafeName
+from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
-    Limits,
     RelativePath,
-    Retry,
+    RetryPolicy,
+    SandboxLimits,
     SandboxSpec,
     Sealed,
     TaskSpec,
@@ -29,17 +29,17 @@ __all__ = [
     "CreateSandbox",
     "EnvName",
     "ExtendSandbox",
-    "Limits",
     "MessageType",
     "Note",
     "PauseSandbox",
     "RelativePath",
     "ResumeSandbox",
-    "Retry",
+    "RetryPolicy",
     "RetryTask",
+    "SandboxLimits",
     "SandboxSpec",
-    "Sayable",
     "SendMessage",
+    "SendableMessageType",
     "SubmitTask",
     "TaskSpec",
     "TerminateSandbox",
@@ -47,14 +47,14 @@ __all__ = [
 ]
 
 COMMANDS: Final[dict[str, type["Command"]]] = {}
-"""Every command, by name: `<service>.<verb>`."""
+"""All commands, by name: `<service>.<verb>`."""
 
 Note = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-"""What services repeat in their events, where no NUL may stand."""
+"""Text that services repeat in their events, which may not contain NUL."""
 
 
 class Command(Model):
-    """The `data` of a command. A field it doesn't know is refused: what can't be done must not look as if it were."""
+    """The `data` of a command. Unknown fields are refused: an instruction that is ignored must not appear accepted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,7 +70,7 @@ class Command(Model):
 
 
 class SubmitTask(Command):
-    """Do this task."""
+    """Submit a task."""
 
     type: ClassVar[str] = "spawner.submit_task"
     task: SafeName
@@ -79,7 +79,7 @@ class SubmitTask(Command):
 
 
 class CancelTask(Command):
-    """Stop this task, wherever it is."""
+    """Cancel a task, whether it waits or runs."""
 
     type: ClassVar[str] = "spawner.cancel_task"
     task: SafeName
@@ -88,14 +88,14 @@ class CancelTask(Command):
 
 
 class RetryTask(Command):
-    """Try a task that has failed or was cancelled once more, whatever its error was."""
+    """Retry a task that has failed or was cancelled, whatever its error was."""
 
     type: ClassVar[str] = "spawner.retry_task"
     task: SafeName
     requested_by: Note | None = None
     sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)
-    """New values of variables of its `secret_env`, encrypted for the spawner as in a spec; of all of them once they
-    are not stored any more (`secrets_until`). None: those that are stored."""
+    """New values for variables of its `secret_env`, encrypted for the spawner as in a spec; for all of them once they
+    are no longer stored (`secrets_until`). None: the stored values."""
 
 
 class SandboxCommand(Command):
@@ -105,7 +105,7 @@ class SandboxCommand(Command):
 
 
 class CreateSandbox(SandboxCommand):
-    """Make a sandbox without a task, now. The same command twice makes one."""
+    """Create a sandbox without a task, immediately. Repeating the command creates no second one."""
 
     type: ClassVar[str] = "spawner.create_sandbox"
     spec: SandboxSpec = SandboxSpec()
@@ -113,60 +113,60 @@ class CreateSandbox(SandboxCommand):
 
 
 class TerminateSandbox(SandboxCommand):
-    """End this sandbox and every process in it."""
+    """End a sandbox and every process in it."""
 
     type: ClassVar[str] = "spawner.terminate_sandbox"
     reason: Note
 
 
 class PauseSandbox(SandboxCommand):
-    """Freeze this sandbox as it is."""
+    """Pause a sandbox: freeze its processes."""
 
     type: ClassVar[str] = "spawner.pause_sandbox"
     reason: Note = ""
 
 
 class ResumeSandbox(SandboxCommand):
-    """Let this sandbox go on."""
+    """Resume a paused sandbox."""
 
     type: ClassVar[str] = "spawner.resume_sandbox"
 
 
 class ExtendSandbox(SandboxCommand):
-    """Let this sandbox live so much longer, from now."""
+    """Extend a sandbox's time to live to at least `seconds` from now."""
 
     type: ClassVar[str] = "spawner.extend_sandbox"
     seconds: Annotated[int, Field(ge=1, le=30 * 86_400)]
 
 
-Sayable = Literal["user_message", "interrupt", "guardian_nudge", "system"]
-"""What `send_message` may say."""
+SendableMessageType = Literal["user_message", "interrupt", "guardian_nudge", "system"]
+"""Message types that `send_message` may send."""
 MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system", "approval"]
-"""What an agent may be handed: also the answer to an approval, which comes of `answer_approval` alone."""
+"""Message types that an agent may receive: also the answer to an approval, which only `answer_approval` sends."""
 
 ApprovalId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
-"""How an agent's worker calls an approval; it is the only one of its sandbox."""
+"""The id that an agent's worker gives an approval; unique in its sandbox."""
 
 
 class SendMessage(Command):
-    """Say this to the agent in this sandbox."""
+    """Send a message to the agent in a sandbox."""
 
     type: ClassVar[str] = "message-relay.send_message"
     message: SafeName
     sandbox: SafeName
     content: Text
-    message_type: Sayable = "user_message"
+    message_type: SendableMessageType = "user_message"
     sender_id: Note | None = None
     correlation_id: Note | None = None
     expires_seconds: Annotated[int, Field(ge=1, le=7 * 86_400)] = 3600
 
 
 class AnswerApproval(Command):
-    """Grant or deny what the agent in this sandbox asks leave for. The first answer counts."""
+    """Grant or deny an approval that the agent in a sandbox requested. The first answer counts."""
 
     type: ClassVar[str] = "message-relay.answer_approval"
     message: SafeName
-    """The message as which the answer goes to the agent. Under the same name it may be given again, and is one."""
+    """The name of the message that delivers the answer to the agent. A repeated answer with it counts once."""
     sandbox: SafeName
     approval_id: ApprovalId
     granted: bool

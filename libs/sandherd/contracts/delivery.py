@@ -1,17 +1,16 @@
-"""What passes between the message-relay and a worker: a message, and the receipt that answers it."""
+"""What the message-relay and a worker exchange: a message, and its receipt."""
 
 from typing import Literal
 
 from pydantic import ConfigDict
 
 from sandherd.contracts.commands import ApprovalId, MessageType, Note, Text
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Moment
 
 
 class InboxMessage(Model):
-    """A message as it waits in INBOX and as the worker is handed it."""
+    """A message as it is stored in INBOX and delivered to the worker."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +37,7 @@ class ApprovalAnswer(Model):
 
 
 class Receipt(Model):
-    """The worker's answer. A message handed over twice is answered twice and reaches the agent once."""
+    """The worker's reply to a message. A message delivered twice has two receipts and is passed to the agent once."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,4 +45,4 @@ class Receipt(Model):
     outcome: Literal["acknowledged", "rejected"]
     reason: Note | None = None
     agent_gone: bool = False
-    """Of one that is rejected: there is no agent any more, so it was not this message that was wrong."""
+    """For a rejected message: it was rejected because the agent has ended, not because of its content."""

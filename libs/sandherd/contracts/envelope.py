@@ -1,6 +1,6 @@
 """The envelope: a CloudEvents 1.0 document in structured JSON mode, which any CloudEvents library reads.
 
-Source of the rules: CloudEvents 1.0.2, JSON event format; the extensions are ours.
+Source of the rules: CloudEvents 1.0.2, JSON event format; the extensions are Sandherd's.
 """
 
 from datetime import datetime
@@ -12,13 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import PydanticSerializationError, from_json
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import SafeName, new_uuid
-from sandherd.contracts.quantities import Moment
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
 MAX_EVENT_BYTES: Final = 256 * 1024
-"""What an event, command or message may weigh on the wire; larger things go as artifacts."""
+"""Maximum size of an event, command or message on the wire; larger data is sent as artifacts."""
 
 TRACEPARENT_PATTERN: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SourceName = Annotated[str, StringConstraints(pattern=r"^/sandherd(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){1,3}$")]
@@ -27,15 +26,16 @@ DataT = TypeVar("DataT", bound=BaseModel)
 
 
 class Envelope(Model, Generic[DataT]):
-    """Who said what, when, about whom, and where it stands in its source's sequence."""
+    """Who published what, when, about which entity, and with which number in its source's sequence."""
 
     model_config = ConfigDict(frozen=True)
 
     specversion: Literal["1.0"]
     id: UUID
-    """Made once, when it happens. It has no default: read twice without one, an event would be two."""
+    """Created once, when the event happens. There is no default: an event without an id would get a new one each time
+    it is read."""
     source: SourceName
-    """Who says it: `/sandherd/sandbox/<id>` for a worker, `/sandherd/<service>/…` for a service."""
+    """Who publishes it: `/sandherd/sandbox/<id>` for a worker, `/sandherd/<service>/…` for a service."""
     type: str
     subject: SafeName
     """The entity it is about: a sandbox, a task, or `fleet`."""
@@ -52,16 +52,16 @@ class Envelope(Model, Generic[DataT]):
     data: DataT
 
     def to_json(self) -> bytes:
-        """The document as it goes on the wire.
+        """The document as it is sent on the wire.
 
-        Raises `ContractError`: `too_large` above `MAX_EVENT_BYTES`, `invalid_field` for what JSON can't say.
+        Raises `ContractError`: `too_large` above `MAX_EVENT_BYTES`, `invalid_field` for what JSON can't represent.
         """
         try:
             document = self.model_dump_json(exclude_none=True).encode()
         except PydanticSerializationError:
             raise ContractError(
                 Code.INVALID_FIELD,
-                "data can't be said in JSON: a lone surrogate, a circle, or an object of another kind is in it",
+                "data can't be written as JSON: it has a lone surrogate, a circular reference or an unsupported object",
                 field="data",
                 remedy='decode bytes with errors="replace"',
             ) from None
@@ -92,7 +92,7 @@ def _envelope_of(model: type[BaseModel]) -> type[Envelope[Any]]:
 def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     """Read an envelope whose `data` is a `model`. Raises `ContractError` naming the field that is wrong.
 
-    Types are taken strictly: what is read here also fits the published JSON Schema, and can be said again unchanged.
+    Types are checked strictly: what is read here also fits the published JSON Schema, and can be written unchanged.
     """
     check_size(document)
     _check_numbers(document)
@@ -103,7 +103,7 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
 
 
 def _check_numbers(document: bytes) -> None:
-    """Refuse `NaN` and `Infinity`, which pydantic lets pass in free JSON, and Postgres does not."""
+    """Refuse `NaN` and `Infinity`, which pydantic accepts in free JSON and Postgres does not."""
     if b"NaN" in document or b"Infinity" in document:
         try:
             from_json(document, allow_inf_nan=False)

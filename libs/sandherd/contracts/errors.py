@@ -1,4 +1,4 @@
-"""What can be wrong with something said: one typed error, its code, the field, and what to do about it."""
+"""What can be wrong with a message: one typed error with a code, the field and a remedy."""
 
 from enum import StrEnum
 from typing import Final
@@ -30,7 +30,7 @@ class Code(StrEnum):
 
 
 class Problem(Model):
-    """A refusal as it travels: the `error` member of a reply, the reason of a dead letter."""
+    """A refusal on the wire: the `error` of a reply, or the reason of a dead letter."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,11 +39,11 @@ class Problem(Model):
     field: str | None = None
     remedy: str | None = None
     retry_after_seconds: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
-    """With `busy`: how long to wait before asking again."""
+    """With `busy`: how long to wait before the next request."""
 
 
 class ContractError(ValueError):
-    """Something said that breaks the contract. `problem` names the code, the field and the remedy."""
+    """A message that violates its contract. `problem` has the code, the field and the remedy."""
 
     def __init__(self, code: Code, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -51,15 +51,22 @@ class ContractError(ValueError):
 
     @classmethod
     def from_validation(cls, error: ValidationError) -> "ContractError":
-        """The first fault that pydantic found, without the input's value: it may hold a secret."""
+        """The first error that pydantic found, without the input's value: it may contain a secret."""
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         field = _field_name(first["loc"])
         code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
-        where = f"{field}: " if field else ""
-        return cls(code, f"{where}{first['msg']}", field=field)
+        prefix = f"{field}: " if field else ""
+        return cls(code, f"{prefix}{_without_input(first['type'], first['msg'])}", field=field)
+
+
+def _without_input(kind: str, message: str) -> str:
+    """The message without the input's value, which pydantic repeats if it is the tag of a union."""
+    if kind != "union_tag_invalid":
+        return message
+    return f"its kind is none of {message.rpartition('expected tags: ')[2]}"
 
 
 def _field_name(path: tuple[int | str, ...]) -> str | None:
-    """The path to a field, as one short printable line: a hostile key may be long, or steer a terminal."""
+    """The path to a field, as one short printable line: a hostile key may be long, or contain terminal escapes."""
     name = ".".join(str(part)[:_MAX_PART] for part in path)[:_MAX_FIELD]
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name) or None

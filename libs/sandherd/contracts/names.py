@@ -1,6 +1,8 @@
-"""Names and identifiers: what may stand as one token of a subject, and how new ones are made."""
+"""Names and identifiers: what may be a token of a subject, and how new names and ids are created or derived."""
 
 import hashlib
+import hmac
+import json
 import re
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -16,18 +18,25 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 FLEET: Final = "fleet"
-"""Stands where a project or entity name would, and means all of them. No project may have this name."""
+"""Used in place of a project or entity name, and means all of them. No project may have this name."""
 
+TASK_PREFIX: Final = "task-"
+"""Of the names of tasks that clients create; other names may be given."""
 SANDBOX_PREFIX: Final = "sbx-"
 JOINER_SUFFIX: Final = "-join"
-"""How the reply subjects of a sandbox's bootstrap credential end."""
+"""The suffix of the reply subjects of a sandbox's bootstrap credential."""
+
+ENV_NAME_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+"""Lower case too: programs read `http_proxy` and the like only in lower case."""
+EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN)]
+"""The name of an environment variable."""
 
 SafeName = Annotated[str, StringConstraints(pattern=SAFE_NAME_PATTERN)]
 """A project, task or sandbox name: lower-case letters, digits and dashes, 1 to 63 characters."""
 
 
 class UnsafeNameError(ValueError):
-    """A name that can't stand in a subject, because it could open or land in somebody else's tree."""
+    """A name that may not be in a subject, because the subject could reach into another project or entity."""
 
     def __init__(self, name: object, field: str = "name") -> None:
         super().__init__(
@@ -45,10 +54,10 @@ def safe_name(name: str, field: str = "name") -> str:
 
 
 def safe_sandbox(name: str) -> str:
-    """A sandbox's name that may stand in a credential. Raises `UnsafeNameError`.
+    """Return `name` if it is a sandbox's name that may be in a credential. Raises `UnsafeNameError`.
 
-    It begins with `sbx-`, so that none reads a service's replies, and does not end with `-join`, so that no worker
-    reads the replies of another sandbox's joiner.
+    It begins with `sbx-`, so that no sandbox can read a service's replies, and does not end with `-join`, so that no
+    worker can read the replies of another sandbox's joiner.
     """
     if not safe_name(name, "sandbox").removeprefix(SANDBOX_PREFIX) or not name.startswith(SANDBOX_PREFIX):
         raise UnsafeNameError(name, "sandbox")
@@ -58,7 +67,7 @@ def safe_sandbox(name: str) -> str:
 
 
 def new_uuid() -> UUID:
-    """A UUIDv7 (RFC 9562): ordered by the millisecond in which it was made."""
+    """A UUIDv7 (RFC 9562): ordered by the millisecond in which it was created."""
     return uuid_utils.uuid7()
 
 
@@ -70,7 +79,7 @@ def new_uuid_at(at: datetime) -> UUID:
 def derived_uuid(at: datetime, *facts: object) -> UUID:
     """The same UUIDv7 for the same moment and facts, for names that must be found again.
 
-    Everybody can compute it: the ids of events are not derived in this way, but by `DerivedIds` with a key.
+    Every program can compute it: the ids of events are not derived in this way, but by `DerivedIds` with a key.
     """
     return uuid_at(at, hashlib.sha256("\0".join(map(str, facts)).encode()).digest())
 
@@ -91,3 +100,22 @@ def new_name(prefix: str) -> str:
 
 def _base32(value: int) -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+class DerivedIds:
+    """UUIDv7s derived from facts with a key, so that a repeated step, also by another replica, is one event.
+
+    A program that knows the id of an event before it is published can publish another event under that id first, and
+    the broker then drops the event as a duplicate. So the key has to be a secret of the service that derives the ids.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def derive(self, at: datetime, *facts: object) -> UUID:
+        """The id for this moment and these facts: the same with the same key, and unrelated with another key.
+
+        The time bits are `at`'s milliseconds; the random bits of RFC 9562 §5.7 are an HMAC-SHA-256 of the facts.
+        """
+        document = json.dumps([str(fact) for fact in facts]).encode()  # different lists of facts give different texts
+        return uuid_at(at, hmac.digest(self._key, document, "sha256"))

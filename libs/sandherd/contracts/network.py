@@ -1,4 +1,4 @@
-"""What a sandbox of the process runtime can reach over the network, as settings and profiles say it."""
+"""What a sandbox of the process runtime can reach over the network, as set in settings and profiles."""
 
 import ipaddress
 import re
@@ -9,11 +9,11 @@ from pydantic import AfterValidator, ConfigDict, Field
 from sandherd.contracts.model import Model
 
 NetworkMode = Literal["internet", "allow", "none", "host"]
-"""`internet`: public addresses; `allow`: those of them that are listed; `none`: none; `host`: whatever the host
-reaches, without a network namespace. The broker and declared endpoints are reached in all of them."""
+"""`internet`: public addresses; `allow`: listed public addresses; `none`: no public addresses; `host`: all that the
+host can reach, without a network namespace. The broker and declared endpoints can be reached in all modes."""
 
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_LONGEST_NAME: Final = 253
+_MAX_NAME_LENGTH: Final = 253
 _LAST_PORT: Final = 65_535
 
 
@@ -38,7 +38,7 @@ def _host(text: str) -> str:
         return address
     name = text.lower().rstrip(".")
     labels = name.removeprefix("*.").split(".")
-    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels) or labels[-1].isdigit():
+    if len(name) > _MAX_NAME_LENGTH or not all(_LABEL.fullmatch(label) for label in labels) or labels[-1].isdigit():
         raise ValueError(f"{text!r} is neither a host name nor an address")
     return name
 
@@ -58,7 +58,7 @@ def _destination(text: str) -> str:
 def _endpoint(text: str) -> str:
     host, port = split_destination(text)
     if port is None or host.startswith("*."):
-        raise ValueError(f"{text!r} has to be one host with a port, as 127.0.0.1:11434 or db.internal:5432")
+        raise ValueError(f"{text!r} has to be one host with a port, such as 127.0.0.1:11434 or db.internal:5432")
     return text.strip()
 
 
@@ -71,20 +71,20 @@ def _allowed(text: str) -> str:
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
-"""A host with a port, as `127.0.0.1:11434`, `db.internal:5432` or `[fd00::7]:5432`."""
+"""A host with a port, such as `127.0.0.1:11434`, `db.internal:5432` or `[fd00::7]:5432`."""
 Allowed = Annotated[str, AfterValidator(_allowed)]
-"""A public host, with or without a port, as `github.com:443` or `*.example.org`; or a network, as `140.82.112.0/20`."""
+"""A public host, with or without a port (`github.com:443`, `*.example.org`), or a network (`140.82.112.0/20`)."""
 DeniedNetwork = Annotated[str, AfterValidator(_network)]
-"""A network, as `198.51.100.0/24`."""
+"""A network, such as `198.51.100.0/24`."""
 
 
 class SandboxNetwork(Model):
-    """The network of a profile's sandboxes. What is left out is as the herd's settings say."""
+    """The network of a profile's sandboxes. What is omitted comes from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: NetworkMode | None = None
     allow: tuple[Allowed, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
-    """The only public hosts that are reached in mode `allow`."""
+    """The only public hosts that can be reached in mode `allow`."""
     endpoints: tuple[Endpoint, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
-    """What is reached beside the broker, also at private addresses and at the host's loopback."""
+    """What can be reached in addition to the broker, also at private addresses and on the host's loopback."""

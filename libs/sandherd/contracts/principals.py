@@ -1,4 +1,4 @@
-"""Who may speak on the broker, and what one row of the subject table is."""
+"""The principals of the broker, and the model of one row of the subject table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from sandherd.contracts.names import safe_name
 
 
 class Principal(StrEnum):
-    """Who may speak on the broker. Each has a credential of its own."""
+    """Who may use the broker. Each has a credential of its own."""
 
     SPAWNER = "spawner"
     EVENT_INGEST = "event-ingest"
     MONITOR = "monitor"
     MESSAGE_RELAY = "message-relay"
     WORKER = "worker"
-    """The program in one sandbox, with that sandbox's rights and no others."""
+    """The worker in one sandbox, with that sandbox's permissions and no others."""
     JOINER = "joiner"
-    """A sandbox's second credential, which can do one thing: ask for the worker's."""
+    """A sandbox's second credential, which can do one thing: request the worker's."""
     CLIENT = "client"
-    """A person or program that works in one project."""
+    """A user or program that works in one project."""
     SUBSCRIBER = "subscriber"
-    """A program that hears one project's events, and can do nothing else."""
+    """A program that receives one project's events, and can do nothing else."""
     OPERATOR = "operator"
-    """A person who works in every project and mends the herd."""
+    """A user who works in every project and operates the herd."""
 
 
-class Mood(StrEnum):
-    """What kind of thing is said."""
+class MessageKind(StrEnum):
+    """The kind of message on a subject."""
 
     EVENT = "event"
     COMMAND = "command"
@@ -44,18 +44,18 @@ class Subject:
     """One row of the table. `{project}`, `{sandbox}` and the like stand for one token each."""
 
     name: str
-    mood: Mood
+    kind: MessageKind
     template: str
-    says: str
+    description: str
     producers: frozenset[Principal]
     consumers: frozenset[Principal]
     stream: str | None = None
 
     def pattern(self, values: Mapping[str, str] | None = None) -> str:
         """The subject with `values` filled in and `*` for every other token."""
-        known = values or {}
+        tokens = values or {}
         return ".".join(
-            known.get(token[1:-1], "*") if token.startswith("{") else token for token in self.template.split(".")
+            tokens.get(token[1:-1], "*") if token.startswith("{") else token for token in self.template.split(".")
         )
 
     def fill(self, **values: str) -> str:
@@ -66,14 +66,14 @@ class Subject:
         )
 
     def match(self, subject: str) -> dict[str, str] | None:
-        """The names in `subject` if it is one of these, else None."""
-        wanted, given = self.template.split("."), subject.split(".")
-        if len(wanted) != len(given):
+        """The names in `subject` if it matches the template, else None."""
+        template_tokens, subject_tokens = self.template.split("."), subject.split(".")
+        if len(template_tokens) != len(subject_tokens):
             return None
-        found: dict[str, str] = {}
-        for want, token in zip(wanted, given, strict=True):
-            if want.startswith("{"):
-                found[want[1:-1]] = token
-            elif want != token:
+        names: dict[str, str] = {}
+        for expected, token in zip(template_tokens, subject_tokens, strict=True):
+            if expected.startswith("{"):
+                names[expected[1:-1]] = token
+            elif expected != token:
                 return None
-        return found
+        return names

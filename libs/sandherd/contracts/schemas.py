@@ -1,6 +1,7 @@
-"""The JSON Schema (2020-12) of everything that may be said, for other languages and for tests.
+"""The JSON Schemas (2020-12) of all messages, for other languages and for tests.
 
-Made from the same classes that read and write the wire; `docs/build.py` writes them down. Same code, same bytes.
+Generated from the classes that read and write the wire; `docs/build.py` writes them to files. The same code gives the
+same bytes.
 """
 
 import ast
@@ -19,7 +20,8 @@ from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, schema_urn
 from sandherd.contracts.errors import Problem
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.field_meanings import meaning_of
 from sandherd.contracts.requests import REQUESTS, Reply
 
 Document = dict[str, Any]
@@ -27,23 +29,23 @@ Document = dict[str, Any]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
-def published() -> dict[str, type[BaseModel]]:
-    """Every model with a schema of its own, by the name that ends its URN."""
-    questions = {f"{name}.request": model for name, model in REQUESTS.items()}
-    answers = {f"{name}.reply": reply_of(name) for name in REQUESTS}
-    loose: dict[str, type[BaseModel]] = {"inbox-message": InboxMessage, "receipt": Receipt, "problem": Problem}
-    return {**EVENTS, **COMMANDS, **questions, **answers, **loose}
+def published_models() -> dict[str, type[BaseModel]]:
+    """All models with a schema of their own, by the last part of the schema's URN."""
+    requests = {f"{name}.request": model for name, model in REQUESTS.items()}
+    replies = {f"{name}.reply": reply_model(name) for name in REQUESTS}
+    others: dict[str, type[BaseModel]] = {"inbox-message": InboxMessage, "receipt": Receipt, "problem": Problem}
+    return {**EVENTS, **COMMANDS, **requests, **replies, **others}
 
 
-def reply_of(request: str) -> type[BaseModel]:
-    """The model of what comes back for a request."""
-    answer: Any = REQUESTS[request].Answer
-    return Reply[answer]
+def reply_model(request: str) -> type[BaseModel]:
+    """The model of a request's reply."""
+    reply: Any = REQUESTS[request].Answer
+    return Reply[reply]
 
 
 def json_schemas() -> dict[str, Document]:
-    """The JSON Schema (2020-12) of every model, and of the envelope, by name."""
-    schemas = {name: _schema(name, model) for name, model in published().items()}
+    """The JSON Schemas (2020-12) of all models, and of the envelope, by name."""
+    schemas = {name: _schema(name, model) for name, model in published_models().items()}
     schemas["envelope"] = _schema("envelope", Envelope)
     schemas["envelope"]["properties"]["data"] = {"type": "object", "description": "By `dataschema`."}
     schemas["envelope"].pop("$defs", None)
@@ -51,58 +53,70 @@ def json_schemas() -> dict[str, Document]:
 
 
 def _schema(name: str, model: type[BaseModel]) -> Document:
-    made = model.model_json_schema(schema_generator=_Schemas)
-    return {"$schema": DIALECT, "$id": schema_urn(name), **made}
+    schema = model.model_json_schema(schema_generator=_Schemas)
+    return {"$schema": DIALECT, "$id": schema_urn(name), **schema}
 
 
-def pooled(ref_template: str) -> tuple[dict[str, Document], dict[str, Document]]:
-    """A reference to each published model by name, and the pool of schemas that these refer to."""
-    models = published()
-    wanted: list[Any] = [(model, "validation") for model in models.values()]
-    refs, pool = models_json_schema(wanted, ref_template=ref_template, schema_generator=_Schemas)
+@cache
+def schemas_by_reference(ref_template: str) -> tuple[dict[str, Document], dict[str, Document]]:
+    """A reference to each published model, by name, and the schemas that they refer to."""
+    models = published_models()
+    models_and_modes: list[Any] = [(model, "validation") for model in models.values()]
+    refs, pool = models_json_schema(models_and_modes, ref_template=ref_template, schema_generator=_Schemas)
     return {name: refs[model, "validation"] for name, model in models.items()}, pool["$defs"]
 
 
 class _Schemas(GenerateJsonSchema):
-    """Pydantic's schemas, with the docstrings below the fields as descriptions and no titles made of names."""
+    """Pydantic's schemas, with the fields' docstrings as descriptions and without titles derived from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's signature
-        """Never: a title that repeats the name says nothing."""
+        """Never: a title that repeats the name has no information."""
         return False
 
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> Document:
+        """Without `discriminator`, a keyword of OpenAPI in a form that AsyncAPI and strict validators reject."""
+        document = super().tagged_union_schema(schema)
+        document.pop("discriminator", None)
+        return document
+
     def bytes_schema(self, schema: core_schema.BytesSchema) -> Document:
-        """Bytes are base64url in JSON (RFC 4648 §5), and there they are longer by a third."""
-        longest = schema.get("max_length")
-        said: Document = {"type": "string", "contentEncoding": "base64url", "pattern": "^[A-Za-z0-9_-]*={0,2}$"}
-        return said if longest is None else said | {"maxLength": -(-longest // 3) * 4}
+        """Bytes are base64url in JSON (RFC 4648 §5), which makes them longer by a third."""
+        max_length = schema.get("max_length")
+        document: Document = {"type": "string", "contentEncoding": "base64url", "pattern": "^[A-Za-z0-9_-]*={0,2}$"}
+        return document if max_length is None else document | {"maxLength": -(-max_length // 3) * 4}
 
     def model_schema(self, schema: core_schema.ModelSchema) -> Document:
-        """The schema of a model, its fields described."""
+        """The schema of a model, with descriptions of its fields."""
         document = super().model_schema(schema)
         model: type[BaseModel] = schema["cls"]
-        said = field_docs(model)
+        descriptions = field_docs(model)
         for name, field in document.get("properties", {}).items():
-            if name in said:
-                field.setdefault("description", said[name])
+            described = descriptions.get(name) or _meaning(model, name)
+            if described:
+                field.setdefault("description", described)
         return document
+
+
+def _meaning(model: type[BaseModel], field: str) -> str | None:
+    return meaning_of(model.__mro__, field) if issubclass(model, EventData) else None
 
 
 @cache
 def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
     """Each field's docstring, nearest class first."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for cls in model.__mro__:
         if cls.__module__.startswith("sandherd.") and "[" not in cls.__name__:
-            for name, text in _docs_below(cls):
-                found.setdefault(name, text)
-    return found
+            for name, text in _field_docstrings(cls):
+                descriptions.setdefault(name, text)
+    return descriptions
 
 
-def _docs_below(cls: type) -> Iterator[tuple[str, str]]:
+def _field_docstrings(cls: type) -> Iterator[tuple[str, str]]:
     body = ast.parse(dedent(inspect.getsource(cls))).body[0]
     statements = body.body if isinstance(body, ast.ClassDef) else []
-    for field, below in pairwise(statements):
+    for field, following in pairwise(statements):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            text = below.value if isinstance(below, ast.Expr) else None
+            text = following.value if isinstance(following, ast.Expr) else None
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 yield field.target.id, inspect.cleandoc(text.value)

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life."""
+    """The states of a task."""
 
     PENDING = "pending"
     ASSIGNED = "assigned"
@@ -18,7 +18,7 @@ class TaskState(StrEnum):
 
 
 class SandboxState(StrEnum):
-    """Where a sandbox is in its life."""
+    """The states of a sandbox."""
 
     REQUESTED = "requested"
     SPAWNING = "spawning"
@@ -30,7 +30,7 @@ class SandboxState(StrEnum):
 
 
 class MessageState(StrEnum):
-    """Where a message to an agent is on its way."""
+    """The states of a message to an agent."""
 
     QUEUED = "queued"
     DELIVERED = "delivered"
@@ -40,7 +40,7 @@ class MessageState(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """Whether an agent has the leave that it asked for."""
+    """The states of an approval that an agent requested."""
 
     PENDING = "pending"
     GRANTED = "granted"
@@ -67,11 +67,11 @@ TASK_TRANSITIONS: Final[frozenset[tuple[TaskState, TaskState]]] = frozenset(
         (TaskState.CANCELLED, TaskState.PENDING),
     }
 )
-"""`failed → pending` is a retry: a new attempt in a new sandbox. So is `cancelled → pending`, which only a person asks
-for: whoever called a task off may want it after all.
+"""`failed → pending` is a retry: a new attempt in a new sandbox. So is `cancelled → pending`, which happens only at a
+user's request.
 
-`assigned → completed` is there because events may be stored out of order: a short agent's end may be read
-before its beginning.
+`assigned → completed` is allowed because events may be stored out of order: the end of a short agent may be read before
+its start.
 """
 
 SANDBOX_TRANSITIONS: Final[frozenset[tuple[SandboxState, SandboxState]]] = frozenset(
@@ -105,7 +105,7 @@ MESSAGE_TRANSITIONS: Final[frozenset[tuple[MessageState, MessageState]]] = froze
 APPROVAL_TRANSITIONS: Final[frozenset[tuple[ApprovalState, ApprovalState]]] = frozenset(
     (ApprovalState.PENDING, after) for after in ApprovalState if after is not ApprovalState.PENDING
 )
-"""The first answer counts, and so does the time-out if it comes before any."""
+"""The first answer counts, or the timeout if it comes first."""
 
 ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
     TaskState: TASK_TRANSITIONS,
@@ -113,7 +113,7 @@ ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
     MessageState: MESSAGE_TRANSITIONS,
     ApprovalState: APPROVAL_TRANSITIONS,
 }
-"""By kind: states of two kinds that share a word are equal to each other, and one table would let them mix."""
+"""By kind: states of two kinds with the same value are equal to each other, and one table would mix them."""
 
 TASK_ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
 SANDBOX_ENDED: Final = frozenset({SandboxState.TERMINATED, SandboxState.FAILED})
@@ -121,7 +121,7 @@ SANDBOX_ENDING: Final = SANDBOX_ENDED | {SandboxState.STOPPING}
 
 
 class TransitionRefusedError(ValueError):
-    """A change of state that is not in the table; it is counted, logged and never written."""
+    """A transition that is not in the table; it is counted, logged and never stored."""
 
     def __init__(self, before: State, after: State) -> None:
         super().__init__(f"{type(before).__name__}: {before} → {after} is not an allowed transition")
@@ -129,7 +129,7 @@ class TransitionRefusedError(ValueError):
         self.after = after
 
 
-def checked(before: StateT, after: StateT) -> None:
-    """Raise `TransitionRefusedError` unless `before → after` stands in the table of its kind."""
+def check_transition(before: StateT, after: StateT) -> None:
+    """Raise `TransitionRefusedError` unless `before → after` is in the table of its kind."""
     if type(before) is not type(after) or (before, after) not in ALLOWED[type(before)]:
         raise TransitionRefusedError(before, after)

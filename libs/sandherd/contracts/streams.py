@@ -1,9 +1,14 @@
-"""What the broker keeps: streams, the durable consumers on them, and the buckets. Created by `bus.provision` alone."""
+"""What the broker stores: streams, their durable consumers, and buckets. Only `bus.provision` creates them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.events.base import EventData
+from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.subjects import PREFIX, Principal
 
 _MIB: Final = 1024 * 1024
@@ -12,7 +17,7 @@ _DAY: Final = 24 * _HOUR
 
 
 class Retention(StrEnum):
-    """When the broker lets a message go."""
+    """When the broker deletes a message."""
 
     LIMITS = "limits"
     WORK_QUEUE = "workqueue"
@@ -20,56 +25,56 @@ class Retention(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A stream: what it keeps, how long in seconds, and how much in bytes.
+    """A stream: what it stores, for how long in seconds, and how much in bytes.
 
-    `refuse_when_full` refuses the newest message when the limit is reached, so that nothing acknowledged is dropped;
-    otherwise the oldest go. The same holds for each subject alone, where `max_messages_per_subject` is given.
+    `refuse_when_full` refuses new messages when the limit is reached, so that nothing acknowledged is dropped;
+    otherwise the oldest are deleted. The same applies to each subject, where `max_messages_per_subject` is given.
     """
 
     name: str
     subjects: tuple[str, ...]
-    says: str
+    description: str
     retention: Retention = Retention.LIMITS
     max_age: float
     max_bytes: int
     max_messages_per_subject: int = -1
     refuse_when_full: bool = False
     duplicate_window: float = 120.0
-    own_lives: bool = False
-    """Whether a message may say how long it is kept, in its header `Nats-TTL`."""
-    told_live: bool = False
-    """Whether each message, once it is stored, is also published for people who listen (`live_subject`)."""
+    per_message_ttl: bool = False
+    """Whether a message may set how long it is stored, in its header `Nats-TTL`."""
+    republished: bool = False
+    """Whether each message, once it is stored, is republished for subscribers (`live_subject`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Consumer:
-    """A durable pull consumer. `ack_wait` is in seconds; deliveries are endless, our own code counts them."""
+    """A durable pull consumer. `ack_wait` is in seconds; deliveries are unlimited; the services count them."""
 
     name: str
     stream: str
     service: Principal
     filters: tuple[str, ...]
     ack_wait: float = 10.0
-    max_ack_pending: int = 100_000  # what a flood brought is handed back to come later, unacknowledged meanwhile
+    max_ack_pending: int = 100_000  # a flood's messages are returned for later redelivery, unacknowledged meanwhile
 
     @property
     def label(self) -> str:
-        """The name with its stream, for people."""
+        """The name with its stream, for display."""
         return f"consumer {self.name} on {self.stream}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A key-value bucket. `ttl_markers` allows keys with a life of their own."""
+    """A key-value bucket. `ttl_markers` allows keys with their own TTL."""
 
     name: str
-    says: str
+    description: str
     owners: frozenset[Principal]
     readers: frozenset[Principal] = frozenset()
     ttl_markers: float | None = None
     max_bytes: int = 1024 * _MIB
     erasable: bool = False
-    """Whether single messages may be deleted, so that the broker writes over their bytes."""
+    """Whether single messages may be deleted, so that the broker overwrites their bytes."""
 
     @property
     def stream(self) -> str:
@@ -78,36 +83,38 @@ class Bucket:
 
 
 LIVE: Final = "sandherd.live"
+SEQUENCE_HEADER: Final = "Nats-Sequence"
+"""The broker sets it on republished messages and direct reads, never on acknowledgements; services reply without."""
 
 
 def live_subject(subject: str) -> str:
-    """Where what was stored on this subject is published again, for people and services in other accounts."""
+    """The subject on which messages stored on this one are republished, for clients and services in other accounts."""
     return f"{LIVE}.{subject}"
 
 
 def stored_subject(live: str) -> str:
-    """The subject that was stored, of one that it was published again on."""
+    """The original subject of a republished message."""
     return live.removeprefix(f"{LIVE}.")
 
 
-MOST_WAITING: Final = 200
-"""So many messages may wait for one sandbox."""
+MAX_INBOX_MESSAGES: Final = 200
+"""Maximum of messages that wait for one sandbox."""
 
 STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="EVENTS",
         subjects=(f"{PREFIX}.event.>",),
-        says="Everything that happened; the truth for what is happening.",
-        told_live=True,
+        description="All events; the source of truth for the current state.",
+        republished=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
-        refuse_when_full=True,  # all share it: whoever says much must not push out what others said
+        refuse_when_full=True,  # all share it: a flood must not push out the events of others
         duplicate_window=300.0,
     ),
     Stream(
         name="COMMANDS",
         subjects=(f"{PREFIX}.command.>",),
-        says="What was asked for and not done yet.",
+        description="Commands that are not carried out yet.",
         retention=Retention.WORK_QUEUE,
         max_age=7 * _DAY,
         max_bytes=512 * _MIB,
@@ -116,17 +123,17 @@ STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="INBOX",
         subjects=(f"{PREFIX}.inbox.>",),
-        says="Messages that wait for their sandbox.",
+        description="Messages that wait for their sandbox.",
         max_age=7 * _DAY,
-        max_bytes=512 * _MIB,  # a subject is a sandbox: one that takes none must not take the room of the others
-        max_messages_per_subject=MOST_WAITING,
+        max_bytes=512 * _MIB,  # a subject is a sandbox: one that accepts none must not use up the others' space
+        max_messages_per_subject=MAX_INBOX_MESSAGES,
         refuse_when_full=True,
     ),
     Stream(
         name="OUTPUT",
         subjects=(f"{PREFIX}.output.>",),
-        says="Terminal output, short-lived.",
-        told_live=True,
+        description="Terminal output, stored for a short time.",
+        republished=True,
         max_age=6 * _HOUR,
         max_bytes=2048 * _MIB,
         max_messages_per_subject=10_000,
@@ -134,8 +141,8 @@ STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="ARTIFACTS",
         subjects=(f"{PREFIX}.artifact.>",),
-        says="Large payloads, in chunks.",
-        own_lives=True,
+        description="Large payloads, in chunks.",
+        per_message_ttl=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
         refuse_when_full=True,
@@ -143,19 +150,25 @@ STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="DEAD",
         subjects=(f"{PREFIX}.dead.>",),
-        says="What could not be handled, with its reason.",
+        description="Dead letters: messages that could not be handled, with the reason.",
         max_age=30 * _DAY,
         max_bytes=1024 * _MIB,
     ),
     Stream(
         name="PROBE",
         subjects=("sandherd.probe.*",),
-        says="Test writes, one for each who checks that the broker stores.",
+        description="Test writes, the last one of each component that checks that the broker stores messages.",
         max_age=_HOUR,
         max_bytes=4 * _MIB,
         max_messages_per_subject=1,
     ),
 )
+
+
+def _all_events(*models: type[EventData]) -> tuple[str, ...]:
+    """The subjects of all events of these types."""
+    return tuple(f"{PREFIX}.event.*.*.{model.type}" for model in models)
+
 
 CONSUMERS: Final[tuple[Consumer, ...]] = (
     Consumer(
@@ -171,18 +184,14 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         name="message-relay-agents",
         stream="EVENTS",
         service=Principal.MESSAGE_RELAY,
-        filters=tuple(
-            f"{PREFIX}.event.*.*.agent.{action}"
-            for action in ("approval_requested", "approval_withdrawn", "message_sent")
-        ),
+        filters=_all_events(AgentApprovalRequested, AgentApprovalWithdrawn, AgentMessageSent),
     ),
     Consumer(
         name="spawner-agents",
         stream="EVENTS",
         service=Principal.SPAWNER,
-        filters=tuple(
-            f"{PREFIX}.event.*.*.agent.{action}"
-            for action in ("started", "completed", "failed", "shutdown", "work_saved", "transcript_saved")
+        filters=_all_events(
+            *(AgentStarted, AgentCompleted, AgentFailed, AgentShutdown, AgentWorkSaved, AgentTranscriptSaved)
         ),
     ),
     Consumer(
@@ -197,94 +206,96 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
 BUCKETS: Final[tuple[Bucket, ...]] = (
     Bucket(
         name="tasks",
-        says="Each task as it stands.",
+        description="The current state of each task.",
         owners=frozenset({Principal.SPAWNER}),
-        readers=frozenset({Principal.MESSAGE_RELAY}),  # an approval outlives its sandbox as long as its task goes on
+        readers=frozenset({Principal.MESSAGE_RELAY}),  # an approval outlives its sandbox until its task ends
     ),
     Bucket(
         name="sandboxes",
-        says="Each sandbox as it stands.",
+        description="The current state of each sandbox.",
         owners=frozenset({Principal.SPAWNER}),
         readers=frozenset({Principal.MESSAGE_RELAY, Principal.MONITOR}),
     ),
     Bucket(
         name="pool",
-        says="Sandboxes that are started beforehand and wait for a task.",
+        description="Sandboxes that are started in advance and wait for a task.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=64 * _MIB,
     ),
     Bucket(
         name="approvals",
-        says="What agents ask leave for, and what was answered.",
+        description="Approvals that agents requested, and their answers.",
         owners=frozenset({Principal.MESSAGE_RELAY}),
         max_bytes=256 * _MIB,
     ),
     Bucket(
         name="revocations",
-        says="Credentials that are no longer good, until they expire.",
+        description="Revoked credentials, until they expire.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=64 * _MIB,
     ),
     Bucket(
         name="secrets",
-        says="Named secrets of projects, encrypted with keys of `secret_keys`.",
+        description="Named secrets of projects, encrypted with keys of `secret_keys`.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=256 * _MIB,
     ),
     Bucket(
         name="secret_keys",
-        says="The keys that secrets in records are encrypted with, each erased when its record needs it no more.",
+        description=(
+            "The keys that secrets in records are encrypted with, each erased when its record no longer needs it."
+        ),
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=64 * _MIB,
         erasable=True,
     ),
     Bucket(
         name="monitor",
-        says="The monitor's snapshot of the herd.",
+        description="The monitor's snapshot of the herd.",
         owners=frozenset({Principal.MONITOR}),
     ),
     Bucket(
         name="leases",
-        says="Who may do what only one may do at a time.",
+        description="Leases: who may do what only one may do at a time.",
         owners=frozenset({Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}),
         ttl_markers=60.0,
         max_bytes=64 * _MIB,
     ),
 )
 
-FOLLOWERS: Final[dict[Principal, tuple[str, ...]]] = {
+STREAM_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MONITOR: ("EVENTS",),
 }
-"""Streams that a service reads from a sequence of its own: stored messages by direct reads, new ones by subscribing to
-where the stream publishes them again (`live_subject`). It has no consumer."""
+"""Streams that a service reads from a sequence that it remembers: stored messages by direct reads, new ones by a
+subscription to the republished subjects (`live_subject`). It has no consumer."""
 
-LISTENERS: Final[dict[Principal, tuple[str, ...]]] = {
+LIVE_SUBSCRIBERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
 }
-"""Streams of which a service receives what is stored from now on, by republishing."""
+"""Streams of which a service receives new messages, by republishing."""
 
-LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
+MESSAGE_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
-    Principal.SPAWNER: ("ARTIFACTS",),
+    Principal.SPAWNER: ("ARTIFACTS", "COMMANDS"),
     Principal.EVENT_INGEST: ("EVENTS", "OUTPUT", "DEAD", "ARTIFACTS"),
 }
-"""Streams of which a service reads single messages: what it said before it was started again, what it hands on in
-pieces, or how old what waits for it is."""
+"""Streams of which a service reads single messages: what it published before a restart, what it forwards in pieces, or
+the age or size of what waits for it."""
 
-ERASERS: Final[dict[Principal, tuple[str, ...]]] = {
+MESSAGE_DELETERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("COMMANDS", "KV_secret_keys"),
 }
 """Streams of which a service deletes single messages, and their bytes: commands with secrets, and keys."""
 
-ROOM_GIVERS: Final[dict[Principal, tuple[str, ...]]] = {
+STREAM_PURGERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("EVENTS", "ARTIFACTS"),
 }
-"""Streams that a service purges, each time event-ingest asks and the request passes its checks."""
+"""Streams that a service purges, when event-ingest requests it and the request passes the checks."""
 
-ROOM_ASKERS: Final[dict[Principal, tuple[str, ...]]] = {
+CONSUMER_INSPECTORS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.EVENT_INGEST: ("EVENTS", "ARTIFACTS"),
 }
-"""Streams whose durable consumers a service looks at, to know what may be purged."""
+"""Streams whose durable consumers a service inspects, to find out what may be purged."""
 
 BY_CONSUMER: Final = {consumer.name: consumer for consumer in CONSUMERS}
 BY_STREAM: Final = {stream.name: stream for stream in STREAMS}

@@ -1,21 +1,23 @@
 """The settings of the Daytona runtime. Variables that Daytona's own programs read have the same names here."""
 
 import ipaddress
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from sandherd.settings.fields import Env, Names
+from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, schema_of, whole, within
 
 ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\x00-\x20\x7f/@?#]+(/[^\x00-\x20\x7f@?#]*)?$")]
-"""A host and a path; a user, a password or a query has no place in it."""
+"""A URL with host and path, without user, password or query."""
 Secret = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,8192}$")]
-Known = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:@-]{0,254}$")]
-"""What Daytona calls a region, a snapshot, a user or an organization."""
+_IDENTIFIER: Final = r"^[A-Za-z0-9][A-Za-z0-9_./:@-]{0,254}$"
+Identifier = Annotated[str, StringConstraints(pattern=_IDENTIFIER)]
+"""The name or id of a region, a snapshot, a user or an organization at Daytona."""
 DaytonaVolume = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*:/[^\x00-\x1f\x7f,:]+(:[^\x00-\x1f\x7f,:]+)?$")
 ]
-"""A volume's id, where it is mounted, and perhaps a part of it: `id:/data` or `id:/data:part`."""
+"""A volume's id, its mount path and optionally a subfolder of it: `id:/data` or `id:/data:part`."""
 
 
 def _network(text: str) -> str:
@@ -23,45 +25,57 @@ def _network(text: str) -> str:
     return text
 
 
+def _snapshot(text: str) -> str:
+    """A name of a snapshot at Daytona, or nothing for another text, which other programs may read."""
+    return text if re.fullmatch(_IDENTIFIER, text) else ""
+
+
+_SNAPSHOT: Final = Env("SANDHERD_DAYTONA_SNAPSHOT", aliases=(Alias("SANDBOX_SNAPSHOT", _snapshot),))
+_DISK_GB: Final = (1, 4096)
+_DISK: Final = Env("SANDHERD_DAYTONA_DISK_GB", aliases=(Alias(DISK, lambda text: within(*_DISK_GB)(whole(text))),))
+
+
 class DaytonaSettings(BaseModel):
-    """Which Daytona it is, and how sandboxes are made there."""
+    """The address of Daytona, and how sandboxes are created there."""
 
     daytona_api_key: Annotated[Secret | None, Env("DAYTONA_API_KEY", secret=True)] = Field(default=None, repr=False)
     """The key for Daytona's API."""
     daytona_jwt_token: Annotated[Secret | None, Env("DAYTONA_JWT_TOKEN", secret=True)] = Field(default=None, repr=False)
-    """In place of a key: a token, which needs the organization, too."""
-    daytona_organization_id: Annotated[Known | None, Env("DAYTONA_ORGANIZATION_ID")] = None
-    """The organization that a token is used for."""
+    """A token, in place of a key; it requires the organization, too."""
+    daytona_organization_id: Annotated[Identifier | None, Env("DAYTONA_ORGANIZATION_ID")] = None
+    """The organization that the token is used for."""
     daytona_api_url: Annotated[ApiAddress | None, Env("DAYTONA_API_URL")] = None
-    """Where Daytona's API is; nothing: where its makers have it."""
-    daytona_target: Annotated[Known | None, Env("DAYTONA_TARGET")] = None
-    """The region of sandboxes; nothing: the organization's own."""
-    daytona_snapshot: Annotated[Known | None, Env("SANDHERD_DAYTONA_SNAPSHOT")] = None
-    """The snapshot of sandboxes that name neither one nor an image; nothing: SANDBOX_IMAGE, which is built."""
-    daytona_user: Annotated[Known | None, Env("SANDHERD_DAYTONA_USER")] = None
-    """The user that everything in a sandbox runs as; nothing: the snapshot's or image's own."""
+    """The URL of Daytona's API; if unset, that of Daytona's own service."""
+    daytona_target: Annotated[Identifier | None, Env("DAYTONA_TARGET")] = None
+    """The region of sandboxes; if unset, the organization's default."""
+    daytona_snapshot: Annotated[Identifier | None, _SNAPSHOT] = None
+    """The snapshot of sandboxes that name neither one nor an image; if unset, SANDBOX_IMAGE, which is built."""
+    daytona_user: Annotated[Identifier | None, Env("SANDHERD_DAYTONA_USER")] = None
+    """The user that everything in a sandbox runs as; if unset, that of the snapshot or image."""
     daytona_cpu: Annotated[int | None, Env("SANDHERD_DAYTONA_CPU"), Field(ge=1, le=256)] = None
-    """The cores of a sandbox that is made of an image; a snapshot has its own."""
-    daytona_disk_gb: Annotated[int | None, Env("SANDHERD_DAYTONA_DISK_GB"), Field(ge=1, le=4096)] = None
-    """The disk of such a sandbox. Its memory follows its limits."""
+    """The cores of a sandbox that is created from an image; a snapshot has its own."""
+    daytona_disk_gb: Annotated[int | None, _DISK, Field(ge=_DISK_GB[0], le=_DISK_GB[1])] = None
+    """The disk of a sandbox that is created from an image. Its memory comes from its limits."""
     daytona_auto_stop: Annotated[int, Env("SANDHERD_DAYTONA_AUTO_STOP"), Field(ge=0)] = 0
-    """After how many minutes without a request Daytona stops a sandbox; what its agent does counts for nothing. 0
-    never does."""
+    """After how many minutes without a request Daytona stops a sandbox; its agent's activity does not count. 0: never.
+    """
     daytona_auto_archive: Annotated[int | None, Env("SANDHERD_DAYTONA_AUTO_ARCHIVE"), Field(ge=0)] = None
-    """After how many minutes Daytona archives a stopped sandbox; 0: as late as it can; nothing: as it is used to."""
+    """After how many minutes Daytona archives a stopped sandbox; 0: as late as possible; if unset, its default."""
     daytona_auto_delete: Annotated[int | None, Env("SANDHERD_DAYTONA_AUTO_DELETE"), Field(ge=1)] = None
-    """After how many minutes Daytona deletes a stopped sandbox, also one that was put by; nothing: never."""
+    """After how many minutes Daytona deletes a stopped sandbox, even a retained one; if unset, never."""
     daytona_ephemeral: Annotated[bool, Env("SANDHERD_DAYTONA_EPHEMERAL")] = False
-    """Whether Daytona deletes a sandbox as soon as it is stopped; then it is left running until it is removed."""
+    """Whether Daytona deletes a sandbox as soon as it is stopped; it is then kept running until it is removed."""
     daytona_block_network: Annotated[bool, Env("SANDHERD_DAYTONA_BLOCK_NETWORK")] = False
-    """Whether a sandbox reaches nothing; it needs the broker, unless Daytona is told otherwise."""
+    """Whether a sandbox has no network; it needs the broker, unless Daytona is configured otherwise."""
     daytona_allowed_networks: Annotated[
-        frozenset[Annotated[str, AfterValidator(_network)]], Names, Env("SANDHERD_DAYTONA_ALLOWED_NETWORKS")
+        frozenset[Annotated[str, AfterValidator(_network), schema_of(NETWORK)]],
+        Names,
+        Env("SANDHERD_DAYTONA_ALLOWED_NETWORKS"),
     ] = frozenset()
-    """The only networks that a sandbox reaches, as 10.1.2.0/24, the broker's among them; nothing: all."""
+    """The only networks that a sandbox can reach, such as 10.1.2.0/24, including the broker's; if unset, all."""
     daytona_volumes: Annotated[frozenset[DaytonaVolume], Names, Env("SANDHERD_DAYTONA_VOLUMES")] = frozenset()
-    """Volumes of Daytona's that every sandbox gets: id:/path or id:/path:part."""
+    """Daytona volumes that are mounted in every sandbox: id:/path or id:/path:part."""
     daytona_patience: Annotated[float, Env("SANDHERD_DAYTONA_PATIENCE"), Field(ge=1, le=3600)] = 120
-    """How long Daytona may take to make, start, stop or remove a sandbox; an image that is built takes minutes."""
+    """How long Daytona may take to create, start, stop or remove a sandbox; building an image takes minutes."""
     daytona_look_interval: Annotated[float, Env("SANDHERD_DAYTONA_LOOK_INTERVAL"), Field(ge=0.05, le=600)] = 5
-    """How often it is looked whether the program of a sandbox has ended, which Daytona tells nobody."""
+    """How often to check whether the program of a sandbox has ended, which Daytona does not report."""

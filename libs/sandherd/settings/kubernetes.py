@@ -3,120 +3,138 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from sandherd.contracts.names import SafeName
-from sandherd.settings.fields import Env, Names, Positive
+from sandherd.settings.fields import DISK, NETWORK, Alias, Env, Names, Positive, schema_of, within
 
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
-"""What a cluster calls a thing."""
+"""The name of a Kubernetes object."""
 _KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 LabelKey = Annotated[str, StringConstraints(pattern=f"^{_KEY}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=f"^{_VALUE}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^(Deployment|StatefulSet)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Users = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,8}:[0-9]{1,9}$")]
-"""A user and a group by number; never root, which a cluster refuses to a pod that says so."""
+"""A uid and a gid; never root, which the pods' `runAsNonRoot` refuses."""
 Cores = Annotated[str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]{1,3})?|[0-9]+m)$")]
 
 
-def _network(text: str) -> str:
-    network, _, port = text.partition("@")
-    ipaddress.ip_network(network)
-    if port and not 0 < int(port) < 65_536:
-        raise ValueError(f"{port} is no port")
-    return text
+NO_INGRESS: Final = "nobody"
+_PODS: Final = rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?(/{_KEY}={_VALUE})?"
+_PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 
 
-Destination = Annotated[str, AfterValidator(_network)]
-"""A network, as 10.0.0.0/8, and a port of it, as 10.0.0.0/8@443; without one all of its ports."""
-
-
-NOBODY: Final = "nobody"
-_PODS: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?(/{_KEY}={_VALUE})?")
-
-
-def _source(text: str) -> str:
-    if _PODS.fullmatch(text):
+def _peer(text: str) -> str:
+    if re.fullmatch(_PODS, text):
         return text
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no network, and neither namespace nor namespace/label=value") from None
+        raise ValueError(f"{text!r} is not a network, a namespace or namespace/label=value") from None
 
 
-Source = Annotated[str, AfterValidator(_source)]
-"""A network, as 10.0.0.0/8; or the pods of a namespace, as team or team/app=web."""
+def _destination(text: str) -> str:
+    peer, at, port = text.partition("@")
+    if at and not re.fullmatch(_PORT, port):
+        raise ValueError(f"{port!r} is not a port")
+    return _peer(peer) + at + port
+
+
+Peer = Annotated[str, AfterValidator(_peer), schema_of(f"({_PODS}|{NETWORK})")]
+"""A network, such as 10.0.0.0/8, or the pods of a namespace, such as team or team/app=web."""
+Destination = Annotated[str, AfterValidator(_destination), schema_of(f"({_PODS}|{NETWORK})(@{_PORT})?")]
+"""The same with all ports, or with one, such as 10.0.0.0/8@443 or models/app=gateway@8080."""
+Port = Annotated[int, Field(ge=1, le=65_535)]
 OpenPort = Annotated[int, Field(ge=1024, le=65_535)]
 
 
 class Toleration(BaseModel):
-    """What a pod puts up with at a node."""
+    """A toleration of a pod, as in Kubernetes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: LabelKey | None = None
-    """None, with `operator: Exists`: whatever it is."""
+    """None, with `operator: Exists`: any taint."""
     operator: Literal["Exists", "Equal"] = "Exists"
     value: LabelValue | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     seconds: Annotated[int, Field(ge=0)] | None = None
-    """For how long, with NoExecute; None: for ever."""
+    """`tolerationSeconds`, for NoExecute; None: forever."""
 
 
 class Placement(BaseModel):
-    """On which nodes pods run, and by what; of one profile."""
+    """The nodes, the runtime class and the priority of the pods of one profile."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runtime_class: ObjectName | None = None
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    priority_class: ObjectName | None = None
+    affinity: dict[Literal["nodeAffinity", "podAffinity", "podAntiAffinity"], dict[str, Any]] = Field(
+        default_factory=dict
+    )
+    """As in a pod."""
+    spread: tuple[LabelKey, ...] = ()
+    """Labels of nodes whose values sandboxes are spread over if possible, such as topology.kubernetes.io/zone."""
+
+
+_DISK_GB: Final = (0.125, 4096)
+_DISK: Final = Env("SANDHERD_KUBERNETES_STORAGE_GB", aliases=(Alias(DISK, within(*_DISK_GB)),))
 
 
 class KubernetesSettings(BaseModel):
-    """Where the cluster is, and how pods are made there."""
+    """The address of the cluster, and how pods are created there."""
 
     kubernetes_config: Annotated[Path | None, Env("KUBECONFIG")] = None
-    """The kubeconfig file; nothing: the service account that the spawner's own pod has, or else ~/.kube/config."""
+    """The kubeconfig file; if unset, the service account of the spawner's own pod, or else ~/.kube/config."""
     kubernetes_namespace: Annotated[SafeName, Env("SANDHERD_KUBERNETES_NAMESPACE")] = "sandherd"
-    """The namespace of sandboxes; it has to be there."""
+    """The namespace of sandboxes; it has to exist."""
     kubernetes_kind: Annotated[Literal["auto", "pod", "sandbox"], Env("SANDHERD_KUBERNETES_KIND")] = "auto"
-    """What a sandbox is made as: a Pod, or a Sandbox of agents.x-k8s.io; `auto`: a Sandbox where the cluster has it."""
+    """The kind of object of a sandbox: a Pod, or a Sandbox of agents.x-k8s.io; `auto`: a Sandbox if the cluster has it.
+    """
     kubernetes_owner: Annotated[Owner | None, Env("SANDHERD_KUBERNETES_OWNER")] = None
-    """What sandboxes belong to and are removed with, as Deployment/sandherd-spawner; it is in the same namespace."""
+    """The owner that sandboxes are removed with, such as Deployment/sandherd-spawner; it is in the same namespace."""
     kubernetes_service_account: Annotated[ObjectName | None, Env("SANDHERD_KUBERNETES_SERVICE_ACCOUNT")] = None
-    """Whose pods are made; they get no token of it."""
+    """The service account of the pods; they get no token of it."""
     kubernetes_pull_policy: Annotated[
         Literal["Always", "IfNotPresent", "Never"], Env("SANDHERD_KUBERNETES_PULL_POLICY")
     ] = "IfNotPresent"
-    """When a node fetches an image."""
+    """When a node pulls an image."""
     kubernetes_pull_secrets: Annotated[frozenset[ObjectName], Names, Env("SANDHERD_KUBERNETES_PULL_SECRETS")] = (
         frozenset()
     )
-    """The names of secrets in the namespace that nodes fetch images with."""
+    """The names of secrets in the namespace that nodes pull images with."""
     kubernetes_user: Annotated[Users, Env("SANDHERD_KUBERNETES_USER")] = "1000:1000"
-    """The user and the group, by number, that everything in a pod runs as."""
+    """The uid and gid that everything in a pod runs as."""
     kubernetes_read_only: Annotated[bool, Env("SANDHERD_KUBERNETES_READ_ONLY")] = True
-    """Whether a pod may write to its own folders only, and not to its image's."""
+    """Whether the image's folders are read-only in a pod, so that it may write only to its own."""
     kubernetes_cpu: Annotated[Cores, Env("SANDHERD_KUBERNETES_CPU")] = "1"
-    """How many cores a sandbox gets, as 2 or 500m."""
-    kubernetes_storage_gb: Annotated[float, Env("SANDHERD_KUBERNETES_STORAGE_GB"), Field(ge=0.125, le=4096)] = 8
+    """How many cores a sandbox gets, such as 2 or 500m."""
+    kubernetes_storage_gb: Annotated[float, _DISK, Field(ge=_DISK_GB[0], le=_DISK_GB[1])] = 8
     """How much of its node's disk a sandbox gets."""
     kubernetes_placement: Annotated[Placement, Env("SANDHERD_KUBERNETES_PLACEMENT")] = Placement()
-    """Runtime class, node selector and tolerations of sandboxes whose profile has none of its own."""
+    """Runtime class, priority class, node selector, tolerations, affinity and spread of sandboxes whose profile has no
+    placement of its own."""
     kubernetes_placements: Annotated[dict[SafeName, Placement], Env("SANDHERD_KUBERNETES_PLACEMENTS")] = {}
-    """The same for the profiles that are named here."""
+    """The same for single profiles, by name."""
     kubernetes_egress: Annotated[frozenset[Destination], Names, Env("SANDHERD_KUBERNETES_EGRESS")] = frozenset()
-    """What sandboxes may reach beside the broker and the cluster's names, as 10.0.0.0/8 or 203.0.113.7/32@443."""
-    kubernetes_ingress: Annotated[frozenset[Source], Names, Env("SANDHERD_KUBERNETES_INGRESS")] = frozenset()
-    """Who is let in to servers in sandboxes: 10.0.0.0/8, or a namespace's pods that are no sandboxes, as team or
-    team/app=web; `nobody` at all; nothing: the namespace of the spawner's own pod, or else that of sandboxes."""
+    """What sandboxes may reach beside the broker and DNS: networks and pods, with one port or all, such as 10.0.0.0/8,
+    203.0.113.7/32@443 or models/app=gateway@8080."""
+    kubernetes_dns: Annotated[frozenset[Peer], Names, Env("SANDHERD_KUBERNETES_DNS")] = frozenset()
+    """The DNS servers of sandboxes, such as kube-system/k8s-app=kube-dns, or 169.254.20.10 for NodeLocal DNSCache; if
+    unset, every pod of the cluster."""
+    kubernetes_dns_ports: Annotated[frozenset[Port], Names, Env("SANDHERD_KUBERNETES_DNS_PORTS")] = frozenset({53})
+    """The ports of the DNS servers' pods; on OpenShift 5353."""
+    kubernetes_ingress: Annotated[frozenset[Peer], Names, Env("SANDHERD_KUBERNETES_INGRESS")] = frozenset()
+    """What may connect to servers in sandboxes: 10.0.0.0/8, or a namespace's pods that are not sandboxes, such as team
+    or team/app=web; `nobody`: nothing; if unset, the namespace of the spawner's own pod, or else that of sandboxes."""
     kubernetes_ports: Annotated[frozenset[OpenPort], Names, Env("SANDHERD_KUBERNETES_PORTS")] = frozenset(
         {12_000, 12_001}
     )
-    """The ports of sandboxes that they are let in to; an agent server takes the first of them that is free."""
+    """The ports of sandboxes that are open to them; an agent server uses the first free one."""
     kubernetes_pending_timeout: Annotated[Positive, Env("SANDHERD_KUBERNETES_PENDING_TIMEOUT")] = 300
-    """How long a pod may wait for a node and its image; it is removed then. The spawn timeout should be no shorter."""
+    """How long a pod may wait for a node and its image before it is removed. The spawn timeout should be no less."""

@@ -2,16 +2,19 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, WithJsonSchema
 
 from sandherd.settings.fields import Env, Positive
 
 ApiAddress = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#/]+(/[^\s@?#]*)?$")]
-"""Without a user, a password or a query: it may stand in a log."""
+"""A URL without user, password or query: it may be logged."""
 ApiKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
-"""What a header can hold."""
+"""A value that is valid in an HTTP header."""
 FACTORS: Final = (1, 2, 4, 8)
-"""The sizes that a runtime can have."""
+"""The sizes of a runtime."""
+
+
+_FACTORS: Final = WithJsonSchema({"type": "integer", "enum": list(FACTORS)})
 
 
 def _factor(number: int) -> int:
@@ -21,27 +24,29 @@ def _factor(number: int) -> int:
 
 
 class RemoteSettings(BaseModel):
-    """Where the Runtime API is, and how runtimes are made there."""
+    """The address of the Runtime API, and how runtimes are created there."""
 
     remote_api_url: Annotated[ApiAddress | None, Env("SANDBOX_REMOTE_RUNTIME_API_URL")] = None
-    """Where the Runtime API is."""
+    """The URL of the Runtime API."""
     remote_api_key: Annotated[ApiKey | None, Env("SANDBOX_API_KEY", secret=True)] = Field(None, repr=False)
-    """The key of its account, which goes along as X-API-Key."""
-    remote_resource_factor: Annotated[int, Env("SANDBOX_REMOTE_RUNTIME_RESOURCE_FACTOR"), AfterValidator(_factor)] = 1
-    """The least size of a runtime; one that is asked for more memory becomes larger, up to 8."""
+    """The key of the account at the Runtime API, sent as X-API-Key."""
+    remote_resource_factor: Annotated[
+        int, Env("SANDBOX_REMOTE_RUNTIME_RESOURCE_FACTOR"), AfterValidator(_factor), _FACTORS
+    ] = 1
+    """Minimum size of a runtime; one with a higher memory limit becomes larger, up to 8."""
     remote_factor_memory_gb: Annotated[Positive, Env("SANDHERD_REMOTE_FACTOR_MEMORY_GB")] = 4
-    """How much memory there is for each step of that size, which the Runtime API does not say."""
+    """How much memory each unit of that size has, which the Runtime API does not report."""
     remote_runtime_class: Annotated[Literal["sysbox", "gvisor"] | None, Env("SANDBOX_REMOTE_RUNTIME_CLASS")] = None
-    """How a runtime is isolated; nothing: as the Runtime API does by itself."""
+    """How a runtime is isolated; if unset, the Runtime API's default."""
     remote_command: Annotated[str, Env("SANDHERD_REMOTE_COMMAND"), Field(min_length=1)] = (
         "/usr/local/bin/openhands-agent-server --port 60000"
     )
-    """What starts the OpenHands agent server in the image: through it files and the worker get there."""
+    """The command that starts the OpenHands agent server in the image; files and the worker are uploaded through it."""
     remote_keep_alive: Annotated[bool, Env("SANDBOX_KEEP_RUNTIME_ALIVE")] = True
-    """Whether a runtime goes on that is set aside for a person, because its sandbox could not say everything."""
+    """Whether a runtime that is retained because its sandbox ended with undelivered events keeps running."""
     remote_pause_on_close: Annotated[bool, Env("SANDBOX_PAUSE_CLOSED_RUNTIMES")] = False
-    """Whether it is paused instead, where it isn't kept alive; one of the two has to be."""
+    """Whether such a runtime is paused if it does not keep running; one of the two has to be set."""
     remote_init_timeout: Annotated[Positive, Env("SANDBOX_REMOTE_RUNTIME_INIT_TIMEOUT")] = 300
-    """How long a runtime may take until its agent server answers."""
+    """How long a runtime may take until its agent server responds."""
     remote_api_timeout: Annotated[Positive, Env("SANDBOX_REMOTE_RUNTIME_API_TIMEOUT")] = 60
-    """How long a single answer of the Runtime API or of an agent server may take."""
+    """How long a single response of the Runtime API or of an agent server may take."""

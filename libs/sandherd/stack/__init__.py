@@ -1,8 +1,17 @@
-"""Everything on one machine: an embedded broker and database, and the services as processes."""
+"""The local stack: an embedded broker and database, and the services as processes, on one machine."""
 
-import sandherd.bus  # noqa: F401  # first: it loads nats-py without what only websockets need
-from sandherd.stack.control import Ended, StackFailedError, StackStatus, down, status, up
+import sandherd.bus  # noqa: F401  # first: loads nats-py without what only websockets need
+from sandherd.stack.control import ShutdownResult, StackFailedError, StackStatus, down, status, up
 from sandherd.stack.home import Phase
-from sandherd.stack.looking import PartStatus
+from sandherd.stack.status import PartStatus
 
-__all__ = ["Ended", "PartStatus", "Phase", "StackFailedError", "StackStatus", "down", "status", "up"]
+__all__ = [
+    "PartStatus",
+    "Phase",
+    "ShutdownResult",
+    "StackFailedError",
+    "StackStatus",
+    "down",
+    "status",
+    "up",
+]

@@ -1,6 +1,6 @@
-"""A whole broker for one herd: identity, one nats-server or three, streams and credentials, in one directory.
+"""The complete broker of one herd: identity, one nats-server or three, streams and credentials, in one directory.
 
-The local stack runs on it, and so does every test that needs a real broker.
+The local stack uses it, and so does every test that needs a real broker.
 """
 
 import time
@@ -13,14 +13,15 @@ from typing import Any, Self
 import nats.errors
 from nats.js import JetStreamContext
 
-from sandherd.bus.account_names import api_of
-from sandherd.bus.connection import Bus, BusError
-from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.auth.account_names import api_of
+from sandherd.bus.auth.permissions import SERVICES
+from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
+from sandherd.bus.connection import Bus, BusError, Identity
 from sandherd.bus.identity import (
     BrokerTokens,
-    Identity,
+    HerdIdentity,
     Key,
-    Kind,
+    KeyKind,
     Minter,
     Registrar,
     SpawnerKeys,
@@ -31,10 +32,8 @@ from sandherd.bus.identity import (
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.credential_files import CredentialFiles
 from sandherd.bus.identity.credentials import parts_of
-from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.together import together
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
@@ -47,7 +46,7 @@ DEFAULT_PROJECT = "default"
 class Broker:
     """One herd's broker in `home`: `identity/`, `creds/` and `nats/`. Use it as an async context manager.
 
-    Of three servers each has a directory of its own, `nats-1/` and so on, and every stream is kept by all of them.
+    Three servers have a directory each, `nats-1/` and so on, and every stream is replicated to all of them.
     """
 
     def __init__(
@@ -60,13 +59,13 @@ class Broker:
         ports: Sequence[int] = (),
         capacity: Capacity | None = None,
     ) -> None:
-        """`size` is how many servers; without it as many as the herd was made with. Raises `SizeError`.
+        """`size` is the number of servers; without it, that of the existing herd. Raises `SizeError`.
 
-        `capacity` is how many connections each takes; without it what this process's limit of open files allows.
+        `capacity` is the number of connections of each; without it, what this process's limit of open files allows.
         """
         self.home = home
         self.capacity = capacity or own_capacity()
-        self.identity = Identity(home / "identity", self.capacity)
+        self.identity = HerdIdentity(home / "identity", self.capacity)
         self.size = cluster.size_for(home, size)
         self._directories = cluster.directories(home, self.size)
         self._ports = [*(ports or [port]), *[0] * self.size]
@@ -75,19 +74,19 @@ class Broker:
 
     @property
     def nats(self) -> NatsServer:
-        """The server, or the first of them. Raises `RuntimeError` before `initialise`."""
+        """The server, or the first of several. Raises `RuntimeError` before `initialise`."""
         if not self.servers:
             raise RuntimeError("the broker is not initialised")
         return self.servers[0]
 
     @property
     def child(self) -> Child:
-        """The (first) server's process."""
+        """The process of the (first) server."""
         return self.nats.child
 
     @property
     def url(self) -> str:
-        """Where clients connect: every server, between commas."""
+        """The URLs for clients: every server, separated by commas."""
         return ",".join(server.url for server in self.servers or [self.nats])
 
     @property
@@ -97,7 +96,7 @@ class Broker:
 
     @property
     def watcher(self) -> Path:
-        """The credential with which servers are asked how they are."""
+        """The credential with which the servers' health is requested."""
         return self.identity.root / cluster.WATCHER
 
     @property
@@ -107,23 +106,22 @@ class Broker:
 
     @property
     def probed(self) -> tuple[str, Path, Path]:
-        """What `StoreGuard.keep` is given: the address and its two credentials."""
+        """The arguments of `StoreGuard.keep`: the address and its two credentials."""
         return self.url, self.watcher, self.probe
 
     def initialise(self) -> None:
-        """Make keys, tokens and credentials that are not there yet, and bring them up to this version's rights."""
+        """Create missing keys, tokens and credentials, and update them to this version's permissions."""
         self.identity.create(int(time.time()))
-        for service in SERVICES:
-            self.credentials(service)
-        self.credentials(Principal.OPERATOR)
-        self.credentials(Principal.CLIENT)
-        password = ""
-        if self.size > 1:
-            password = cluster.route_password(self.identity.root / "routes.password")
+        self.write_credentials()
+        password = cluster.route_password(self.identity.root / "routes.password") if self.size > 1 else ""
         write_secret(self.watcher, Registrar(self.identity).mint_watcher())
         write_secret(self.probe, Registrar(self.identity).mint_probe())
         places = zip(self._directories, cluster.memberships(self.size, password), self._ports, strict=False)
         self.servers = [self._server(directory, membership, port) for directory, membership, port in places]
+
+    def write_credentials(self) -> list[Path]:
+        """Create the missing credentials of services, operator and client."""
+        return [self.credentials(principal) for principal in (*SERVICES, Principal.OPERATOR, Principal.CLIENT)]
 
     def _server(self, directory: Path, membership: Membership | None, port: int) -> NatsServer:
         log = self.home / "logs" / f"{directory.name}.log"
@@ -142,65 +140,65 @@ class Broker:
         return self.identity.tokens(held, int(time.time()))
 
     async def start(self) -> None:
-        """Start what does not run and provision it. Raises `ChildFailedError`."""
+        """Start the servers that are not running, and provision them. Raises `ChildFailedError`."""
         if not self.servers:
             self.initialise()
         await cluster.each(server.start() for server in self.servers)
         await self.prepare()
 
     async def prepare(self) -> None:
-        """Provision the servers, which have just been started. Raises `ChildFailedError`."""
+        """Provision servers that were just started. Raises `ChildFailedError`."""
         try:
-            await together(self.provision(), self._watch_end())
+            await run_until_first(self.provision(), self._watch_end())
         except (BusError, ProvisionError, nats.errors.Error) as error:
             raise ChildFailedError(f"nats-server runs but can't be provisioned: {error}") from error
 
     async def _watch_end(self) -> None:
-        """Whoever provisions would wait for a server that has ended until its patience is over."""
-        await together(*(cluster.ended_early(server.child) for server in self.servers))
+        """Raise if a server ends: provisioning would otherwise wait for it until it times out."""
+        await run_until_first(*(cluster.ended_early(server.child) for server in self.servers))
 
     async def stop(self) -> None:
-        """End every server in order."""
+        """Stop every server gracefully."""
         await cluster.each(server.stop() for server in self.servers)
 
     async def kill(self) -> None:
-        """End every server at once (SIGKILL)."""
+        """Kill every server (SIGKILL)."""
         await cluster.each(server.kill() for server in self.servers)
 
     async def restart(self) -> None:
-        """Start every server again on the same port and data."""
+        """Restart every server on the same port and data."""
         await cluster.each(server.restart() for server in self.servers)
 
     async def provision(self) -> None:
-        """Make streams, consumers and buckets, or bring them up to this version."""
+        """Create streams, consumers and buckets, or update them to this version."""
         async with self.provisioner() as jetstream:
             await cluster.patiently(lambda: provision(jetstream, self.size), self.size)
 
     @asynccontextmanager
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
-        """The whole JetStream API, with a credential that is accepted for a minute and is in no file."""
+        """The whole JetStream API, with a credential that is valid for a minute and is not written to a file."""
         token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
-        voice = Voice.renewing(lambda: token, seed)
+        voice = Identity.renewing(lambda: token, seed)
         async with Bus.open(self.url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=20) as bus:
             yield bus.js
 
     def credentials(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", life: float = 3600
     ) -> Path:
-        """The credentials file of a principal, minted if there is none, or if it lacks rights of this version.
+        """The credentials file of a principal, minted if there is none, or if it lacks permissions of this version.
 
-        A joiner's is minted anew each time. A worker's is minted for a key made here; in a real sandbox the worker
-        makes its own.
+        A joiner's is minted anew each time. A worker's is minted for a key created here; in a real sandbox the worker
+        creates its own.
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
         files = CredentialFiles(self.identity, lambda name: self.home / "creds" / f"{name}.creds")
-        return files.keep(principal, project)
+        return files.ensure(principal, project)
 
     def bus(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", **options: Any
     ) -> AbstractAsyncContextManager[Bus]:
-        """A connection as this principal; `options` go to `Bus.open`."""
+        """A connection as this principal; `options` are passed to `Bus.open`."""
         path = self.credentials(principal, project=project, sandbox=sandbox)
         who = bearer(path.read_text())
         if principal in SERVICES:
@@ -208,7 +206,7 @@ class Broker:
         return self._open(path, who.name, who.inbox, **options)
 
     def settings(self, principal: Principal, *, project: str = DEFAULT_PROJECT, **values: Any) -> Settings:
-        """The settings of a service or a person on this broker; `values` are further ones."""
+        """The settings of a service or a user on this broker; `values` are further ones."""
         own: dict[str, Any] = {
             "nats_url": self.url,
             "home": self.home,
@@ -220,7 +218,7 @@ class Broker:
         return Settings(**(own | values))
 
     def minter(self) -> Minter:
-        """What the spawner mints with."""
+        """The minter with the spawner's keys."""
         return Minter(SpawnerKeys.read(self.spawner_identity))
 
     async def __aenter__(self) -> Self:
@@ -235,7 +233,7 @@ class Broker:
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
         async with Bus.open(
-            self.url, name=name, identity=Voice.file(credentials), inbox=inbox, **({"patience": 20} | options)
+            self.url, name=name, identity=Identity.file(credentials), inbox=inbox, **({"patience": 20} | options)
         ) as bus:
             yield bus
 
@@ -244,7 +242,7 @@ class Broker:
         if principal is Principal.JOINER:
             text = self.minter().mint_joiner(project, sandbox, life)
         else:
-            key = Key.new(Kind.USER)
+            key = Key.new(KeyKind.USER)
             token, _ = self.minter().mint_worker(project, sandbox, key.public, life)
             text = credentials_text(token, key.seed)
         write_secret(path, text)

@@ -1,4 +1,4 @@
-"""A process of ours: started, watched, stopped and killed by its own id, and never by a name."""
+"""A child process: started, watched, stopped and killed by its process id, never by name."""
 
 import asyncio
 import ctypes
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import IO, Final
 
 from sandherd.private_files import open_log
+from sandherd.process_signals import ended
 
 _POLL: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
 _UMASK: Final = 0o077
-"""Whatever ours is: what a process of ours writes is its own, and it can read it again."""
+"""For all our processes: only their own user can read what they write."""
 
 
 class ChildFailedError(Exception):
@@ -23,8 +24,8 @@ class ChildFailedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
-    """What is started. `user` and `group` are whom it runs as, if not us; `linked` ends it when its starter dies."""
+class ChildCommand:
+    """What to start. `user` and `group` are the ids it runs as, if not ours; `linked` ends it with its parent."""
 
     arguments: Sequence[str]
     log: Path
@@ -37,12 +38,12 @@ class Command:
 
 
 class Child:
-    """One process started from a command; it may be started again after it ended."""
+    """One process of a command; it may be started again after it has ended."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ChildCommand) -> None:
         self.command = command
         self.started: Callable[[], None] = _nothing
-        """Called as soon as it has been started, before it is ready: whoever must know its id learns it."""
+        """Called once the process is started, before it is ready, so that its id can be recorded."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -54,90 +55,71 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Its exit status (minus the signal's number if one ended it), or None while it runs."""
+        """Its exit status (negative signal number if a signal ended it), or None while it is running."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         """Start it, with its output appended to the log."""
         if self.alive:
-            raise RuntimeError(f"{self.command.arguments[0]} runs already")
+            raise RuntimeError(f"{self.command.arguments[0]} is already running")
         with os.fdopen(open_log(self.command.log), "ab") as log:
             self._process = _start(self.command, log)
         self.started()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send it a signal, if it is running."""
         if self._process is not None:
             self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """End it at once (SIGKILL), and wait until it is gone."""
+        """Kill it (SIGKILL), and wait until it has ended."""
         self.send(signal.SIGKILL)
-        await self.gone()
+        await self.wait_ended()
 
     async def stop(self, grace: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, and kill it if it has not after `grace` seconds."""
+        """Send it `number`, and kill it if it has not ended after `grace` seconds."""
         self.send(number)
         try:
             async with asyncio.timeout(grace):
-                await self.gone()
+                await self.wait_ended()
         except TimeoutError:
             await self.kill()
 
-    async def gone(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until it has ended. Works in any event loop, so that a test may stop what a fixture started."""
         if self.alive:
             await ended(self.pid)
-        while self.alive:  # noqa: ASYNC110  # reaping it is a system call and no event
+        while self.alive:  # noqa: ASYNC110  # reaping it is a system call, not an event
             await asyncio.sleep(_POLL)
 
     async def until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for a condition while it runs. Raises `ChildFailedError` if it ends first, or if it takes too long."""
+        """Wait for a condition while it is running. Raises `ChildFailedError` if it ends first, or on timeout."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not ready():
             if not self.alive:
-                raise ChildFailedError(f"{what} ended with status {self.status}; its log says:\n{self.last_words()}")
+                raise ChildFailedError(f"{what} ended with status {self.status}; its log:\n{self.last_lines()}")
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailedError(f"{what} is not ready after {seconds:g} s; its log says:\n{self.last_words()}")
+                raise ChildFailedError(f"{what} is not ready after {seconds:g} s; its log:\n{self.last_lines()}")
             await asyncio.sleep(_POLL)
 
-    def last_words(self, lines: int = 15) -> str:
-        """The end of its log."""
+    def last_lines(self, lines: int = 15) -> str:
+        """The last lines of its log."""
         try:
             return "\n".join(self.command.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
 
 
-async def ended(pid: int) -> None:
-    """Wait until a process has ended, without polling: its descriptor becomes readable (pidfd_open(2), Linux 5.3).
-
-    Returns at once if there is none. It may be anybody's child.
-    """
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    loop.add_reader(descriptor, over.set)
-    try:
-        await over.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-
 def _nothing() -> None:
-    """Nobody has to know."""
+    """The default for `Child.started`: does nothing."""
 
 
-def _start(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(command: ChildCommand, log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         list(command.arguments),
         stdin=subprocess.DEVNULL,
@@ -149,12 +131,12 @@ def _start(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
         group=command.group,
         extra_groups=None if command.user is None else [],
         umask=command.umask,
-        # A group of its own: an interrupt typed at a terminal is ours to pass on, in order.
+        # A group of its own: an interrupt typed at a terminal is forwarded by us, in order.
         process_group=0,
-        preexec_fn=_die_with_parent if command.linked else None,  # noqa: PLW1509  # it makes one system call
+        preexec_fn=_die_with_parent if command.linked else None,  # noqa: PLW1509  # one system call only
     )
 
 
 def _die_with_parent() -> None:
-    """Linux: the kernel kills this process when the one that started it is gone."""
+    """Linux: have the kernel kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

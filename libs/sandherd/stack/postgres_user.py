@@ -1,9 +1,9 @@
-"""The system user that a local Postgres runs as when root starts it: one of its own, shared with no other process.
+"""The system user that a local Postgres runs as when root starts it: its own, shared with no other process.
 
 Postgres refuses to run as root. It gets a reserved user id that needs no entry in `/etc/passwd`; only `initdb` looks
-its user up there, so it runs in a user namespace in which the reserved id appears as `nobody`. Where such a namespace
-can't be made (a container without CAP_SYS_ADMIN) the system user `sandherd-postgres` is added with that id. If a system
-user of that name exists, its id is used instead.
+its user up there, so it runs in a user namespace in which the reserved id appears as `nobody`. Where no such namespace
+can be created (a container without CAP_SYS_ADMIN) the system user `sandherd-postgres` is added with that id. If a
+system user of that name exists, its id is used instead.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ from typing import Final
 from sandherd.telemetry import logs
 
 NAME: Final = "sandherd-postgres"
-"""A system user of this name is used instead of the reserved id if there is one."""
+"""If a system user of this name exists, it is used instead of the reserved id."""
 RESERVED: Final = 61057
 """Between the ranges of systemd (UIDS-GIDS.md) and of login users; below 65536, so that rootless containers have it."""
-_LOOKED_UP: Final = "nobody"
-"""Whom `initdb` takes itself for in its namespace: any user but root that has an entry in every `/etc/passwd`."""
+_NAMESPACE_USER: Final = "nobody"
+"""The user that `initdb` sees in its namespace: any user but root that has an entry in every `/etc/passwd`."""
 
 _CLONE_NEWUSER: Final = 0x10000000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
-_log: Final = logs.get("postgres")
+_log: Final = logs.get("postgres_user")
 
 
 class ReservedUserError(PermissionError):
-    """The reserved user id belongs to somebody else; the message names the fix."""
+    """The reserved user id belongs to another user; the message names the fix."""
 
 
 def server_uid() -> int | None:
@@ -39,7 +39,7 @@ def server_uid() -> int | None:
     named = _entry(NAME)
     if named is not None:
         return named.pw_uid
-    other = _known(RESERVED)
+    other = _entry_of(RESERVED)
     if other is not None:
         raise ReservedUserError(
             f"user id {RESERVED}, which Sandherd reserves for its local Postgres, belongs to {other.pw_name}: "
@@ -49,18 +49,18 @@ def server_uid() -> int | None:
 
 
 def group_of(uid: int) -> int:
-    """The group that Postgres runs in: that of the system user, or the one of the same number."""
-    known = _known(uid)
+    """The group that Postgres runs in: that of the system user, or the one with the same number."""
+    known = _entry_of(uid)
     return uid if known is None else known.pw_gid
 
 
 def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program that looks its own user up, as this user id or as ourselves. Returns its status and output.
 
-    Adds the system user `sandherd-postgres` if the id has no entry and this host makes no user namespaces.
+    Adds the system user `sandherd-postgres` if the id has no entry and this host allows no user namespaces.
     Raises `ReservedUserError` if it can't be added.
     """
-    if uid is not None and _known(uid) is None and not _makes_namespaces():
+    if uid is not None and _entry_of(uid) is None and not _makes_namespaces():
         _add_user(uid)
     return subprocess.run(
         list(command),
@@ -74,7 +74,7 @@ def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, st
 
 
 def _makes_namespaces() -> bool:
-    """Whether a user namespace can be made here. Asked by making one in a process that ends at once."""
+    """Whether a user namespace can be created here. Tested by creating one in a process that ends at once."""
     try:
         subprocess.run(["true"], check=True, preexec_fn=_unshare)
     except subprocess.SubprocessError:
@@ -90,10 +90,10 @@ def _add_user(uid: int) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         reason = str(getattr(error, "stderr", None) or error).strip()
         raise ReservedUserError(
-            f"this host makes no user namespaces, and no system user could be added ({reason}): "
-            f"add {NAME} by hand, or start the stack as an ordinary user"
+            f"this host allows no user namespaces, and no system user could be added ({reason}): "
+            f"add {NAME} manually, or start the stack as an ordinary user"
         ) from error
-    _log.warning("added a system user for the local Postgres, as this host makes no user namespaces", because=NAME)
+    _log.warning("system user for Postgres added, no user namespaces available", because=NAME)
 
 
 def _entry(name: str) -> pwd.struct_passwd | None:
@@ -103,7 +103,7 @@ def _entry(name: str) -> pwd.struct_passwd | None:
         return None
 
 
-def _known(uid: int) -> pwd.struct_passwd | None:
+def _entry_of(uid: int) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwuid(uid)
     except KeyError:
@@ -111,11 +111,11 @@ def _known(uid: int) -> pwd.struct_passwd | None:
 
 
 def _becoming(uid: int) -> Callable[[], None]:
-    """What a new process does to become the user, between fork and exec."""
-    if _known(uid) is not None:
+    """The function that makes a new process become the user, between fork and exec."""
+    if _entry_of(uid) is not None:
         group = group_of(uid)
         return lambda: _drop(uid, group)
-    seen = pwd.getpwnam(_LOOKED_UP)
+    seen = pwd.getpwnam(_NAMESPACE_USER)
 
     def become() -> None:
         _enter_namespace({seen.pw_uid: uid}, {seen.pw_gid: uid})
@@ -132,23 +132,23 @@ def _drop(uid: int, group: int) -> None:
 
 def _enter_namespace(uids: Mapping[int, int], groups: Mapping[int, int]) -> None:
     """Enter a new user namespace. Only a process outside may map other ids, so a helper forked before does that."""
-    ready, told = os.pipe()
+    read_end, write_end = os.pipe()
     ourselves = os.getpid()
     helper = os.fork()
     if helper == 0:
-        os.close(told)
-        os.read(ready, 1)
+        os.close(write_end)
+        os.read(read_end, 1)
         os._exit(_write_maps(ourselves, uids, groups))
-    os.close(ready)
+    os.close(read_end)
     _unshare()
-    os.write(told, b"1")
-    os.close(told)
+    os.write(write_end, b"1")
+    os.close(write_end)
     if os.waitstatus_to_exitcode(os.waitpid(helper, 0)[1]) != 0:
         raise PermissionError("the user namespace for initdb can't be mapped")
 
 
 def _unshare() -> None:
-    """Enter a new user namespace (unshare(2)); `os.unshare` is there from Python 3.12 on."""
+    """Enter a new user namespace (unshare(2)); `os.unshare` exists from Python 3.12 on."""
     if _libc.unshare(_CLONE_NEWUSER) != 0:
         raise PermissionError(ctypes.get_errno(), "unshare")
 

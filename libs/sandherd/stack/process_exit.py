@@ -8,9 +8,9 @@ from typing import Final
 
 from sandherd.bus.storage_causes import Cause, cause_of
 
-_MOST_READ: Final = 1024 * 1024
+_MAX_READ: Final = 1024 * 1024
 _VMSTAT: Final = Path("/proc/vmstat")
-_WORDS: Final = {
+_TEXTS: Final = {
     Cause.DISK_BYTES: "its disk was full",
     Cause.DISK_INODES: "its file system was out of inodes",
     Cause.DESCRIPTORS: "it was out of file descriptors",
@@ -18,54 +18,54 @@ _WORDS: Final = {
     Cause.MEMORY: "it was out of memory",
 }
 KILLED: Final = "it was killed, perhaps by the kernel, which killed processes for lack of memory while it ran"
-"""The kernel counts, and a sandbox that exceeded its limit counts too; who killed this process is not known."""
+"""The kernel only counts kills, including those of sandboxes that exceeded their limit; whether this one is unknown."""
 
 
 @dataclass(frozen=True)
-class Life:
-    """What is noted at the start of a process: the size of its log, and how many processes the kernel had killed."""
+class ProcessLife:
+    """Recorded at the start of a process: the size of its log, and the number of processes killed by the kernel."""
 
     log_size: int
     oom_kills: int
 
 
-def begin(log: Path) -> Life:
-    """Note it for a process that is about to be started."""
-    return Life(log.stat().st_size if log.exists() else 0, count_oom_kills())
+def process_life(log: Path) -> ProcessLife:
+    """Record it for a process that is about to be started."""
+    return ProcessLife(log.stat().st_size if log.exists() else 0, count_oom_kills())
 
 
-def exit_cause(life: Life, status: int | None, log: Path) -> str | None:
-    """Which exhausted resource ended it; None if none is known."""
-    return judge(status, written_since(log, life.log_size), count_oom_kills() - life.oom_kills)
+def exit_cause(life: ProcessLife, status: int | None, log: Path) -> str | None:
+    """The exhausted resource that ended it; None if none is known."""
+    return cause_of_status(status, written_since(log, life.log_size), count_oom_kills() - life.oom_kills)
 
 
-def judge(status: int | None, written: str, oom_kills: int) -> str | None:
-    """Pure: `written` is what the process logged, `oom_kills` how many processes of this machine the kernel killed."""
+def cause_of_status(status: int | None, written: str, oom_kills: int) -> str | None:
+    """Pure: `written` is what the process logged, `oom_kills` how many processes the kernel killed on this machine."""
     if status == 0:
         return None
     if status == -signal.SIGKILL and oom_kills > 0:
         return KILLED
-    # A Go program writes its error first, and then a stack for each goroutine.
+    # A Go program prints its error first, and then a stack trace for each goroutine.
     fatal = [line for line in written.splitlines() if line.startswith(("fatal error:", "runtime:"))]
     last = [line for line in written.splitlines() if line.strip()][-1:]
     causes = (cause_of(line) for line in (*fatal, *last))
     found = next((cause for cause in causes if cause), None)
-    return _WORDS[found] if found else None
+    return _TEXTS[found] if found else None
 
 
 def written_since(log: Path, size: int) -> str:
-    """The end of a log from this size on; all of it if it has been shortened since."""
+    """The text of a log from this size on, at most 1 MiB; from its start if it has been truncated since."""
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(size if size <= end else 0)
-            return file.read(_MOST_READ).decode(errors="replace")
+            return file.read(_MAX_READ).decode(errors="replace")
     except OSError:
         return ""
 
 
 def count_oom_kills() -> int:
-    """How many processes the kernel has killed for lack of memory since this machine started (Linux 4.13)."""
+    """How many processes the kernel has killed for lack of memory since this machine booted (Linux 4.13)."""
     try:
         lines = _VMSTAT.read_text().splitlines()
     except OSError:

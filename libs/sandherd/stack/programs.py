@@ -1,4 +1,4 @@
-"""The services as processes: which program each is, and what it is told by its environment."""
+"""The services as processes: the program of each, and its environment."""
 
 import shutil
 import sys
@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd.bus.permissions import SERVICES
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.child import Child, Command
+from sandherd.stack.child import Child, ChildCommand
 
-NAMES: Final = tuple(service.value for service in SERVICES)
 _GRACE: Final = 20.0
 _UMASK: Final = 0o022
-"""What agents inherit from the spawner, whatever the umask of `up`. What services write themselves has its own mode."""
-_OURS: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
+"""What agents inherit from the spawner, whatever the umask of `up`. Services set the modes of their own files."""
+_OWN_VARIABLES: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """What the services of one stack are told."""
+class ServiceContext:
+    """The configuration that the services of one stack share."""
 
     home: Path
     nats_url: str
@@ -30,13 +28,13 @@ class Place:
 
 
 class ServiceProcess:
-    """One service. It is ready when its `/readyz` says so; starting it does not wait for that."""
+    """One service. It is ready when its `/readyz` reports it; starting it does not wait for that."""
 
-    def __init__(self, service: Principal, place: Place, outer: Mapping[str, str], *, linked: bool) -> None:
+    def __init__(self, service: Principal, place: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
         self.name = service.value
         self._port_file = place.home / "run" / f"{service}.port"
         environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
-        command = Command(
+        command = ChildCommand(
             arguments=[find_program(self.name)],
             log=place.home / "logs" / f"{service}.log",
             environment=environment,
@@ -51,12 +49,12 @@ class ServiceProcess:
         self.child.start()
 
     async def stop(self) -> None:
-        """Ask it to finish what it does, and end."""
+        """Let it finish its work and end; kill it after the grace period."""
         await self.child.stop(_GRACE)
 
     @property
     def http(self) -> str | None:
-        """The address of its HTTP side, once it is known."""
+        """The address of its HTTP server, once it is known."""
         try:
             port = self._port_file.read_text().strip()
         except FileNotFoundError:
@@ -64,10 +62,10 @@ class ServiceProcess:
         return f"http://127.0.0.1:{port}" if port else None
 
 
-def environment_of(service: Principal, place: Place, outer: Mapping[str, str]) -> dict[str, str]:
-    """What a service is told: the settings that `up` was called with, and where its own stack is.
+def environment_of(service: Principal, place: ServiceContext, outer: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a service: the settings that `up` was called with, and the addresses of its own stack.
 
-    Only the spawner is told where the signing keys are, and only the services of this stack get its database.
+    Only the spawner gets the directory of the signing keys, and only the services of this stack get its database.
     """
     own = {
         "NATS_URL": place.nats_url,
@@ -77,7 +75,7 @@ def environment_of(service: Principal, place: Place, outer: Mapping[str, str]) -
     }
     if service is Principal.SPAWNER:
         own["SANDHERD_IDENTITY_DIR"] = str(place.identity)
-    return {name: value for name, value in outer.items() if name not in _OURS} | own
+    return {name: value for name, value in outer.items() if name not in _OWN_VARIABLES} | own
 
 
 def find_program(service: str) -> str:

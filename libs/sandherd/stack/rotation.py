@@ -1,4 +1,4 @@
-"""Logs that do not grow for ever."""
+"""Rotates logs, so that they do not grow without limit."""
 
 import os
 import shutil
@@ -7,19 +7,19 @@ from typing import Final
 
 from sandherd.private_files import open_log
 
-MOST_BYTES: Final = 16 * 1024 * 1024
-KEPT: Final = 3
+MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_FILES: Final = 3
 
 
-def rotate(directory: Path, most: int = MOST_BYTES, kept: int = KEPT) -> list[Path]:
-    """Move the content of each log that is too long to `<name>.1`, and so on. Returns the logs that were.
+def rotate(directory: Path, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> list[Path]:
+    """Move the content of each log that is too long to `<name>.1`, and so on. Returns the rotated logs.
 
-    Its process goes on writing to the same file, which is open for appending and only becomes empty; what it writes
-    in the instant between the copy and that is lost.
+    Its process continues to write to the same file, which is open for appending and only truncated; what it writes
+    between the copy and the truncation is lost.
     """
-    rotated = [log for log in sorted(directory.glob("*.log")) if log.stat().st_size > most]
+    rotated = [log for log in sorted(directory.glob("*.log")) if log.stat().st_size > max_bytes]
     for log in rotated:
-        _shift(log, kept)
+        _shift(log, max_files)
         with log.open("r+b") as file:
             with os.fdopen(open_log(log.with_name(f"{log.name}.1")), "ab") as older:
                 shutil.copyfileobj(file, older)
@@ -27,8 +27,8 @@ def rotate(directory: Path, most: int = MOST_BYTES, kept: int = KEPT) -> list[Pa
     return rotated
 
 
-def _shift(log: Path, kept: int) -> None:
-    for number in range(kept - 1, 0, -1):
+def _shift(log: Path, max_files: int) -> None:
+    for number in range(max_files - 1, 0, -1):
         older = log.with_name(f"{log.name}.{number}")
         if older.exists():
             older.replace(log.with_name(f"{log.name}.{number + 1}"))

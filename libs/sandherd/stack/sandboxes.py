@@ -1,37 +1,38 @@
-"""The sandboxes of a home, as far as the stack knows of them: they are ended before what they talk to."""
+"""Ends the sandboxes of a home, before the services that they are connected to."""
 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sandherd.bus.identity.material import Identity
+from sandherd.bus.identity.material import HerdIdentity
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
-from sandherd.stack.child import Child, Command
+from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.home import Home
 from sandherd.stack.programs import find_program
 from sandherd.telemetry import logs
 
 _PROGRAM: Final = "spawner-end"
-"""A program of the spawner's package: only that knows how sandboxes are found and ended."""
-_MARGIN: Final = 20.0
-"""What the program may take beside the sandboxes' grace: to begin, and to end what does not end by itself."""
+"""A program of the spawner's package, which alone can find and end sandboxes."""
+_MARGIN: Final = 60.0
+"""What the program may take beside the sandboxes' grace, in seconds: to start on a busy machine, and to kill what does
+not end."""
 _log: Final = logs.get("sandboxes")
 
 
 def ending_seconds(outer: Mapping[str, str]) -> float:
-    """How long ending all sandboxes may take, however many there are. `outer` is the spawner's environment."""
+    """Seconds that ending all sandboxes may take, whatever their number. `outer` is the spawner's environment."""
     try:
         return load(environ=outer).settings.stop_grace + _MARGIN
     except ContractError:
-        return _MARGIN  # no spawner starts with such settings, and neither does the program
+        return _MARGIN  # neither a spawner nor the program starts with such settings
 
 
 async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
-    """End every sandbox of this home, in order and all at once. Returns whether nothing of any is left running.
+    """End every sandbox of this home, gracefully and concurrently. Returns whether nothing of any is left running.
 
-    Their spawner must have ended, or it would make others in their place.
+    Their spawner must have ended, as it would otherwise create others in their place.
     """
     here = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
     if not here and not _elsewhere(outer):
@@ -39,12 +40,12 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
     try:
         child = _program(home, outer)
     except FileNotFoundError as error:
-        _log.error("sandboxes live on", error=str(error))
+        _log.error("sandboxes not stopped, program missing", error=str(error))
         return False
     child.start()
     try:
         async with asyncio.timeout(ending_seconds(outer)):
-            await child.gone()
+            await child.wait_ended()
     except TimeoutError:
         await child.kill()
     if child.status != 0:
@@ -53,7 +54,7 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
 
 
 def _elsewhere(outer: Mapping[str, str]) -> bool:
-    """Whether there may be sandboxes that leave nothing in the home: an engine's, or a provider's."""
+    """Whether there may be sandboxes without files in the home: those of an engine or a provider."""
     try:
         return load(environ=outer).settings.runtimes_used != {"process"}
     except ContractError:
@@ -61,7 +62,7 @@ def _elsewhere(outer: Mapping[str, str]) -> bool:
 
 
 def _program(home: Home, outer: Mapping[str, str]) -> Child:
-    command = Command(
+    command = ChildCommand(
         arguments=[find_program(_PROGRAM)],
         log=home.logs / "spawner.log",
         environment={**outer, "SANDHERD_HOME": str(home.path), "SANDHERD_IDENTITY_DIR": str(_identity(home))},
@@ -71,5 +72,5 @@ def _program(home: Home, outer: Mapping[str, str]) -> Child:
 
 
 def _identity(home: Home) -> Path:
-    """Whose sandboxes they are: at a provider they are marked with the herd's account."""
-    return Identity(home.path / "identity").spawner
+    """The herd's identity: at a provider, sandboxes are marked with the herd's account."""
+    return HerdIdentity(home.path / "identity").spawner

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sandherd.bus.auth.setup_permissions import STORE_GUARD, WATCHER_CREDENTIALS
 from sandherd.bus.identity.deployment import CREDENTIALS
-from sandherd.bus.setup_permissions import STORE_GUARD, WATCHER_CREDENTIALS
 from sandherd.private_files import write_file
-from sandherd.stack.store_guard import EVERY, Guarded, StoreGuard
+from sandherd.stack.store_guard import EVERY, GuardedServer, StoreGuard
 from sandherd.stack.store_probe import StoreProbe, is_silent
 from sandherd.telemetry import logs
 
 PART: Final = "nats"
 RESTART_SECONDS: Final = 6.0
-"""How long one decision to restart is published: a little longer than the 5 s between two runs of a probe."""
+"""How long a decision to restart stays in the file, in seconds: a little longer than a probe's interval of 5 s."""
 _READABLE: Final = 0o644
 _CREDENTIALS_FOLDER: Final = Path("/run/sandherd")
 _DEFAULT_PORT: Final = 4222
 
 
-class Verdict(StrEnum):
-    """The first line of the state file. The second is the problem, for people."""
+class GuardState(StrEnum):
+    """The first line of the state file. The second line is the problem, for users."""
 
     OK = "ok"
     FAILING = "failing"
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 
 @dataclass
 class ServerGuard:
-    """`server` is the name that the nats-server calls itself, `data` a folder of the file system on which it stores."""
+    """`server` is the `server_name` of the nats-server, `data` a folder on the file system on which it stores."""
 
     url: str
     server: str
@@ -51,21 +51,26 @@ class ServerGuard:
     alone: bool = True
     _restart_until: float = field(default=0.0, init=False)
 
-    async def keep(self, watcher: Path, probe: Path) -> None:
-        """Look every two seconds, until cancelled. Nothing is written until the server has taken a connection."""
+    async def run(self, watcher: Path, probe: Path) -> None:
+        """Check every two seconds, until cancelled. Nothing is written before the server has accepted a connection."""
         guard = StoreGuard([self._guarded()], alone=self.alone)
         self.state.unlink(missing_ok=True)
-        async with StoreProbe.open(self.url, watcher, probe) as asked:
+        async with StoreProbe.open(self.url, watcher, probe) as store_probe:
             while True:
-                await guard.look(asked)
+                await guard.check(store_probe)
                 self._write(guard)
                 await asyncio.sleep(EVERY)
 
-    def _guarded(self) -> Guarded:
+    def _guarded(self) -> GuardedServer:
         place = urlsplit(self.url)
         silent = partial(is_silent, place.hostname or "127.0.0.1", place.port or _DEFAULT_PORT)
-        return Guarded(
-            part=PART, server=self.server, data=self.data, pid=_not_ours, end=self._request_restart, silent=silent
+        return GuardedServer(
+            part=PART,
+            server=self.server,
+            data=self.data,
+            pid=_descriptors_unknown,
+            end=self._request_restart,
+            silent=silent,
         )
 
     async def _request_restart(self) -> None:
@@ -75,20 +80,20 @@ class ServerGuard:
         verdict = self._verdict(stores=guard.stores(PART))
         write_file(self.state, f"{verdict}\n{guard.problems.get(PART, '')}\n", _READABLE)
 
-    def _verdict(self, *, stores: bool) -> Verdict:
+    def _verdict(self, *, stores: bool) -> GuardState:
         if stores:
             self._restart_until = 0.0
-            return Verdict.OK
-        return Verdict.RESTART if asyncio.get_running_loop().time() < self._restart_until else Verdict.FAILING
+            return GuardState.OK
+        return GuardState.RESTART if asyncio.get_running_loop().time() < self._restart_until else GuardState.FAILING
 
 
-def _not_ours() -> None:
-    """The process is in another container: it can't be measured."""
+def _descriptors_unknown() -> None:
+    """The process is in another container, so its descriptors can't be counted."""
 
 
 def main() -> None:
     """Run until ended by a signal."""
-    parser = argparse.ArgumentParser(prog="server_guard", description="Watches whether one nats-server stores.")
+    parser = argparse.ArgumentParser(prog="server_guard", description="Checks that one nats-server stores messages.")
     parser.add_argument("--url", default=os.environ.get("NATS_URL", f"nats://127.0.0.1:{_DEFAULT_PORT}"))
     parser.add_argument("--server", default="sandherd", help="its server_name")
     parser.add_argument(
@@ -97,10 +102,10 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Path("/run/store-guard/state"), help="the file to write")
     parser.add_argument("--credentials", type=Path, default=_CREDENTIALS_FOLDER, help="the folder creds/store-guard")
     parser.add_argument("--cluster", action="store_true", help="the herd has several nats-servers")
-    given = parser.parse_args()
+    options = parser.parse_args()
     logs.configure(STORE_GUARD, os.environ.get("SANDHERD_LOG_LEVEL", "info"))
-    guard = ServerGuard(given.url, given.server, given.data, given.state, alone=not given.cluster)
-    asyncio.run(guard.keep(given.credentials / WATCHER_CREDENTIALS, given.credentials / CREDENTIALS))
+    guard = ServerGuard(options.url, options.server, options.data, options.state, alone=not options.cluster)
+    asyncio.run(guard.run(options.credentials / WATCHER_CREDENTIALS, options.credentials / CREDENTIALS))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The whole stack in one process's care: broker, database and the four services, in that order."""
+"""The whole stack in one process: broker, database and the four services, started in that order."""
 
 import asyncio
 import os
@@ -9,32 +9,33 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.auth.permissions import SERVICES
+from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import CONFIG_VARIABLE, load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.cluster import each
 from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
-from sandherd.stack.keeping import Keeper, Part
 from sandherd.stack.postgres import PostgresServer
-from sandherd.stack.programs import Place, ServiceProcess
-from sandherd.stack.readiness import ask_ready
+from sandherd.stack.process_monitor import ProcessMonitor, StackPart
+from sandherd.stack.programs import ServiceContext, ServiceProcess
+from sandherd.stack.readiness import read_readiness
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.store_guard import StoreGuard, guarded
 
 DATABASE: Final = "sandherd"
 _SPAWNER: Final = Principal.SPAWNER.value
 _POLL: Final = 0.03
-_MOST_STARTS: Final = 3
-"""A service that ends so often before everything is ready will not start by trying longer."""
-_NO_CHANGE: Final = lambda: None  # noqa: E731  # one that does nothing
+_MAX_STARTS: Final = 3
+"""A service that has ended this often before everything is ready is not expected to start."""
+_NO_CHANGE: Final = lambda: None  # noqa: E731  # does nothing
 
 
 class Stack:
     """Everything of one home. Use it as an async context manager, or call `start` and `stop`.
 
-    `changed` is called whenever a process was started. `linked` processes die with the one that holds this.
+    `changed` is called whenever a process was started. `linked` processes end with the process that holds this.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Stack:
         durable: bool = True,
         servers: int | None = None,
     ) -> None:
-        """`servers` is how many nats-servers; without it as many as before, or one. Raises `SizeError`."""
+        """`servers` is the number of nats-servers; without it that of the existing herd, or one. Raises `SizeError`."""
         self.home = Home(home.resolve())
         self.broker = Broker(self.home.path, ports=_last_ports(self.home), linked=linked, size=servers)
         self.postgres = PostgresServer(
@@ -56,17 +57,18 @@ class Stack:
         self.changed: Callable[[], None] = _NO_CHANGE
         self._linked = linked
         self._outer = dict(os.environ if outer is None else outer)
-        self._keepers: dict[str, Keeper] = {}
-        self._keeping: list[asyncio.Task[None]] = []
+        self._monitors: dict[str, ProcessMonitor] = {}
+        self._tasks: list[asyncio.Task[None]] = []
         self.guard = StoreGuard([])
+        self._client_files: list[Path] = []
 
     @property
     def database_url(self) -> str:
-        """Where the history is."""
+        """The connection string of the history."""
         return self.postgres.url(DATABASE)
 
     def initialise(self) -> None:
-        """Make the home, and in it what is not there yet: keys, credentials, configuration."""
+        """Create the home, and in it what is missing: keys, credentials, configuration."""
         self.home.make()
         self.broker.initialise()
         self.guard = StoreGuard(guarded(self.broker.servers))
@@ -77,64 +79,67 @@ class Stack:
         Raises `ContractError` for a setting that every service would refuse.
         """
         load(environ=self._outer)
-        self.initialise()
-        await asyncio.gather(self._start_broker(), self._start_database())
+        await self.start_stores()
         for service in SERVICES:
-            process = ServiceProcess(service, self._place(), self._outer, linked=self._linked)
+            process = ServiceProcess(service, self._context(), self._outer, linked=self._linked)
             self.services[service.value] = process
             await self._start_part(service.value, process)
-        self._keeping = [asyncio.create_task(keeper.keep(), name=name) for name, keeper in self._keepers.items()]
-        self._keeping.append(asyncio.create_task(self.guard.keep(*self.broker.probed), name="store guard"))
+        self._tasks = [asyncio.create_task(monitor.run(), name=name) for name, monitor in self._monitors.items()]
+        self._tasks.append(asyncio.create_task(self.guard.run(*self.broker.probed), name="store guard"))
         await self._wait_ready(seconds)
         self.write_context()
+        self._client_files = [*self.broker.write_credentials(), self.home.context]
 
-    async def hold(self, seconds: float) -> None:
-        """Let it run for so long. Raises what ended the care for one of its parts, which nothing should."""
-        over, _ = await asyncio.wait(self._keeping, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    async def start_stores(self) -> None:
+        """Start broker and database only. Raises `ChildFailedError`."""
+        self.initialise()
+        await asyncio.gather(self._start_broker(), self._start_database())
+
+    async def run_for(self, seconds: float) -> None:
+        """Let it run for this long. Raises the error of a monitoring task, which should not end."""
+        over, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         for task in over:
             task.result()
 
     @property
     def stop_seconds(self) -> float:
-        """How long an ordered end may take."""
+        """How long a graceful stop may take."""
         return STOP_SECONDS + ending_seconds(self._outer)
 
     async def stop(self, *, sandboxes: bool = True) -> bool:
         """End everything: the spawner, its sandboxes, the other services, then the database and the broker.
 
-        Without `sandboxes` they live on, for the next stack of this home to find them. Returns whether none of those
-        that were to be ended is left.
+        Without `sandboxes` these keep running, for the next stack of this home to find them. Returns whether none of
+        those that were to be ended is left.
         """
-        for task in self._keeping:
-            task.cancel()
-        await asyncio.gather(*self._keeping, return_exceptions=True)
-        self._keeping = []
-        await self._stop_parts(self._keepers.keys() & {_SPAWNER})
-        gone = await end_sandboxes(self.home, self._outer) if sandboxes else True
-        await self._stop_parts(self._keepers.keys() & self.services.keys())
-        await self._stop_parts(self._keepers.keys())
-        return gone
+        await cancel_and_wait(self._tasks)
+        self._tasks = []
+        await self._stop_parts(self._monitors.keys() & {_SPAWNER})
+        all_ended = await end_sandboxes(self.home, self._outer) if sandboxes else True
+        await self._stop_parts(self._monitors.keys() & self.services.keys())
+        await self._stop_parts(self._monitors.keys())
+        return all_ended
 
     def processes(self) -> dict[str, ProcessRecord]:
         """What runs or is to run, in the order in which it was started.
 
-        A part that has just ended and is about to be started again is among them: without it the rest would be all.
+        A part that has just ended and is about to be restarted is included; otherwise the rest would pass for all.
         """
         return {
             name: record_of(
-                keeper.part.child.pid, restarts=keeper.restarts, http=self._http(name), problem=keeper.problem
+                monitor.part.child.pid, restarts=monitor.restarts, http=self._http(name), problem=monitor.problem
             )
-            for name, keeper in self._keepers.items()
-            if keeper.part.child.alive or self._keeping
+            for name, monitor in self._monitors.items()
+            if monitor.part.child.alive or self._tasks
         }
 
     async def unready(self) -> dict[str, str]:
-        """The services that are not ready, and what they say."""
-        answers = await asyncio.gather(*(ask_ready(service.http) for service in self.services.values()))
-        return {name: says for name, (ready, says) in zip(self.services, answers, strict=True) if not ready}
+        """The services that are not ready, with the text of their `/readyz`."""
+        answers = await asyncio.gather(*(read_readiness(service.http) for service in self.services.values()))
+        return {name: detail for name, (ready, detail) in zip(self.services, answers, strict=True) if not ready}
 
     def write_context(self) -> None:
-        """Tell clients where everything is."""
+        """Write the addresses of everything for clients."""
         creds = {path.stem: str(path) for path in sorted((self.home.path / "creds").glob("*.creds"))}
         context = {
             "nats_url": self.broker.url,
@@ -145,10 +150,21 @@ class Stack:
         config = self._outer.get(CONFIG_VARIABLE)
         write_context(self.home, context | ({"config": str(Path(config).absolute())} if config else {}))
 
+    def repair_files(self) -> list[str]:
+        """Write again what clients need and was deleted: credentials and the context. Returns the names of the files.
+
+        Raises `OSError` on a full disk.
+        """
+        missing = [path.name for path in self._client_files if not path.exists()]
+        if missing or not read_context(self.home):
+            self._client_files = [*self.broker.write_credentials(), self.home.context]
+            self.write_context()
+        return missing
+
     async def __aenter__(self) -> Self:
         try:
             await self.start()
-        except BaseException:  # also a cancellation: whatever it was goes on, but leaves no process behind
+        except BaseException:  # also a cancellation: it is raised again, but leaves no process behind
             await self.stop(sandboxes=False)
             raise
         return self
@@ -159,14 +175,14 @@ class Stack:
         await self.stop()
 
     async def _stop_parts(self, names: Iterable[str]) -> None:
-        parts = [self._keepers[name].part for name in names]
+        parts = [self._monitors[name].part for name in names]
         await asyncio.gather(*(part.stop() for part in parts if part.child.alive))
 
     async def _start_broker(self) -> None:
         if self.broker.size == 1:
             await self._start_part("nats", self.broker)
             return
-        # Each is kept alive for itself: one that ends is started again among the others, which go on.
+        # Each is monitored separately: one that ends is restarted, while the others continue.
         await each([self._start_part(server.name, server) for server in self.broker.servers])
         await self.broker.prepare()
 
@@ -174,9 +190,9 @@ class Stack:
         await self._start_part("postgres", self.postgres)
         await self.postgres.create_database(DATABASE)
 
-    def _start_part(self, name: str, part: Part) -> Coroutine[Any, Any, None]:
-        """Kept from now on, and started when it is waited for."""
-        self._keepers[name] = Keeper(name, part)
+    def _start_part(self, name: str, part: StackPart) -> Coroutine[Any, Any, None]:
+        """Register the part for monitoring; the returned coroutine starts it."""
+        self._monitors[name] = ProcessMonitor(name, part)
         part.child.started = self._on_started
         return part.start()
 
@@ -187,22 +203,22 @@ class Stack:
         deadline = asyncio.get_running_loop().time() + seconds
         while waiting := await self.unready():
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._say(waiting)}")
-            if hopeless := [name for name, keeper in self._keepers.items() if keeper.restarts >= _MOST_STARTS - 1]:
-                lost = dict.fromkeys(hopeless, f"ended {_MOST_STARTS} times")
-                raise ChildFailedError(f"can't start:\n{self._say(lost)}")
+                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._waiting_text(waiting)}")
+            if hopeless := [name for name, monitor in self._monitors.items() if monitor.restarts >= _MAX_STARTS - 1]:
+                lost = dict.fromkeys(hopeless, f"ended {_MAX_STARTS} times")
+                raise ChildFailedError(f"can't start:\n{self._waiting_text(lost)}")
             await asyncio.sleep(_POLL)
 
-    def _say(self, waiting: Mapping[str, str]) -> str:
+    def _waiting_text(self, waiting: Mapping[str, str]) -> str:
         return "\n".join(
-            f"{name}: {says}\n{self._keepers[name].part.child.last_words(5)}" for name, says in waiting.items()
+            f"{name}: {detail}\n{self._monitors[name].part.child.last_lines(5)}" for name, detail in waiting.items()
         )
 
     def _http(self, name: str) -> str | None:
         return self.services[name].http if name in self.services else None
 
-    def _place(self) -> Place:
-        return Place(
+    def _context(self) -> ServiceContext:
+        return ServiceContext(
             home=self.home.path,
             nats_url=self.broker.url,
             database_url=self.database_url,
@@ -212,7 +228,7 @@ class Stack:
 
 
 def _last_ports(home: Home) -> list[int]:
-    """The broker's ports of the last time: what clients remember goes on being right. One that is taken is 0."""
+    """The broker's ports of the last run, so that clients' addresses remain valid; 0 for one that is taken."""
     addresses = str(read_context(home).get("nats_url", "")).split(",")
     return [_if_free(urlsplit(address).port or 0) for address in addresses]
 

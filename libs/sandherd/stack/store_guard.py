@@ -1,4 +1,4 @@
-"""Starts a nats-server again that answers and does not store, as soon as what it lacked is there again."""
+"""Restarts a nats-server that responds but does not store, once what it lacked is available again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -10,12 +10,12 @@ from typing import Final
 from sandherd.stack.child import Child
 from sandherd.stack.nats import NatsServer
 from sandherd.stack.resources import measure_shortage
-from sandherd.stack.store_health import Action, Look, StoreState, next_state
+from sandherd.stack.store_health import Action, StoreCheck, StoreState, next_state
 from sandherd.stack.store_probe import StoreProbe
 from sandherd.telemetry import logs
 
 EVERY: Final = 2.0
-_log: Final = logs.get("store")
+_log: Final = logs.get("store_guard")
 
 
 async def _never_silent() -> bool:
@@ -24,10 +24,10 @@ async def _never_silent() -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarded:
+class GuardedServer:
     """One nats-server: its name among the others, where it stores, its process, and how it is ended.
 
-    Whoever holds its process starts it again.
+    The owner of its process restarts it.
     """
 
     part: str
@@ -36,13 +36,13 @@ class Guarded:
     pid: Callable[[], int | None]
     end: Callable[[], Awaitable[None]]
     silent: Callable[[], Awaitable[bool]] = _never_silent
-    """Whether a new connection receives nothing, where the process can't be measured."""
+    """Whether a new connection receives nothing, for servers whose process can't be measured."""
 
 
-def guarded(servers: Iterable[NatsServer]) -> list[Guarded]:
+def guarded(servers: Iterable[NatsServer]) -> list[GuardedServer]:
     """The servers of a broker on this machine."""
     return [
-        Guarded(
+        GuardedServer(
             part=server.name,
             server=server.server_name,
             data=server.directory,
@@ -59,9 +59,9 @@ def _pid_of(child: Child) -> int | None:
 
 @dataclass
 class StoreGuard:
-    """Watches the nats-servers of one broker. Run `keep()` beside whatever starts them again."""
+    """Watches the nats-servers of one broker. Run `run()` beside the process that restarts them."""
 
-    servers: Sequence[Guarded]
+    servers: Sequence[GuardedServer]
     alone: bool | None = None
     """Whether the herd has one nats-server; None: if there is one in `servers`."""
     _states: dict[str, StoreState] = field(default_factory=dict)
@@ -73,42 +73,44 @@ class StoreGuard:
         return dict(self._problems)
 
     def stores(self, part: str) -> bool:
-        """Whether this server stored when it was last looked at."""
+        """Whether this server stored at the last check."""
         state = self._states.get(part, StoreState())
         return state.stored_at is not None and state.unstored_since is None
 
-    async def keep(self, url: str, watcher: Path, probe: Path) -> None:
-        """Look again and again, until cancelled."""
-        async with StoreProbe.open(url, watcher, probe) as asked:
+    async def run(self, url: str, watcher: Path, probe: Path) -> None:
+        """Check periodically, until cancelled."""
+        async with StoreProbe.open(url, watcher, probe) as store_probe:
             while True:
-                await self.look(asked)
+                await self.check(store_probe)
                 await asyncio.sleep(EVERY)
 
-    async def look(self, asked: StoreProbe) -> None:
-        """Look at every server once, and end the ones that are to be started again."""
-        stored, health = await asyncio.gather(asked.write(), asked.ask({server.server for server in self.servers}))
+    async def check(self, store_probe: StoreProbe) -> None:
+        """Check every server once, and end those that are to be restarted."""
+        stored, health = await asyncio.gather(
+            store_probe.write(), store_probe.read_health({server.server for server in self.servers})
+        )
         for server in self.servers:
-            await self._judge(server, health.get(server.server), stored=stored)
+            await self._check_server(server, health.get(server.server), stored=stored)
 
-    async def _judge(self, server: Guarded, health: str | None, *, stored: bool) -> None:
+    async def _check_server(self, server: GuardedServer, health: str | None, *, stored: bool) -> None:
         short = measure_shortage(server.part, server.data, server.pid())
         alone = len(self.servers) == 1 if self.alone is None else self.alone
         silent = await server.silent()
-        look = Look(health=health, stored=stored, short=short is not None, alone=alone, silent=silent)
+        check = StoreCheck(health=health, stored=stored, short=short is not None, alone=alone, silent=silent)
         now = asyncio.get_running_loop().time()
-        state, action = next_state(self._states.get(server.part, StoreState()), look, now)
+        state, action = next_state(self._states.get(server.part, StoreState()), check, now)
         self._states[server.part] = state
         self._note(server.part, action, short[1] if short else health or "no answer")
         if action is Action.RESTART:
-            _log.warning("restarting a nats-server that does not store", process=server.part, problem=health)
+            _log.warning("restarting nats-server that does not store messages", process=server.part, problem=health)
             await server.end()
 
     def _note(self, part: str, action: Action, problem: str) -> None:
-        """Log what is new, once."""
+        """Log each change once."""
         if action is Action.NOTHING:
             if self._problems.pop(part, None):
-                _log.info("the broker stores again", process=part)
+                _log.info("broker stores messages again", process=part)
         elif self._problems.get(part) != problem:
             if part not in self._problems:
-                _log.error("the broker does not store", process=part, problem=problem)
+                _log.error("broker does not store messages", process=part, problem=problem)
             self._problems[part] = problem

@@ -1,25 +1,26 @@
-"""Whether a nats-server that answers also stores, and when it is to be started again. Pure: `now` is given.
+"""Whether a nats-server that responds also stores, and when it is to be restarted. Pure: `now` is passed in.
 
-After a failed write nats-server marks the stream as failed and refuses to store until it is started again, also when
-the resource is free again. While the resource is exhausted a restart would not help, and would make every client wait.
+After a failed write nats-server marks the stream as failed and refuses to store until it is restarted, even when the
+resource is available again. While the resource is exhausted a restart would not help, and would make every client wait.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from sandherd.backoff import Backoff
+
 WRITE_ERROR: Final = "write error"
-"""In the health of a server: a stream of its was marked as failed, and only a restart ends that."""
+"""In the health of a server: one of its streams was marked as failed, and only a restart fixes that."""
 NOT_STORING: Final = "jetstream not enabled"
 UNACKNOWLEDGED_SECONDS: Final = 15.0
-"""A write that is not acknowledged for so long, by a server that answers otherwise, counts as failed."""
-FIRST_REST: Final = 5.0
-LONGEST_REST: Final = 20.0
-"""Between two restarts, doubled with each; a server that stores for the longest rest starts from the first again."""
+"""A write without acknowledgement for this long, by a server that otherwise responds, counts as failed."""
+RESTART_BACKOFF: Final = Backoff(base=5.0, cap=20.0, jitter=0)
+"""Between two restarts; reset when a server stores for the longest of these delays."""
 
 
 class Action(StrEnum):
-    """What is to be done about a server."""
+    """What to do about a server."""
 
     NOTHING = "nothing"
     WAIT = "wait"
@@ -28,27 +29,27 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """One look at a server. `health` is its own account, None if it did not answer; `short` is what it lacks now."""
+class StoreCheck:
+    """One check of a server. `health` is its own report, None without a reply; `short`: whether it lacks something."""
 
     health: str | None
     stored: bool
     """Whether the probe's write was acknowledged."""
     short: bool
     alone: bool = True
-    """Whether it is the only server: a write of several may wait for another of them."""
+    """Whether it is the only server: with several, a write may be waiting for another of them."""
     silent: bool = False
     """Whether a new connection is opened and receives nothing: the server has no file descriptor for it, or hangs."""
 
     @property
     def failed(self) -> bool:
-        """Whether the server itself says that it does not store."""
-        return self.health is not None and any(words in self.health.lower() for words in (WRITE_ERROR, NOT_STORING))
+        """Whether the server itself reports that it does not store."""
+        return self.health is not None and any(text in self.health.lower() for text in (WRITE_ERROR, NOT_STORING))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreState:
-    """What is remembered of a server between two looks; times are of a monotonic clock, in seconds."""
+    """What is remembered of a server between two checks; times are of a monotonic clock, in seconds."""
 
     unstored_since: float | None = None
     was_short: bool = False
@@ -59,31 +60,31 @@ class StoreState:
 
     @property
     def rest(self) -> float:
-        """How long to wait after the last restart before the next."""
-        return float(min(LONGEST_REST, FIRST_REST * 2 ** max(0, self.restarts - 1)))
+        """The backoff after the last restart, in seconds."""
+        return RESTART_BACKOFF.delay(self.restarts - 1)
 
 
-def next_state(state: StoreState, look: Look, now: float) -> tuple[StoreState, Action]:
-    """What to remember after this look, and what to do."""
-    if look.stored and not look.failed and not look.silent:
-        settled = state.restarted_at is None or now - state.restarted_at > LONGEST_REST
+def next_state(state: StoreState, check: StoreCheck, now: float) -> tuple[StoreState, Action]:
+    """What to remember after this check, and what to do."""
+    if check.stored and not check.failed and not check.silent:
+        settled = state.restarted_at is None or now - state.restarted_at > RESTART_BACKOFF.cap
         restarts = 0 if settled else state.restarts
         return StoreState(restarts=restarts, restarted_at=state.restarted_at, stored_at=now), Action.NOTHING
     since = now if state.unstored_since is None else state.unstored_since
-    state = replace(state, unstored_since=since, was_short=state.was_short or look.short)
-    if look.health is None and not look.silent:
-        # It starts, has ended, or was stopped: a restart is the business of whoever holds its process.
-        return state, Action.WAIT if look.short else Action.NOTHING
-    if look.short or not _needs_restart(state, look, now) or _rests(state, now):
+    state = replace(state, unstored_since=since, was_short=state.was_short or check.short)
+    if check.health is None and not check.silent:
+        # It is starting, has ended, or was stopped: restarting it is up to the owner of its process.
+        return state, Action.WAIT if check.short else Action.NOTHING
+    if check.short or not _needs_restart(state, check, now) or _rests(state, now):
         return state, Action.WAIT
     return replace(state, restarts=state.restarts + 1, restarted_at=now, was_short=False), Action.RESTART
 
 
-def _needs_restart(state: StoreState, look: Look, now: float) -> bool:
-    if look.failed:
+def _needs_restart(state: StoreState, check: StoreCheck, now: float) -> bool:
+    if check.failed:
         return True
     unstored = now - (state.unstored_since if state.unstored_since is not None else now)
-    unavailable = look.silent or (look.alone and not look.stored)
+    unavailable = check.silent or (check.alone and not check.stored)
     return unavailable and (state.was_short or unstored >= UNACKNOWLEDGED_SECONDS)
 
 

@@ -1,6 +1,6 @@
-"""Asks nats-servers for their health, and writes a probe, over persistent connections.
+"""Requests the health of nats-servers and writes a probe, over persistent connections.
 
-They are opened while all is well: a server that is out of file descriptors takes no new connection.
+They are opened while all is well: a server that is out of file descriptors accepts no new connection.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
+from sandherd.bus.auth.permissions import probe_subject
+from sandherd.bus.auth.setup_permissions import HEALTH, PROBE, PROBE_INBOX, WATCHER, WATCHER_INBOX
 from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.permissions import probe_subject
-from sandherd.bus.setup_permissions import HEALTH, PROBE, PROBE_INBOX, WATCHER, WATCHER_INBOX
 
 _ANSWER_SECONDS: Final = 2.0
 _WRITE_SECONDS: Final = 3.0
 _PAYLOAD: Final = b"." * 5000
-"""More than a page, so that a full file system can't take it into one that is half used."""
+"""More than a page, so that on a full file system it does not fit in one that is half used."""
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
@@ -39,13 +39,13 @@ class StoreProbe:
     async def open(cls, url: str, watcher: Path, probe: Path) -> AsyncIterator["StoreProbe"]:
         """Connect with these two credentials, waiting for the broker as long as it takes."""
         async with (
-            Bus.open(url, name=WATCHER, identity=Identity.file(watcher), inbox=WATCHER_INBOX) as asking,
+            Bus.open(url, name=WATCHER, identity=Identity.file(watcher), inbox=WATCHER_INBOX) as watching,
             Bus.open(url, name=PROBE, identity=Identity.file(probe), inbox=PROBE_INBOX) as writing,
         ):
-            yield cls(asking, writing)
+            yield cls(watching, writing)
 
-    async def ask(self, servers: AbstractSet[str]) -> dict[str, str]:
-        """The health of these servers by name, and of others that answered before; who does not answer is left out."""
+    async def read_health(self, servers: AbstractSet[str]) -> dict[str, str]:
+        """The health of these servers by name, and of others that replied before; unavailable ones are left out."""
         found: dict[str, str] = {}
         everybody = asyncio.Event()
 
@@ -69,12 +69,12 @@ class StoreProbe:
         return found
 
     async def write(self) -> bool:
-        """Whether the broker acknowledged the probe. Also True while the stream `PROBE` has never been there."""
+        """Whether the broker acknowledged the probe. Also True while the stream `PROBE` has never existed."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
         except nats.js.errors.NoStreamResponseError:
-            # A deployment is provisioned after its broker is ready. That JetStream is disabled shows in the health.
+            # A deployment is provisioned after its broker is ready. A disabled JetStream shows in the health.
             return not self._provisioned
         except _UNANSWERED:
             return False
@@ -83,7 +83,7 @@ class StoreProbe:
 
 
 async def is_silent(host: str, port: int) -> bool:
-    """Whether a new connection is opened, as the kernel does, but receives nothing from the server in time."""
+    """Whether a new connection is opened, by the kernel, but receives nothing from the server in time."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
@@ -101,7 +101,7 @@ async def is_silent(host: str, port: int) -> bool:
 
 
 def read_health(answer: bytes) -> tuple[str, str]:
-    """A server's name, and `ok` or what is wrong with it."""
+    """A server's name, and `ok` or the problem."""
     document: dict[str, Any] = json.loads(answer)
     health = document.get("data") or document.get("error") or {}
-    return document["server"]["name"], str(health.get("error") or health.get("status") or "does not say")
+    return document["server"]["name"], str(health.get("error") or health.get("status") or "unknown")

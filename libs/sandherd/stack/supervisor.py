@@ -1,9 +1,9 @@
-"""The process that holds a stack: it starts everything, keeps it alive, and ends it in order on SIGTERM.
+"""The process that runs a stack: it starts everything, restarts what ends, and ends everything in order on SIGTERM.
 
     python -m sandherd.stack.supervisor HOME [SERVERS]
 
-It holds a lock for as long as it lives, so that there is one for each home; and it writes down what it started, so
-that the next one can end what a killed one left behind.
+It holds a lock while it runs, so that there is one for each home, and records what it started, so that the next one
+can end what a killed one left running.
 """
 
 import asyncio
@@ -21,12 +21,15 @@ from sandherd.private_files import open_log
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.cluster import SizeError
 from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
-from sandherd.stack.leftovers import end_leftovers
 from sandherd.stack.rotation import rotate
 from sandherd.stack.stack import Stack
+from sandherd.stack.stale_processes import end_leftovers
 from sandherd.telemetry import logs
 
 _HOUSEKEEPING_SECONDS: Final = 1.0
+RELEASE: Final = signal.SIGUSR1
+"""Ends everything but the sandboxes, which the next stack of this home finds."""
+_RELEASED: Final = "stopped for maintenance, such as a backup, while sandboxes kept running"
 _log: Final = logs.get("supervisor")
 
 
@@ -42,59 +45,67 @@ class Supervisor:
         self._servers = servers
         self._us = ourselves()
         self._phase = Phase.STARTING
-        self._error: str | None = "ended by an error of its own; see supervisor.log"
+        self._error: str | None = "the supervisor failed; see supervisor.log"
         self._written: StackRecord | None = None
         self._unwritten = False
         self._untold = False
+        self._released = False
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; the exit status. Raises `AlreadyRunningError`."""
+        """Run until SIGTERM or SIGINT; returns the exit status. Raises `AlreadyRunningError`."""
         self._home.make()
-        with _locked(self._home):
+        with locked(self._home):
             await end_leftovers(self._home)
             self._stack = Stack(self._home.path, linked=False, servers=self._servers)
             self._stack.changed = self._note
-            running = asyncio.create_task(self._hold())
+            running = asyncio.create_task(self._run())
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            asyncio.get_running_loop().add_signal_handler(RELEASE, self._release, running)
             try:
                 return await self._end_of(running)
             finally:
                 await self._wind_up()
 
-    async def _hold(self) -> None:
+    async def _run(self) -> None:
         self._write_down()
         await self._stack.start()
         self._enter(Phase.READY)
         while True:
-            await self._stack.hold(_HOUSEKEEPING_SECONDS)
-            self._keep_files()
+            await self._stack.run_for(_HOUSEKEEPING_SECONDS)
+            self._maintain_files()
 
-    def _keep_files(self) -> None:
-        """Tell clients where a service is that was started again, and keep logs short."""
+    def _maintain_files(self) -> None:
+        """Update the context for clients when a service was restarted, and rotate logs."""
         try:
             if self._write_down() or self._untold:
                 self._untold = True
                 self._stack.write_context()
                 self._untold = False
+            if repaired := self._stack.repair_files():
+                _log.warning("deleted files written again", missing=", ".join(repaired))
             rotate(self._home.logs)
-        except OSError as error:
-            # Done again with the next look: a full disk must not end the stack.
-            _log.warning("housekeeping failed", error=str(error))
+        except (OSError, ValueError) as error:
+            # Retried at the next interval: a full disk or a damaged file must not end the stack.
+            _log.warning("stack housekeeping failed, retrying", error=str(error))
 
     async def _end_of(self, running: "asyncio.Task[None]") -> int:
         try:
             await running
         except asyncio.CancelledError:
-            self._error = None
+            self._error = _RELEASED if self._released else None
             return 0
         except (ChildFailedError, ContractError, OSError) as error:
             self._error = str(error)
-            _log.error("could not start", error=self._error)
+            _log.error("stack ended by an error", error=self._error)
         return 1
 
+    def _release(self, running: "asyncio.Task[None]") -> None:
+        self._released = True
+        running.cancel()
+
     async def _wind_up(self) -> None:
-        """End what was started; in order also the sandboxes, which live on if it was an error that ended us."""
+        """End what was started, in order; sandboxes too, unless an error ended the stack: then they keep running."""
         self._enter(Phase.STOPPING)
         if not await self._stack.stop(sandboxes=self._error is None):
             self._error = "sandboxes may still run; see spawner.log"
@@ -102,14 +113,14 @@ class Supervisor:
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        _log.info("phase", phase=phase, home=str(self._home.path))
+        _log.info("stack phase changed", phase=phase, home=str(self._home.path))
         self._write_down()
 
     def _note(self) -> None:
         self._write_down()
 
     def _write_down(self) -> bool:
-        """Write down what runs. True if it was other than what is written."""
+        """Record what runs. True if the record has changed."""
         record = StackRecord(
             phase=self._phase,
             supervisor=self._us,
@@ -124,9 +135,9 @@ class Supervisor:
         try:
             write_record(self._home, record)
         except OSError as error:
-            # A full disk must not end the stack: it is written again as soon as there is room.
+            # A full disk must not end the stack: the record is written as soon as there is space.
             if not self._unwritten:
-                _log.error("the state of the stack can't be written", error=str(error))
+                _log.error("stack state not written", error=str(error))
             self._unwritten = True
             return False
         self._written, self._unwritten = record, False
@@ -134,13 +145,14 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def _locked(home: Home) -> Iterator[None]:
+def locked(home: Home) -> Iterator[None]:
+    """Hold the lock of a home. Raises `AlreadyRunningError`."""
     descriptor = open_log(home.lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise AlreadyRunningError(f"a stack runs in {home.path} already") from None
+        raise AlreadyRunningError(f"a stack is running in {home.path} already") from None
     try:
         yield
     finally:
@@ -148,13 +160,13 @@ def _locked(home: Home) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program; its exit status."""
+    """Run the supervisor; returns the exit status."""
     home, *servers = sys.argv[1:] if arguments is None else arguments
     logs.configure("supervisor", "info")
     try:
         return asyncio.run(Supervisor(Path(home), *map(int, servers)).run())
-    except (AlreadyRunningError, SizeError) as error:
-        _log.error("the stack can't go on", error=str(error))
+    except (AlreadyRunningError, SizeError, OSError) as error:
+        _log.error("stack not started", error=str(error))
         return 3
 
 

@@ -1,5 +1,1 @@
-"""What Sandherd says of itself: logs, metrics and traces, each name in one place."""
-
-from sandherd.lean import load_structlog
-
-load_structlog()
+"""Sandherd's telemetry: logs, metrics and traces, with each name in one place."""

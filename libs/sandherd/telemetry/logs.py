@@ -5,21 +5,32 @@ import sys
 import traceback
 from collections.abc import MutableMapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO, cast
 
-import structlog
-from opentelemetry import trace
-from structlog.typing import FilteringBoundLogger
+from sandherd.hidden_modules import hidden
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 Event = MutableMapping[str, Any]
+_COLOURS: Final = ("rich", "better_exceptions")
+SILENT: Final = "critical"
+"""The level of a command, which reports what matters to its user itself: it loads nothing to write logs with."""
 
 
 def configure(service: str, level: str = "info") -> None:
-    """Send this process's logs, and those of its libraries, to standard error as JSON."""
+    """Send this process's logs, and those of its libraries, to standard error as JSON; none of them if `SILENT`."""
+    _Logger.silent = level == SILENT
+    if level == SILENT:
+        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+        return
+    _load_structlog()
+    import structlog
 
     def add_service(_logger: object, _method: str, event: Event) -> Event:
-        # Not a context variable: a thread begins without those of who has started it.
+        # Not a context variable: a new thread does not inherit those of the thread that started it.
         event.setdefault("service", service)
         return event
 
@@ -40,30 +51,60 @@ def configure(service: str, level: str = "info") -> None:
 
 
 class _Lossy:
-    """A text stream that loses what can't be written: a log on a full disk must break no service."""
+    """A text stream that drops what can't be written: a log on a full disk must not break a service."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write the text; ignore `OSError`."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be flushed."""
+        """Flush the stream; ignore `OSError`."""
         with suppress(OSError):
             self._stream.flush()
 
 
-def get(name: str) -> FilteringBoundLogger:
-    """A logger; `name` says which part speaks."""
-    return cast("FilteringBoundLogger", structlog.get_logger(part=name))
+class _Logger:
+    """A logger that loads structlog for its first line."""
+
+    silent: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._found: FilteringBoundLogger | None = None
+
+    def __getattr__(self, method: str) -> Any:
+        if self.silent:
+            return _log_nothing
+        if self._found is None:
+            _load_structlog()
+            import structlog
+
+            self._found = structlog.get_logger(part=self._name)
+        return getattr(self._found, method)
 
 
-def place(error: BaseException) -> dict[str, Any]:
-    """What broke and where, for a log that is not to hold the values that it broke over: no error's text does."""
+def _log_nothing(*_arguments: object, **_fields: object) -> None:
+    return
+
+
+def get(name: str) -> "FilteringBoundLogger":
+    """A logger; `name` is the part of the process that logs."""
+    return cast("FilteringBoundLogger", _Logger(name))
+
+
+def _load_structlog() -> None:
+    """Load structlog without the modules that colour its tracebacks, which logs in JSON don't have."""
+    with hidden(_COLOURS):
+        import_module("structlog")
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """The log fields of an error's class and places, without its text, which may contain the values that caused it."""
     frames = traceback.extract_tb(error.__traceback__)
     cause = error.__cause__ or error.__context__
     return {
@@ -74,6 +115,8 @@ def place(error: BaseException) -> dict[str, Any]:
 
 
 def _add_trace(_logger: object, _method: str, event: Event) -> Event:
+    from opentelemetry import trace
+
     context = trace.get_current_span().get_span_context()
     if context.is_valid:
         event["trace_id"] = f"{context.trace_id:032x}"
@@ -82,7 +125,7 @@ def _add_trace(_logger: object, _method: str, event: Event) -> Event:
 
 
 class _Forward(logging.Handler):
-    """Hands the standard library's records to structlog, so that a process has one log."""
+    """Passes the standard library's records to structlog, so that a process has one log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger(part=record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+        get(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)

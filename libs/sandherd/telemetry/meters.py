@@ -1,4 +1,4 @@
-"""The metrics of one process, as the table says."""
+"""The metrics of one process, as declared in the table."""
 
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.telemetry.labels import OTHER
-from sandherd.telemetry.metrics import BY_NAME, Kind, Metric
+from sandherd.telemetry.metrics import BY_NAME, Metric, MetricKind
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str | tuple[str, str], ...]
 """A metric's name, and its labels."""
-FEW: Final = 12
-"""Counters with at most so many series are shown as 0 from the start; others begin with their first count each, as
-histograms with labels do."""
+MAX_ZERO_SERIES: Final = 12
+"""Counters with at most this many series are exposed as 0 from the start; each series of other counters, and of
+histograms with labels, appears with its first count."""
 
 
 class Meters:
@@ -30,12 +30,15 @@ class Meters:
         self._made: dict[str, Any] = {}
         self._series: dict[Key, Any] = {}
 
-    def begin(self, metrics: Iterable[Metric]) -> None:
-        """Show what these count as 0, so that the first time is a rise that whoever looks can see."""
+    def expose(self, metrics: Iterable[Metric]) -> None:
+        """Expose these metrics as 0, so that the first count is visible as an increase."""
         for metric in metrics:
-            if metric.kind is Kind.HISTOGRAM and not metric.labels:
+            if metric.kind is MetricKind.HISTOGRAM and not metric.labels:
                 self._of(metric.name, {})
-            if metric.kind is Kind.COUNTER and prod(len(label.values) for label in metric.labels) <= FEW:
+            if (
+                metric.kind is MetricKind.COUNTER
+                and prod(len(label.values) for label in metric.labels) <= MAX_ZERO_SERIES
+            ):
                 names = [label.name for label in metric.labels]
                 for values in product(*(sorted(label.values) for label in metric.labels)):
                     self.count(metric.name, 0, **dict(zip(names, values, strict=True)))
@@ -53,11 +56,11 @@ class Meters:
         self._of(name, labels).observe(value)
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """A gauge that is read whenever somebody looks."""
+        """Set a function that returns a gauge's value at each scrape."""
         self._of(name, labels).set_function(read)
 
-    def forget(self, *names: str) -> None:
-        """Show these no more, until they are set again: another replica knows better."""
+    def hide(self, *names: str) -> None:
+        """Stop exposing these metrics until they are set again: another replica has the current values."""
         for name in names:
             made = self._made.pop(name, None)
             if made is not None:
@@ -79,20 +82,20 @@ class Meters:
         known = [labels[label.name] if labels[label.name] in label.values else OTHER for label in row.labels]
         series = meter.labels(*known)
         if OTHER not in known:
-            # Kept for known values only: keys that are strangers' words would grow without end.
+            # Cached for known values only: with arbitrary values the cache would grow without limit.
             self._series[key] = series
         return series
 
     def _make(self, row: Metric) -> Any:
         from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
-        # Else there is one more of each series, which the table does not have: when it was made.
+        # Otherwise each series has a second one that is not in the table: its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no type for it
         names = [label.name for label in row.labels]
-        if row.kind is Kind.HISTOGRAM:
-            meter: Any = Histogram(row.name, row.says, names, registry=self._registry, buckets=row.buckets)
+        if row.kind is MetricKind.HISTOGRAM:
+            meter: Any = Histogram(row.name, row.meaning, names, registry=self._registry, buckets=row.buckets)
         else:
-            kind = Counter if row.kind is Kind.COUNTER else Gauge
-            meter = kind(row.name, row.says, names, registry=self._registry)
+            kind = Counter if row.kind is MetricKind.COUNTER else Gauge
+            meter = kind(row.name, row.meaning, names, registry=self._registry)
         self._made[row.name] = meter
         return meter

@@ -1,4 +1,4 @@
-"""Every metric, once: its name, kind, unit, meaning and labels. A label is a small enumeration, never an id."""
+"""The table of all metrics: name, kind, unit, meaning and labels. A label is a small enumeration, never an id."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from sandherd.telemetry import labels as of
 from sandherd.telemetry.labels import Label
 
 
-class Kind(StrEnum):
-    """How a metric moves."""
+class MetricKind(StrEnum):
+    """The kind of a metric, as in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -28,98 +28,104 @@ class Metric:
     """One row of the table."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
-    says: str
+    meaning: str
     labels: tuple[Label, ...] = ()
     buckets: Sequence[float] = _USUAL
 
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 _EVERY: Final = (
-    Metric("sandherd_deliveries_total", _C, "1", "Messages handled, by what came of them.", (of.CONSUMER, of.DELIVERY)),
-    Metric("sandherd_handler_seconds", _H, "s", "How long a handler took for a message or a batch.", (of.CONSUMER,)),
-    Metric("sandherd_dead_letters_total", _C, "1", "Messages put into DEAD.", (of.CONSUMER, of.CODE)),
+    Metric("sandherd_deliveries_total", _C, "1", "Messages handled, by outcome.", (of.CONSUMER, of.DELIVERY)),
+    Metric("sandherd_handler_seconds", _H, "s", "Time to handle a message or a batch.", (of.CONSUMER,)),
+    Metric("sandherd_dead_letters_total", _C, "1", "Messages stored in DEAD.", (of.CONSUMER, of.CODE)),
     Metric("sandherd_dead_letters_dropped_total", _C, "1", "Dead letters beyond the limit.", (of.CONSUMER, of.CODE)),
-    Metric("sandherd_deliveries_deferred_total", _C, "1", "Messages beyond a rate, to come later.", (of.CONSUMER,)),
+    Metric("sandherd_deliveries_deferred_total", _C, "1", "Messages beyond a rate, deferred.", (of.CONSUMER,)),
     Metric("sandherd_consumer_pending", _G, "1", "Messages of a consumer not delivered yet.", (of.CONSUMER,)),
-    Metric("sandherd_consumer_unacknowledged", _G, "1", "Messages delivered and not answered yet.", (of.CONSUMER,)),
+    Metric("sandherd_consumer_unacknowledged", _G, "1", "Messages delivered, not acknowledged yet.", (of.CONSUMER,)),
     Metric("sandherd_consumer_redelivered", _G, "1", "Of these, those delivered more than once.", (of.CONSUMER,)),
-    Metric("sandherd_requests_total", _C, "1", "Requests answered, by what came of them.", (of.REQUEST, of.ANSWER)),
-    Metric("sandherd_request_seconds", _H, "s", "How long an answer took.", (of.REQUEST,)),
+    Metric("sandherd_requests_total", _C, "1", "Requests replied to, by outcome.", (of.REQUEST, of.ANSWER)),
+    Metric("sandherd_request_seconds", _H, "s", "Time to reply to a request.", (of.REQUEST,)),
     Metric("sandherd_connected", _G, "1", "1 while the broker is connected."),
-    Metric("sandherd_reconnects_total", _C, "1", "Times the broker connection came back."),
+    Metric("sandherd_reconnects_total", _C, "1", "Times the broker was reconnected."),
     Metric("sandherd_permission_violations_total", _C, "1", "Times the broker refused a subject to this service."),
     Metric("sandherd_lease_held", _G, "1", "1 while this replica holds the lease.", (of.LEASE,)),
-    Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", (of.KEPT,)),
-    Metric("sandherd_stream_bytes", _G, "By", "What a stream holds, in bytes.", (of.KEPT,)),
-    Metric("sandherd_stream_messages", _G, "1", "What a stream holds, in messages.", (of.KEPT,)),
-    Metric("sandherd_broker_store_failing", _G, "1", "1 while the broker answers and does not store what is written."),
-    Metric("sandherd_ready", _G, "1", "1 while every part that readiness rests on is well."),
+    Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", (of.STREAM,)),
+    Metric("sandherd_stream_bytes", _G, "By", "Bytes in a stream.", (of.STREAM,)),
+    Metric("sandherd_stream_messages", _G, "1", "Messages in a stream.", (of.STREAM,)),
+    Metric("sandherd_broker_store_failing", _G, "1", "1 while the broker responds but does not store what is written."),
+    Metric("sandherd_ready", _G, "1", "1 while every part that readiness depends on is healthy."),
     Metric("sandherd_http_connections_dropped_total", _C, "1", "HTTP connections closed by a limit.", (of.DROPPED,)),
-    Metric("sandherd_exports_total", _C, "1", "Spans and points for the collector.", (of.SIGNAL, of.EXPORT)),
+    Metric("sandherd_exports_total", _C, "1", "Spans and points exported to the collector.", (of.SIGNAL, of.EXPORT)),
 )
 _SPAWNER: Final = (
     Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
     Metric("sandherd_task_seconds", _H, "s", "From a task's submission to its end.", (of.TASK_END,), _HOURS),
-    Metric("sandherd_task_wait_seconds", _H, "s", "From when a task could begin to its turn.", (of.PRIORITY,), _LONG),
-    Metric("sandherd_queue_age_seconds", _G, "s", "How long the task has waited that has waited longest for its turn."),
-    Metric("sandherd_schedule_seconds", _H, "s", "How long it took to choose the next task."),
-    Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by what came of them.", (of.ATTEMPT,)),
-    Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by why.", (of.ERROR_TYPE,)),
-    Metric("sandherd_refusals_total", _C, "1", "Commands that were refused for good, by command.", (of.COMMAND,)),
+    Metric("sandherd_task_wait_seconds", _H, "s", "From when a task may start to its turn.", (of.PRIORITY,), _LONG),
+    Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited for its turn."),
+    Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
+    Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
+    Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)),
+    Metric("sandherd_refusals_total", _C, "1", "Commands that were rejected for good, by command.", (of.COMMAND,)),
     Metric("sandherd_sandboxes", _G, "1", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
-    Metric("sandherd_sandboxes_limit", _G, "1", "How many sandboxes may live at once."),
-    Metric("sandherd_sandbox_seconds_total", _C, "s", "Time that sandboxes have lived.", (of.RUNTIME,)),
-    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes, put aside with something that could not be said."),
-    Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first word.", (of.RUNTIME,), _LONG),
+    Metric("sandherd_sandboxes_limit", _G, "1", "Maximum of live sandboxes."),
+    Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),
+    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes that are retained with undelivered events."),
+    Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first event.", (of.RUNTIME,), _LONG),
     Metric("sandherd_sandboxes_lost_total", _C, "1", "Live sandboxes that their runtime no longer had.", (of.RUNTIME,)),
-    Metric("sandherd_sandboxes_cut_off_total", _C, "1", "Sandboxes that flooded the broker, by what.", (of.EXCESS,)),
-    Metric("sandherd_connections_closed_total", _C, "1", "Connections of people closed, being too many."),
-    Metric("sandherd_orphans_total", _C, "1", "What no record wanted: found, removed.", (of.ORPHAN,)),
-    Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system below a folder.", (of.FOLDER,)),
-    Metric("sandherd_disk_free_inodes", _G, "1", "Free inodes of the file system below a folder.", (of.FOLDER,)),
-    Metric("sandherd_warm_sandboxes", _G, "1", "Sandboxes that are started beforehand, by state.", (of.WARM,)),
-    Metric("sandherd_warm_claims_total", _C, "1", "Claims on them: claimed, empty, or lost to another.", (of.CLAIM,)),
-    Metric("sandherd_transitions_refused_total", _C, "1", "Changes that no table of states allows.", (of.STATE_KIND,)),
+    Metric("sandherd_sandboxes_cut_off_total", _C, "1", "Sandboxes that flooded the broker, by excess.", (of.EXCESS,)),
+    Metric("sandherd_connections_closed_total", _C, "1", "Users' connections closed because of their limit."),
+    Metric("sandherd_orphans_total", _C, "1", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
+    Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system of a folder.", (of.FOLDER,)),
+    Metric("sandherd_disk_free_inodes", _G, "1", "Free inodes of the file system of a folder.", (of.FOLDER,)),
+    Metric("sandherd_warm_sandboxes", _G, "1", "Sandboxes that are started in advance, by state.", (of.WARM,)),
+    Metric("sandherd_warm_claims_total", _C, "1", "Claims on warm sandboxes, by outcome.", (of.CLAIM,)),
+    Metric("sandherd_transitions_refused_total", _C, "1", "Transitions that are not allowed.", (of.STATE_KIND,)),
     Metric("sandherd_late_events_total", _C, "1", "Agent events too late to change anything.", (of.LATE_REASON,)),
-    Metric("sandherd_execs_total", _C, "1", "Commands asked for: started, refused, unanswered.", (of.EXEC,)),
-    Metric("sandherd_uploaded_bytes_total", _C, "By", "Bytes put into sandboxes."),
-    Metric("sandherd_downloaded_bytes_total", _C, "By", "Bytes taken out of sandboxes."),
+    Metric("sandherd_execs_total", _C, "1", "Requests to run a command, by outcome.", (of.EXEC,)),
+    Metric("sandherd_uploaded_bytes_total", _C, "By", "Bytes uploaded to sandboxes."),
+    Metric("sandherd_downloaded_bytes_total", _C, "By", "Bytes downloaded from sandboxes."),
 )
 _INGEST: Final = (
-    Metric("sandherd_ingest_received_total", _C, "1", "Events handed over by the broker, again ones included."),
+    Metric("sandherd_ingest_received_total", _C, "1", "Events delivered by the broker, including redeliveries."),
     Metric("sandherd_ingest_stored_total", _C, "1", "Events stored, by type.", (of.EVENT,)),
-    Metric("sandherd_ingest_duplicates_total", _C, "1", "Events that were stored already, and were not stored again."),
+    Metric("sandherd_ingest_duplicates_total", _C, "1", "Duplicate events, which were not stored again."),
     Metric("sandherd_ingest_batch_events", _H, "1", "Events in a batch.", (), _COUNTS),
     Metric("sandherd_ingest_lag_messages", _G, "1", "Events in the stream that are not stored yet."),
     Metric("sandherd_ingest_lag_seconds", _H, "s", "From the broker's time of an event to its commit."),
-    Metric("sandherd_ingest_oldest_seconds", _G, "s", "How long the oldest event waits that is not stored; 0: none."),
-    Metric("sandherd_ingest_gaps", _G, "1", "Events that are missing in the history, by the numbers of their sources."),
-    Metric("sandherd_room_given_bytes_total", _C, "By", "Bytes taken out of streams before they refuse.", (of.ROOM,)),
+    Metric("sandherd_ingest_oldest_seconds", _G, "s", "Age of the oldest event that is not stored yet; 0 if none."),
+    Metric("sandherd_ingest_gaps", _G, "1", "Events that are missing in the history, by their sources' sequences."),
+    Metric(
+        "sandherd_room_given_bytes_total",
+        _C,
+        "By",
+        "Bytes purged from streams before they are full.",
+        (of.PURGED_STREAM,),
+    ),
     Metric("sandherd_tokens_total", _C, "1", "Tokens that agents have used.", (of.TOKEN,)),
-    Metric("sandherd_cost_micro_usd_total", _C, "1", "What agents have cost, in millionths of a US dollar."),
-    Metric("sandherd_model_call_seconds", _H, "s", "How long a model took to answer.", (), _LONG),
-    Metric("sandherd_tool_call_seconds", _H, "s", "How long a tool of an agent took.", (), _LONG),
-    Metric("sandherd_turn_seconds", _H, "s", "How long an agent took for a turn.", (), _HOURS),
-    Metric("sandherd_spans_spared_total", _C, "1", "Spans of calls that were not told, as there were too many."),
+    Metric("sandherd_cost_micro_usd_total", _C, "1", "Cost of agents, in millionths of a US dollar."),
+    Metric("sandherd_model_call_seconds", _H, "s", "Time until a model began to respond.", (), _LONG),
+    Metric("sandherd_tool_call_seconds", _H, "s", "Time of an agent's tool call.", (), _LONG),
+    Metric("sandherd_turn_seconds", _H, "s", "Time of an agent's turn.", (), _HOURS),
+    Metric("sandherd_spans_spared_total", _C, "1", "Spans of calls not exported because there were too many."),
 )
 _RELAY: Final = (
-    Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state reached.", (of.MESSAGE_STATE,)),
+    Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state.", (of.MESSAGE_STATE,)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
-    Metric("sandherd_approvals_total", _C, "1", "Requests for a person's leave, by state.", (of.APPROVAL_STATE,)),
+    Metric("sandherd_approvals_total", _C, "1", "Approvals, by state.", (of.APPROVAL_STATE,)),
 )
 _MONITOR: Final = (
-    Metric("sandherd_watched_sandboxes", _G, "1", "Sandboxes under watch."),
-    Metric("sandherd_heartbeat_age_seconds", _G, "s", "Age of the oldest last word of a live sandbox."),
-    Metric("sandherd_spool_events", _G, "1", "Events on the disks of live sandboxes that the broker has not taken."),
-    Metric("sandherd_spool_deepest_events", _G, "1", "The same for the sandbox that has most."),
-    Metric("sandherd_calls_in_flight", _G, "1", "Calls of live agents that have no answer yet."),
+    Metric("sandherd_watched_sandboxes", _G, "1", "Sandboxes that the monitor watches."),
+    Metric("sandherd_heartbeat_age_seconds", _G, "s", "Longest time since the last event of a live sandbox."),
+    Metric("sandherd_spool_events", _G, "1", "Events in the spools of live sandboxes that are not published yet."),
+    Metric("sandherd_spool_deepest_events", _G, "1", "The same for the sandbox with the most."),
+    Metric("sandherd_calls_in_flight", _G, "1", "Calls of live agents in flight."),
     Metric("sandherd_monitor_lag_messages", _G, "1", "Events in the stream that the monitor has not read yet."),
-    Metric("sandherd_findings_total", _C, "1", "What the rules found.", (of.FINDING,)),
-    Metric("sandherd_steerings_total", _C, "1", "Steerings that were decided.", (of.STEERING,)),
-    Metric("sandherd_interventions_total", _C, "1", "Steerings, by what came of them.", (of.STEERING, of.STEERED)),
+    Metric("sandherd_findings_total", _C, "1", "Findings of the idle watch, by rule.", (of.FINDING,)),
+    Metric("sandherd_steerings_total", _C, "1", "Interventions decided.", (of.STEERING,)),
+    Metric("sandherd_interventions_total", _C, "1", "Interventions, by outcome.", (of.STEERING, of.STEERED)),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
@@ -129,7 +135,7 @@ GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
     "message-relay": _RELAY,
     "monitor": _MONITOR,
 }
-"""Which service shows what. A gauge that only the holder of a lease knows is shown by no other replica."""
+"""The metrics of each service. A gauge that only the holder of a lease knows is exposed by no other replica."""
 
 METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
@@ -146,4 +152,4 @@ BORROWED: Final = (
     "python_gc_objects_uncollectable_total",
     "python_gc_collections_total",
 )
-"""What every Python program that speaks to Prometheus shows; made by prometheus-client."""
+"""Metrics that every Python program with prometheus-client exposes."""

@@ -1,6 +1,6 @@
-"""Every span, once: its name, kind, meaning and attributes. Ids stand in attributes, never in names.
+"""The table of all spans: name, kind, meaning and attributes. Ids are in attributes, never in names.
 
-What agents do is told by the conventions of OpenTelemetry for generative AI (`gen_ai.*`).
+Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`).
 """
 
 import re
@@ -10,20 +10,20 @@ from enum import StrEnum
 from typing import Final
 
 LONGEST: Final = 256
-"""So many characters of a text are told; spans wait in memory, and agents choose what they call things."""
+"""Maximum of characters of an attribute's text; spans wait in memory, and agents choose some of the names."""
 _PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """Something that a span says of itself. There is one of each, and it is equal to itself alone."""
+    """An attribute of spans. There is one object of each, which is equal only to itself."""
 
     name: str
-    says: str
+    meaning: str
 
 
-class Kind(StrEnum):
-    """How a span stands to others, as OpenTelemetry names it."""
+class SpanKind(StrEnum):
+    """The kind of a span, as in OpenTelemetry."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -37,12 +37,12 @@ Values = Mapping[Attribute, Value | None]
 
 @dataclass(frozen=True, eq=False)
 class SpanRow:
-    """One row of the table. In the name `{…}` stands for an attribute's value, and is left out where there is none."""
+    """One row of the table. In the name, `{…}` stands for an attribute's value, and is omitted where there is none."""
 
     name: str
     by: str
-    kind: Kind
-    says: str
+    kind: SpanKind
+    meaning: str
     attributes: tuple[Attribute, ...]
 
     def named(self, values: Values) -> str:
@@ -51,7 +51,7 @@ class SpanRow:
 
         def filled(match: re.Match[str]) -> str:
             value = known.get(match[1])
-            return "" if value is None else f" {_told(value)}"
+            return "" if value is None else f" {_shortened(value)}"
 
         return _PLACE.sub(filled, self.name)
 
@@ -60,10 +60,10 @@ class SpanRow:
         for attribute in values:
             if attribute not in self.attributes:
                 raise KeyError(f"a span {self.name!r} has no {attribute.name}")
-        return {attribute.name: _told(value) for attribute, value in values.items() if value is not None}
+        return {attribute.name: _shortened(value) for attribute, value in values.items() if value is not None}
 
 
-def _told(value: Value) -> Value:
+def _shortened(value: Value) -> Value:
     return value[:LONGEST] if isinstance(value, str) else value
 
 
@@ -71,30 +71,30 @@ PROJECT: Final = Attribute("sandherd.project", "The project.")
 TASK_ID: Final = Attribute("sandherd.task", "The task.")
 SANDBOX_ID: Final = Attribute("sandherd.sandbox", "The sandbox.")
 ATTEMPT: Final = Attribute("sandherd.attempt", "Which attempt at the task, from 1.")
-RUNTIME: Final = Attribute("sandherd.runtime", "Where the sandbox runs.")
+RUNTIME: Final = Attribute("sandherd.runtime", "The runtime of the sandbox.")
 PRIORITY: Final = Attribute("sandherd.priority", "The task's priority.")
-STATE: Final = Attribute("sandherd.state", "The state that it ended in.")
+STATE: Final = Attribute("sandherd.state", "The final state.")
 TYPE: Final = Attribute("sandherd.type", "The type of the event, command or request.")
-STEP: Final = Attribute("sandherd.step", "What is done to the sandbox.")
+STEP: Final = Attribute("sandherd.step", "The step of the sandbox's lifecycle.")
 MESSAGE_ID: Final = Attribute("sandherd.message", "The message.")
-OUTCOME: Final = Attribute("sandherd.outcome", "What came of it.")
-ERROR_TYPE: Final = Attribute("error.type", "Why it failed; not there if it did not.")
+OUTCOME: Final = Attribute("sandherd.outcome", "The outcome.")
+ERROR_TYPE: Final = Attribute("error.type", "Why it failed; absent if it did not.")
 
 OPERATION: Final = Attribute("gen_ai.operation.name", "`invoke_agent`, `chat` or `execute_tool`.")
 AGENT_NAME: Final = Attribute("gen_ai.agent.name", "The harness: `command`, `claude`, `openhands`, `acp`.")
-AGENT_ID: Final = Attribute("gen_ai.agent.id", "The sandbox that it works in.")
+AGENT_ID: Final = Attribute("gen_ai.agent.id", "The sandbox that the agent works in.")
 CONVERSATION: Final = Attribute("gen_ai.conversation.id", "The agent's session.")
-PROVIDER: Final = Attribute("gen_ai.provider.name", "Whose model it is, where that is known.")
-MODEL: Final = Attribute("gen_ai.request.model", "The model, as its agent has named it.")
-INPUT_TOKENS: Final = Attribute("gen_ai.usage.input_tokens", "Tokens that were read, those of the cache not included.")
-OUTPUT_TOKENS: Final = Attribute("gen_ai.usage.output_tokens", "Tokens that were written.")
+PROVIDER: Final = Attribute("gen_ai.provider.name", "The provider of the model, where that is known.")
+MODEL: Final = Attribute("gen_ai.request.model", "The model, by the agent's name of it.")
+INPUT_TOKENS: Final = Attribute("gen_ai.usage.input_tokens", "Input tokens, without those of the cache.")
+OUTPUT_TOKENS: Final = Attribute("gen_ai.usage.output_tokens", "Output tokens.")
 CACHE_READ: Final = Attribute("gen_ai.usage.cache_read.input_tokens", "Tokens that were read from the cache.")
-CACHE_WRITTEN: Final = Attribute("gen_ai.usage.cache_creation.input_tokens", "Tokens that were put into the cache.")
+CACHE_WRITTEN: Final = Attribute("gen_ai.usage.cache_creation.input_tokens", "Tokens that were written to the cache.")
 TOOL_NAME: Final = Attribute("gen_ai.tool.name", "The tool.")
-TOOL_CALL: Final = Attribute("gen_ai.tool.call.id", "The call of it.")
+TOOL_CALL: Final = Attribute("gen_ai.tool.call.id", "The id of the tool call.")
 
 _IN: Final = (PROJECT, TASK_ID, SANDBOX_ID)
-_I, _S, _C = Kind.INTERNAL, Kind.SERVER, Kind.CONSUMER
+_I, _S, _C = SpanKind.INTERNAL, SpanKind.SERVER, SpanKind.CONSUMER
 
 TASK: Final = SpanRow(
     "task",
@@ -111,13 +111,13 @@ SANDBOX: Final = SpanRow(
     (*_IN, RUNTIME, STATE, ERROR_TYPE),
 )
 SANDBOX_STEP: Final = SpanRow(
-    "sandbox {sandherd.step}", "spawner", _I, "One step in leading a sandbox.", (*_IN, RUNTIME, STEP)
+    "sandbox {sandherd.step}", "spawner", _I, "One step of a sandbox's lifecycle.", (*_IN, RUNTIME, STEP)
 )
 AGENT: Final = SpanRow(
     "invoke_agent {gen_ai.agent.name}",
     "spawner",
-    Kind.CLIENT,
-    "An attempt: an agent at work, from its start to its end.",
+    SpanKind.CLIENT,
+    "An attempt: an agent from its start to its end.",
     (
         *(*_IN, ATTEMPT, OUTCOME, ERROR_TYPE, OPERATION, AGENT_NAME, AGENT_ID, CONVERSATION),
         *(INPUT_TOKENS, OUTPUT_TOKENS, CACHE_READ, CACHE_WRITTEN),
@@ -127,22 +127,22 @@ HANDLE: Final = SpanRow(
     "handle {sandherd.type}",
     "spawner",
     _C,
-    "A command, or an event of an agent, is taken in.",
+    "A command, or an event of an agent, is handled.",
     (*_IN, TYPE),
 )
-ANSWER: Final = SpanRow("answer {sandherd.type}", "every service", _S, "A request is answered.", (TYPE,))
+ANSWER: Final = SpanRow("answer {sandherd.type}", "every service", _S, "A request is handled.", (TYPE,))
 STORE: Final = SpanRow(
     "store {sandherd.type}",
     "event-ingest",
     _C,
-    "One of the turning points was stored; not every event, which would cost more than storing it.",
+    "One of the most important events is stored; a span for every event would cost more than storing it.",
     (*_IN, TYPE),
 )
 CHAT: Final = SpanRow(
     "chat {gen_ai.request.model}",
     "event-ingest",
-    Kind.CLIENT,
-    "An agent asks its model, from the question to the first word of the answer.",
+    SpanKind.CLIENT,
+    "An agent calls its model, from the request to the start of the response.",
     (PROJECT, SANDBOX_ID, OPERATION, AGENT_NAME, MODEL, PROVIDER),
 )
 TOOL: Final = SpanRow(
@@ -156,7 +156,7 @@ DELIVER: Final = SpanRow(
     "deliver message",
     "message-relay",
     _I,
-    "A message to an agent, from the word of who sent it to the worker's receipt.",
+    "A message to an agent, from the sender's command or event to the worker's receipt.",
     (PROJECT, SANDBOX_ID, MESSAGE_ID),
 )
 

@@ -1,7 +1,7 @@
-"""Trace contexts as they go along on envelopes and in records (W3C Trace Context, level 1). Pure but for chance.
+"""Trace contexts on envelopes and in records (W3C Trace Context, level 1). Pure functions, except for random numbers.
 
-The spans of a task, a sandbox and an agent are told when they end. Their numbers are known from the beginning, so that
-what happens within them can name them: they are derived, the same by whoever asks.
+The spans of a task, a sandbox and an agent are exported when they end. Their ids are known from the start, so that
+spans within them can refer to them: they are derived, so that every process computes the same ones.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 _SHAPE: Final = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
 
 
-class Context(NamedTuple):
+class TraceContext(NamedTuple):
     """The parts of a traceparent."""
 
     trace: int
@@ -21,39 +21,39 @@ class Context(NamedTuple):
 
 
 def new_traceparent() -> str:
-    """A new trace, for where none has begun.
+    """A new trace, for where there is none.
 
-    Nobody tells a span by this number unless the task or sandbox does that begins with it: `is_untold` knows it by its
-    being the second half of the trace's.
+    No span with this id is exported, except that of a task or sandbox that begins the trace: `is_untold` recognizes the
+    id because it is the second half of the trace's.
     """
     trace = secrets.token_hex(16)
     return f"00-{trace}-{trace[16:]}-01"
 
 
 def is_untold(traceparent: str) -> bool:
-    """Whether the span that is named here is nobody's yet."""
+    """Whether the span id in it is not used by a span yet."""
     _, trace, span, _ = traceparent.split("-")
     return span == trace[16:]
 
 
 def derived(traceparent: str, name: str) -> str:
-    """The span called `name` within another: always the same."""
+    """The span called `name` within another; always the same id."""
     version, trace, _, flags = traceparent.split("-")
     span = hashlib.sha256(f"{traceparent}/{name}".encode()).hexdigest()[:16]
     return f"{version}-{trace}-{span}-{flags}"
 
 
-def begun_with(traceparent: str, name: str) -> tuple[str, str | None]:
-    """Where something stands that was asked for in this trace: its own span, and the one around it if there is one."""
+def request_span(traceparent: str, name: str) -> tuple[str, str | None]:
+    """The span of something that was requested in this trace, and its parent span if there is one."""
     if is_untold(traceparent):
         return traceparent, None
     return derived(traceparent, name), traceparent
 
 
-def read(traceparent: str | None) -> Context | None:
-    """The parts; None if this is no traceparent."""
+def read(traceparent: str | None) -> TraceContext | None:
+    """The parts of a traceparent; None if it is not valid."""
     match = _SHAPE.match(traceparent or "")
-    return Context(*(int(group, 16) for group in match.groups())) if match else None
+    return TraceContext(*(int(group, 16) for group in match.groups())) if match else None
 
 
 def of_sandbox(task: str, sandbox: str) -> str:
@@ -62,5 +62,5 @@ def of_sandbox(task: str, sandbox: str) -> str:
 
 
 def of_agent(sandbox: str) -> str:
-    """The span of the agent in a sandbox: what it does itself is part of that."""
+    """The span of the agent in a sandbox: the parent of what the agent does."""
     return derived(sandbox, "agent")

@@ -1,4 +1,4 @@
-"""Traces: W3C trace context on every envelope, and spans where a collector is set."""
+"""Traces: W3C trace context on every envelope, and spans if a collector is set."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 from sandherd.telemetry import spans, traceparents
 from sandherd.telemetry.spans import SpanRow, Values
 
-_KINDS: Final = {kind: SpanKind[kind.name] for kind in spans.Kind}
-given_context: Final[ContextVar[traceparents.Context | None]] = ContextVar("given_context", default=None)
-"""The numbers that the next span gets, if they are not chance; `exporting` gives them out."""
+_KINDS: Final = {kind: SpanKind[kind.name] for kind in spans.SpanKind}
+next_context: Final[ContextVar[traceparents.TraceContext | None]] = ContextVar("next_context", default=None)
+"""The ids of the next span, if they are not random; `otlp_exporter` assigns them."""
 
 
 def current_traceparent() -> str | None:
-    """The trace that this task is in, as it goes into an envelope."""
+    """The trace context of the current asyncio task, for an envelope."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return None
@@ -29,7 +29,7 @@ def current_traceparent() -> str | None:
 
 @lru_cache(maxsize=2)
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
-    """Kept: to ask for it anew costs a third of a span."""
+    """The tracer, cached: creating it each time costs a third of a span."""
     return provider.get_tracer("sandherd")
 
 
@@ -38,28 +38,28 @@ def _tracer() -> trace.Tracer:
 
 
 def is_exported() -> bool:
-    """Whether anybody takes spans: if not, one need not be made."""
+    """Whether spans are exported; if not, none need to be created."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
 def span(row: SpanRow, traceparent: str | None = None, values: Values | None = None) -> Iterator[Span]:
-    """A span that goes on with the trace in `traceparent`, or with this task's own.
+    """A span that continues the trace in `traceparent`, or that of the current asyncio task.
 
-    One that an error ends has failed. What the error says is not told: it may hold what it broke over.
+    A span that ends with an error has failed. The error's text is not exported: it may contain values.
     """
-    said = values or {}
+    known = values or {}
     with _tracer().start_as_current_span(
-        row.named(said),
+        row.named(known),
         context=_remote(traceparent),
         kind=_KINDS[row.kind],
-        attributes=row.attributes_of(said),
+        attributes=row.attributes_of(known),
         record_exception=False,
         set_status_on_exception=False,
     ) as started:
         try:
             yield started
-        except Exception:
+        except Exception:  # raised again: the span only shows that there was one
             started.set_status(Status(StatusCode.ERROR))
             raise
 
@@ -67,16 +67,16 @@ def span(row: SpanRow, traceparent: str | None = None, values: Values | None = N
 def record(
     row: SpanRow, traceparent: str | None, begun: datetime, ended: datetime, values: Values, *, own: str | None = None
 ) -> None:
-    """A span of something that went on elsewhere or long ago, between two times.
+    """Export a span of something that happened elsewhere or earlier, between two times.
 
-    A sandbox speaks to nobody but the broker, so what its worker did is told to the collector by the service that
-    hears of it. `own` is the number that it was to have, where others have named it already.
+    A sandbox connects only to the broker, so the service that receives its worker's events exports the spans of what
+    the worker did. `own` is the span's predetermined id, where others refer to it already.
     """
     if not is_exported():
         return
-    token = given_context.set(traceparents.read(own))
+    token = next_context.set(traceparents.read(own))
     try:
-        told = _tracer().start_span(
+        emitted = _tracer().start_span(
             row.named(values),
             _remote(traceparent) or Context(),
             kind=_KINDS[row.kind],
@@ -84,10 +84,10 @@ def record(
             start_time=_nanoseconds(begun),
         )
     finally:
-        given_context.reset(token)
+        next_context.reset(token)
     if values.get(spans.ERROR_TYPE) is not None:
-        told.set_status(Status(StatusCode.ERROR))
-    told.end(_nanoseconds(max(begun, ended)))
+        emitted.set_status(Status(StatusCode.ERROR))
+    emitted.end(_nanoseconds(max(begun, ended)))
 
 
 def _nanoseconds(moment: datetime) -> int:

@@ -1,3 +1,3 @@
-"""event-ingest: the only writer of Postgres, and who answers about the past."""
+"""event-ingest: the only writer of Postgres, and the service that answers requests about the history."""
 
-import sandherd.bus  # noqa: F401  # it loads nats lightly, so it comes before whoever here loads nats by itself
+import sandherd.bus  # noqa: F401  # loads nats without its unused parts: import it before nats

@@ -1,4 +1,4 @@
-"""The history's database: it may be away, and comes back by itself."""
+"""The history's database: it may become unavailable, and is used again once it responds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -19,45 +19,45 @@ else:
     Connection = Any
     Pool = Any
 
-PULSE: Final = 1.0
-"""How often the database is looked at, in seconds."""
+CHECK_INTERVAL: Final = 1.0
+"""How often the database is checked, in seconds."""
 WRITE_TIMEOUT: Final = 8.0
-"""Under the consumer's `ack_wait`: what takes longer is delivered again anyway."""
+"""In seconds; below the consumer's `ack_wait`: what takes longer is redelivered anyway."""
 READ_TIMEOUT: Final = 4.0
-"""Under what an asker waits."""
-LIGHT: Final = 4
-"""Connections for requests that read a page."""
-HEAVY: Final = 2
-"""Connections for requests that may read all of a sandbox or a project."""
+"""In seconds; below the timeout of a requester."""
+LIGHT_CONNECTIONS: Final = 4
+"""Number of connections for requests that read one page."""
+HEAVY_CONNECTIONS: Final = 2
+"""Number of connections for requests that may read all of a sandbox or a project."""
 _ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
-"""A request may keep one core busy, and not several."""
-CALLED: Final = "sandherd event-ingest"
-"""What its connections are called in the database, with the last migration that it knows behind it."""
+"""A request may use one core only."""
+APPLICATION_NAME: Final = "sandherd event-ingest"
+"""Its `application_name` in the database, followed by the number of the last migration of its version."""
 _CONNECT_TIMEOUT: Final = 3.0
-_POISON: Final = frozenset({"22", "23", "54"})
-"""SQLSTATE classes that speak of the data: data exception, constraint, program limit."""
+_INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
+"""SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
 
 Prepare = Callable[[Connection], Awaitable[None]]
 
 
 class Fault(Enum):
-    """What an error of the database means for what was being done."""
+    """What a database error means for the work that failed."""
 
-    AWAY = "away"
-    """Nothing is wrong with the work: later."""
+    UNAVAILABLE = "unavailable"
+    """The database is unavailable; the work is fine: retry later."""
     CONFLICT = "conflict"
-    """Another replica was in the way: at once again."""
+    """Another replica interfered: retry at once."""
     POISON = "poison"
-    """The data itself: never."""
+    """The data itself is invalid: never retry."""
 
 
-class DatabaseAwayError(Exception):
-    """The database can't be used now."""
+class DatabaseUnavailableError(Exception):
+    """The database is unavailable."""
 
 
 _NO_CONNECTION: Final = (
-    DatabaseAwayError,
+    DatabaseUnavailableError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
@@ -65,148 +65,151 @@ _NO_CONNECTION: Final = (
 )
 
 
-def fault_of(error: Exception) -> Fault | None:
-    """What `error` means; None for an error that is not the database's."""
+def classify_error(error: Exception) -> Fault | None:
+    """The meaning of `error`; None for an error that is not the database's."""
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return Fault.POISON  # a value that asyncpg can't encode
     if isinstance(error, asyncpg.TransactionRollbackError):
         return Fault.CONFLICT
     if isinstance(error, asyncpg.PostgresError):
-        return Fault.POISON if (error.sqlstate or "")[:2] in _POISON else Fault.AWAY
+        return Fault.POISON if (error.sqlstate or "")[:2] in _INVALID_DATA_CLASSES else Fault.UNAVAILABLE
     if isinstance(error, UnicodeError):
         return Fault.POISON
-    return Fault.AWAY if isinstance(error, _NO_CONNECTION) else None
+    return Fault.UNAVAILABLE if isinstance(error, _NO_CONNECTION) else None
 
 
 class Database:
-    """Pools for writing, for light and for heavy requests and for looking after it: no kind holds up another."""
+    """Separate pools for writing, light requests, heavy requests and checks, so that none holds up another."""
 
-    def __init__(self, url: str, prepare: Prepare, *, knows: int = 0, writers: int = 3) -> None:
+    def __init__(self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
 
-        `knows` is the number of the last migration of this version.
+        `last_migration` is the number of the last migration of this version.
         """
         self._url = url
         self._prepare = prepare
         self._writers = writers
-        self._called = f"{CALLED} {knows}"
-        self._problem: str | None = "not looked at yet"
-        self._back = asyncio.Event()
-        self._looked = asyncio.Event()
-        self._poked = asyncio.Event()
-        self._write: Pool
-        self._read: Pool
-        self._heavy: Pool
-        self._watch: Pool
+        self._application_name = f"{APPLICATION_NAME} {last_migration}"
+        self._problem: str | None = "not checked yet"
+        self._available = asyncio.Event()
+        self._checked = asyncio.Event()
+        self._check_requested = asyncio.Event()
+        self._write_pool: Pool
+        self._read_pool: Pool
+        self._heavy_pool: Pool
+        self._check_pool: Pool
 
     def problem(self) -> str | None:
-        """None while the database answers; else why it can't be used."""
+        """Why the database can't be used; None if it can."""
         return self._problem
 
-    async def keep(self) -> None:
-        """Look at the database for ever, so that it is known whether it is there. Runs until cancelled.
+    async def run_checks(self) -> None:
+        """Check the database periodically, so that its availability is known. Runs until cancelled.
 
-        Raises what `prepare` raises if it is not the database being away.
+        Raises what `prepare` raises, unless that means that the database is unavailable.
         """
         async with self._pools():
             while True:
-                await self._look()
-                self._poked.clear()
+                await self._check()
+                self._check_requested.clear()
                 try:
-                    async with asyncio.timeout(PULSE):
-                        await self._poked.wait()
-                    await asyncio.sleep(PULSE / 10)
+                    async with asyncio.timeout(CHECK_INTERVAL):
+                        await self._check_requested.wait()
+                    await asyncio.sleep(CHECK_INTERVAL / 10)
                 except TimeoutError:
                     continue
 
-    async def back(self, within: float) -> bool:
-        """Wait until the database is there, at most so many seconds; returns whether it is."""
+    async def wait_available(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until the database is available; returns whether it is."""
         try:
-            async with asyncio.timeout(within):
-                await self._back.wait()
+            async with asyncio.timeout(timeout):
+                await self._available.wait()
         except TimeoutError:
             return False
         return True
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
-        """A connection to write with. Raises `DatabaseAwayError` at once while it is known to be away."""
-        async with self._connection(lambda: self._write) as connection:
+        """A connection for writing. Raises `DatabaseUnavailableError` at once while it is known to be unavailable."""
+        async with self._connection(lambda: self._write_pool) as connection:
             yield connection
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
-        """A connection to ask with; `heavy` ones are few and apart, for requests that read much.
+        """A connection for requests; `heavy` ones are few and in a separate pool, for requests that read much.
 
-        Raises `ContractError` (`unavailable`) when the database is away or too slow.
+        Raises `ContractError` (`unavailable`) when the database is unavailable or too slow.
         """
         try:
-            async with self._connection(lambda: self._heavy if heavy else self._read) as connection:
+            async with self._connection(lambda: self._heavy_pool if heavy else self._read_pool) as connection:
                 yield connection
         except asyncpg.QueryCanceledError as error:
             raise ContractError(
                 Code.UNAVAILABLE,
-                f"the history took longer than {READ_TIMEOUT:.0f} s to answer",
-                remedy="ask for less: name a sandbox, or set since and until",
+                f"the history request timed out after {READ_TIMEOUT:.0f} s",
+                remedy="narrow the request: name a sandbox, or set since and until",
             ) from error
-        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
-            fault = fault_of(error)
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            fault = classify_error(error)
             if fault is None:
                 raise
             if fault is Fault.POISON:
-                raise ContractError(Code.INVALID_FIELD, f"the history can't be asked that: {_said(error)}") from error
+                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {_describe(error)}") from error
             raise ContractError(
                 Code.UNAVAILABLE,
-                f"the history's database is away ({_said(error)})",
-                remedy="start Postgres, then ask again; what lives now is answered by the spawner without it",
+                f"the history's database is unavailable ({_describe(error)})",
+                remedy="start Postgres, then retry; the spawner serves the live state without it",
             ) from error
 
     @asynccontextmanager
     async def _connection(self, pool: Callable[[], Pool]) -> AsyncIterator[Connection]:
-        if not self._looked.is_set():  # right after the start it is not known yet
+        if not self._checked.is_set():  # right after the start, the state is unknown
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CONNECT_TIMEOUT):
-                    await self._looked.wait()
+                    await self._checked.wait()
         if self._problem is not None:
-            raise DatabaseAwayError(self._problem)
+            raise DatabaseUnavailableError(self._problem)
         try:
             async with pool().acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 yield connection
-        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
-            if fault_of(error) is Fault.AWAY and not isinstance(error, asyncpg.QueryCanceledError):
-                self._gone(error)
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is Fault.UNAVAILABLE and not isinstance(error, asyncpg.QueryCanceledError):
+                self._request_check(error)
             raise
 
-    def _gone(self, error: Exception) -> None:
-        """Not believed at once: one bad connection is not the database. The next look is soon."""
-        _log.warning("the database failed us", error=_said(error))
-        self._poked.set()
+    def _request_check(self, error: Exception) -> None:
+        """Trigger a check soon, but change no state: one bad connection is not an unavailable database."""
+        _log.warning("database error, checking again", error=_describe(error))
+        self._check_requested.set()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         try:
-            async with self._watch.acquire(timeout=_CONNECT_TIMEOUT) as connection:
+            async with self._check_pool.acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 await self._prepare(connection)
-        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
-            if fault_of(error) is None:
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is None:
                 raise
-            self._note(_said(error))
+            self._set_problem(_describe(error))
         else:
-            self._note(None)
+            self._set_problem(None)
 
-    def _note(self, problem: str | None) -> None:
+    def _set_problem(self, problem: str | None) -> None:
         if (problem is None) != (self._problem is None):
-            _log.info("the database is there" if problem is None else "the database is away", problem=problem)
+            if problem is None:
+                _log.info("database available")
+            else:
+                _log.info("database unavailable", problem=problem)
         self._problem = problem
-        self._looked.set()
-        (self._back.clear if problem else self._back.set)()
+        self._checked.set()
+        (self._available.clear if problem else self._available.set)()
 
     @asynccontextmanager
     async def _pools(self) -> AsyncIterator[None]:
         async with (
-            self._pool(self._writers, WRITE_TIMEOUT) as self._write,
-            self._pool(LIGHT, READ_TIMEOUT, _ONE_CORE) as self._read,
-            self._pool(HEAVY, READ_TIMEOUT, _ONE_CORE) as self._heavy,
-            self._pool(1, WRITE_TIMEOUT) as self._watch,
+            self._pool(self._writers, WRITE_TIMEOUT) as self._write_pool,
+            self._pool(LIGHT_CONNECTIONS, READ_TIMEOUT, _ONE_CORE) as self._read_pool,
+            self._pool(HEAVY_CONNECTIONS, READ_TIMEOUT, _ONE_CORE) as self._heavy_pool,
+            self._pool(1, WRITE_TIMEOUT) as self._check_pool,
         ):
             yield
 
@@ -218,22 +221,22 @@ class Database:
             command_timeout=timeout + 0.5,
             timeout=_CONNECT_TIMEOUT,
             max_inactive_connection_lifetime=300,
-            reset=_keep_as_it_is,
+            reset=_skip_reset,
             server_settings={
-                "application_name": self._called,
+                "application_name": self._application_name,
                 "statement_timeout": str(int(timeout * 1000)),
                 "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
                 "timezone": "UTC",
-                # What is acknowledged to the broker is on disk, whatever the server is set to.
+                # Acknowledged events are on disk, independent of the server's own setting.
                 "synchronous_commit": "on",
                 **settings,
             },
         )
 
 
-async def _keep_as_it_is(_connection: Any) -> None:
-    """Our connections hold no state that would have to be reset; asyncpg's own reset costs a round trip each time."""
+async def _skip_reset(_connection: Any) -> None:
+    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

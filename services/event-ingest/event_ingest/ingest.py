@@ -1,30 +1,26 @@
-"""From the stream into the history: what is delivered is read, stored, and answered for, message by message."""
+"""From the stream into the history: parses and stores what is delivered, with an outcome for each message."""
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from event_ingest.agents import Agents
-from event_ingest.database import Database, DatabaseAwayError, fault_of
+from event_ingest.agent_metrics import AgentMetrics
+from event_ingest.database import Database, DatabaseUnavailableError, classify_error
 from event_ingest.rows import TYPE, Batch
-from event_ingest.storing import Stored, store
-from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
+from event_ingest.writer import BatchResult, store
+from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EVENTS
 from sandherd.telemetry import logs, spans, traces
 from sandherd.telemetry.meters import Meters
 
 CONSUMER: Final = "event-ingest"
-PATIENCE: Final = 4.0
-"""How long a batch waits for the database before it is given back; under half of the consumer's `ack_wait`."""
-AGAIN_AFTER: Final = 1.0
-_MILESTONES: Final = frozenset(
-    {
-        *("task.submitted", "sandbox.spawned", "task.running"),
-        *("task.completed", "task.failed", "task.cancelled", "sandbox.terminated", "sandbox.failed"),
-    }
-)
-"""The events whose storing is shown in their trace: a span for each event would cost more than storing it."""
+DATABASE_TIMEOUT: Final = 4.0
+"""How long a batch waits for the database before it is returned, in seconds; below half the consumer's `ack_wait`."""
+RETRY_DELAY: Final = 1.0
+MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.milestone)
+"""The events whose storing is traced: a span for each event would cost more than storing it."""
 _log: Final = logs.get("ingest")
 
 
@@ -34,84 +30,84 @@ class Ingest:
     def __init__(self, database: Database, meters: Meters) -> None:
         self._database = database
         self._meters = meters
-        self._agents = Agents(meters)
+        self._agent_metrics = AgentMetrics(meters)
 
     async def handle(self, deliveries: list[Delivery]) -> Sequence[Outcome]:
-        """Store a batch; an outcome for each delivery. While the database is away, all are asked for again."""
+        """Store a batch; an outcome for each delivery. While the database is unavailable, all are retried later."""
         outcomes: list[Outcome] = [DONE] * len(deliveries)
-        batch = _read_all(deliveries, outcomes)
+        batch = _parse_deliveries(deliveries, outcomes)
         try:
             stored = await self._store(batch)
-        except DatabaseAwayError as error:
-            return [_again(outcome, str(error)) for outcome in outcomes]
-        for place, problem in stored.refused.items():
-            outcomes[place] = Dead(problem)
+        except DatabaseUnavailableError as error:
+            return [_retry_unless_dead(outcome, str(error)) for outcome in outcomes]
+        for index, problem in stored.refused.items():
+            outcomes[index] = Dead(problem)
         self._count(stored, batch, deliveries)
-        self._agents.take(event for place, event in batch.told if stored.is_new(place))
+        self._agent_metrics.record(event for index, event in batch.measured if stored.is_new(index))
         return outcomes
 
     async def handle_one(self, delivery: Delivery) -> Outcome:
-        """Store one event, as when a dead letter is put back."""
+        """Store one event, as when a dead letter is requeued."""
         return (await self.handle([delivery]))[0]
 
-    async def _store(self, batch: Batch) -> Stored:
+    async def _store(self, batch: Batch) -> BatchResult:
         if not batch.rows:
-            return Stored()
+            return BatchResult()
         try:
             stored = await store(self._database, batch)
-        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
-            if fault_of(error) is None:
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is None:
                 raise
-            _log.warning("not stored yet", events=len(batch), error=repr(error))
-            if not await self._database.back(PATIENCE):
-                raise DatabaseAwayError(repr(error)) from error
-            stored = await self._store_again(batch)
+            _log.warning("batch not stored, waiting for database", events=len(batch), error=repr(error))
+            if not await self._database.wait_available(DATABASE_TIMEOUT):
+                raise DatabaseUnavailableError(repr(error)) from error
+            stored = await self._retry_store(batch)
         _trace(batch)
         return stored
 
-    async def _store_again(self, batch: Batch) -> Stored:
+    async def _retry_store(self, batch: Batch) -> BatchResult:
         try:
             return await store(self._database, batch)
-        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
-            if fault_of(error) is None:
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is None:
                 raise
-            raise DatabaseAwayError(repr(error)) from error
+            raise DatabaseUnavailableError(repr(error)) from error
 
-    def _count(self, stored: Stored, batch: Batch, deliveries: Sequence[Delivery]) -> None:
-        for event_type, amount in _types(stored, batch).items():
+    def _count(self, stored: BatchResult, batch: Batch, deliveries: Sequence[Delivery]) -> None:
+        for event_type, amount in _count_new_by_type(stored, batch).items():
             self._meters.count("sandherd_ingest_stored_total", amount, type=event_type)
         self._meters.count("sandherd_ingest_received_total", len(deliveries))
         self._meters.count("sandherd_ingest_duplicates_total", stored.duplicates)
         self._meters.observe("sandherd_ingest_batch_events", len(deliveries))
-        waited = datetime.now(UTC) - min(delivery.at for delivery in deliveries)
-        self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, waited.total_seconds()))
+        lag = datetime.now(UTC) - min(delivery.at for delivery in deliveries)
+        self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, lag.total_seconds()))
 
 
-def _types(stored: Stored, batch: Batch) -> Counter[str]:
-    """How many of each type were new."""
+def _count_new_by_type(stored: BatchResult, batch: Batch) -> Counter[str]:
+    """Number of new events by type."""
     if not stored.old and not stored.refused:
         return Counter(row[TYPE] for row in batch.rows)
-    return Counter(row[TYPE] for place, row in zip(batch.places, batch.rows, strict=True) if stored.is_new(place))
+    return Counter(row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if stored.is_new(index))
 
 
-def _read_all(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
-    """The events among the deliveries; the outcome of what is none is set."""
+def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
+    """The events among the deliveries; sets the outcome of those that are invalid."""
     batch = Batch()
-    for place, delivery in enumerate(deliveries):
+    for index, delivery in enumerate(deliveries):
         try:
-            batch.add(place, delivery)
+            batch.add(index, delivery)
         except ContractError as error:
-            outcomes[place] = Dead(error.problem)
+            outcomes[index] = Dead(error.problem)
     return batch
 
 
-def _again(outcome: Outcome, reason: str) -> Outcome:
-    return outcome if isinstance(outcome, Dead) else Retry(AGAIN_AFTER, reason)
+def _retry_unless_dead(outcome: Outcome, reason: str) -> Outcome:
+    return outcome if isinstance(outcome, Dead) else Retry(RETRY_DELAY, reason)
 
 
 def _trace(batch: Batch) -> None:
-    for event in batch.spoken:
-        if event is not None and event.type in _MILESTONES:
+    for event in batch.service_events:
+        if event is not None and event.type in MILESTONES:
             values: spans.Values = {
                 spans.TYPE: event.type,
                 spans.PROJECT: event.project,

@@ -1,4 +1,4 @@
-"""event-ingest: every event into Postgres, once, and answers about the past."""
+"""event-ingest: stores every event in Postgres, once, and answers requests about the history."""
 
 import gc
 import sys
@@ -9,23 +9,22 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from event_ingest.answers.approvals import answer_approvals
-from event_ingest.answers.auditing import answer_audit
-from event_ingest.answers.dead import answer_dead
-from event_ingest.answers.events import answer_events
-from event_ingest.answers.output import answer_output
-from event_ingest.answers.paging import ROOM_FOR_THE_REST
-from event_ingest.answers.records import answer_sandboxes, answer_tasks
-from event_ingest.answers.subscribing import Subscriptions
-from event_ingest.answers.trajectory import answer_trajectory
-from event_ingest.clearing import Clearing
-from event_ingest.database import HEAVY, LIGHT, Connection, Database
-from event_ingest.examining import look_at_migrations
+from event_ingest.broker_data import check_broker_data
+from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
+from event_ingest.gauges import IngestGauges
 from event_ingest.ingest import CONSUMER, Ingest
-from event_ingest.measuring import Measures
-from event_ingest.migrating import read_migrations
-from event_ingest.schema import Schema
-from sandherd.bus.service import Asked, Lane, Service, serve
+from event_ingest.migrator import read_migrations
+from event_ingest.queries.approvals import list_approvals
+from event_ingest.queries.audit import audit_events
+from event_ingest.queries.dead_letters import list_dead_letters
+from event_ingest.queries.events import list_events
+from event_ingest.queries.output import list_output
+from event_ingest.queries.pages import RESERVED_REPLY_BYTES
+from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.subscriptions import Subscriptions
+from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.retention import StreamRetention
+from event_ingest.schema import Schema, check_migrations
 from sandherd.contracts.requests import (
     AskApprovals,
     AskAudit,
@@ -42,103 +41,109 @@ from sandherd.contracts.requests import (
     Unsubscribe,
 )
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import IncomingRequest, RequestLane, Service, serve
 from sandherd.settings import Settings
 
 IN_FLIGHT: Final = 2
-"""Batches at a time: one is read while another is being stored."""
+"""Concurrent batches: one is read while another is being stored."""
 
-HEAVY_LANE: Final = Lane(name="heavy history", at_once=HEAVY, per_project=1, cancels=True, budgeted=True)
-"""What may read all of a sandbox or a project."""
-STREAMS_LANE: Final = Lane(name="streams", at_once=4, per_project=2, cancels=True, budgeted=True)
-"""What is read from the broker."""
+HEAVY_LANE: Final = RequestLane(
+    name="heavy history", at_once=HEAVY_CONNECTIONS, per_project=1, cancels=True, budgeted=True
+)
+"""For requests that may read all of a sandbox or a project."""
+STREAMS_LANE: Final = RequestLane(name="streams", at_once=4, per_project=2, cancels=True, budgeted=True)
+"""For requests that read from the broker."""
 
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
-Question = Callable[[Connection, Any, str, int], Awaitable[AnswerT]]
+ReplyT = TypeVar("ReplyT", bound=BaseModel)
+HistoryQuery = Callable[[Connection, Any, str, int], Awaitable[ReplyT]]
 
 
 def compose(settings: Settings) -> Service:
-    """The service, put together. The same for tests and for the real one."""
+    """The service, composed; the same for tests and production."""
     service = Service(Principal.EVENT_INGEST, settings)
-    known = read_migrations()[-1].number
-    database = Database(settings.database_url, Schema(partial(datetime.now, UTC)).prepare, knows=known)
+    last_migration = read_migrations()[-1].number
+    database = Database(
+        settings.database_url, Schema(partial(datetime.now, UTC)).prepare, last_migration=last_migration
+    )
     ingest = Ingest(database, service.meters)
     service.health.add("postgres", database.problem)
-    service.background("database", database.keep)
-    service.background("measures", Measures(service, database).run)
-    service.background("room", Clearing(service).run)
+    service.background("database", database.run_checks)
+    service.background("measures", IngestGauges(service, database).run)
+    service.background("retention", StreamRetention(service).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
-    service.examining.add(PartKind.MIGRATIONS, partial(look_at_migrations, database))
+    service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
+    service.examining.add(PartKind.REMARK, lambda: check_broker_data(database, service.bus))
     service.requeues({"EVENTS": ingest.handle_one})
-    _answer_from_history(service, database)
-    _answer_from_streams(service, database)
-    _answer_subscribers(service)
+    _register_history_requests(service, database)
+    _register_stream_requests(service, database)
+    _register_subscription_requests(service)
     return service
 
 
-def _answer_from_history(service: Service, database: Database) -> None:
-    light: dict[type[Request[Any]], Question[Any]] = {
-        AskEvents: answer_events,
-        PastTasks: answer_tasks,
-        PastSandboxes: answer_sandboxes,
-        AskApprovals: answer_approvals,
+def _register_history_requests(service: Service, database: Database) -> None:
+    light: dict[type[Request[Any]], HistoryQuery[Any]] = {
+        AskEvents: list_events,
+        PastTasks: list_tasks,
+        PastSandboxes: list_sandboxes,
+        AskApprovals: list_approvals,
     }
     lane = _light_lane(service.settings)
-    for request, question in light.items():
-        service.answer(request, _asking(service, database, question), lane=lane)
-    service.answer(AskTrajectory, _asking(service, database, answer_trajectory, heavy=True), lane=HEAVY_LANE)
+    for request, query in light.items():
+        service.answer(request, _history_handler(service, database, query), lane=lane)
+    service.answer(AskTrajectory, _history_handler(service, database, read_trajectory, heavy=True), lane=HEAVY_LANE)
 
 
-def _light_lane(settings: Settings) -> Lane:
-    per_project = min(LIGHT, settings.requests_at_once)
-    return Lane(name="history", at_once=LIGHT, per_project=per_project, cancels=True, budgeted=True)
+def _light_lane(settings: Settings) -> RequestLane:
+    per_project = min(LIGHT_CONNECTIONS, settings.requests_at_once)
+    return RequestLane(name="history", at_once=LIGHT_CONNECTIONS, per_project=per_project, cancels=True, budgeted=True)
 
 
-def _asking(
-    service: Service, database: Database, question: Question[AnswerT], *, heavy: bool = False
-) -> Callable[[Any], Awaitable[AnswerT]]:
-    async def answer(asked: Asked[Any]) -> AnswerT:
+def _history_handler(
+    service: Service, database: Database, query: HistoryQuery[ReplyT], *, heavy: bool = False
+) -> Callable[[Any], Awaitable[ReplyT]]:
+    async def answer(incoming: IncomingRequest[Any]) -> ReplyT:
         async with database.reading(heavy=heavy) as connection:
-            return await question(connection, asked.request, asked.project, _room(service))
+            return await query(connection, incoming.request, incoming.project, _max_reply_bytes(service))
 
     return answer
 
 
-def _answer_from_streams(service: Service, database: Database) -> None:
-    async def audit(asked: Asked[AskAudit]) -> BaseModel:
-        return await answer_audit(database, service.bus, asked.request, asked.project)
+def _register_stream_requests(service: Service, database: Database) -> None:
+    async def audit(incoming: IncomingRequest[AskAudit]) -> BaseModel:
+        return await audit_events(database, service.bus, incoming.request, incoming.project)
 
-    async def output(asked: Asked[AskOutput]) -> BaseModel:
-        return await answer_output(service.bus, asked.request, asked.project, _room(service))
+    async def output(incoming: IncomingRequest[AskOutput]) -> BaseModel:
+        return await list_output(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))
 
-    async def dead(asked: Asked[AskDead]) -> BaseModel:
-        return await answer_dead(service.bus, asked.request, asked.project, _room(service))
+    async def dead(incoming: IncomingRequest[AskDead]) -> BaseModel:
+        return await list_dead_letters(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))
 
     service.answer(AskAudit, audit, lane=HEAVY_LANE)
     service.answer(AskOutput, output, lane=STREAMS_LANE)
     service.answer(AskDead, dead, lane=STREAMS_LANE)
 
 
-def _answer_subscribers(service: Service) -> None:
+def _register_subscription_requests(service: Service) -> None:
     subscriptions = Subscriptions(service)
-    service.answer(AskSubscriptions, subscriptions.answer_list)
-    service.answer(Subscribe, subscriptions.answer_subscribe)
-    service.answer(Unsubscribe, subscriptions.answer_unsubscribe)
+    service.answer(AskSubscriptions, subscriptions.list_subscriptions)
+    service.answer(Subscribe, subscriptions.subscribe)
+    service.answer(Unsubscribe, subscriptions.unsubscribe)
 
 
-def _room(service: Service) -> int:
-    """How many bytes of rows an answer may hold: the broker takes no larger message."""
-    return service.bus.client.max_payload - ROOM_FOR_THE_REST
+def _max_reply_bytes(service: Service) -> int:
+    """Maximum bytes of rows in a reply, as the broker limits the size of a message."""
+    return service.bus.client.max_payload - RESERVED_REPLY_BYTES
 
 
 def main() -> None:
-    """The program; with words behind it, one thing that is done and over."""
+    """The program: the service, or with arguments a one-time command."""
     if sys.argv[1:]:
-        from event_ingest import upgrading
+        from event_ingest import upgrade
 
-        sys.exit(upgrading.main(sys.argv[1:]))
-    # What the imports brought lives as long as the program: a full collection need not walk over it in mid-batch.
+        sys.exit(upgrade.main(sys.argv[1:]))
+    # Imported objects live as long as the program: a full collection need not traverse them during a batch.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)  # a batch is some ten thousand objects, all gone when it is stored
+    gc.set_threshold(50_000, 20, 20)  # a batch is some ten thousand objects, all freed once it is stored
     serve(Principal.EVENT_INGEST, compose)
 
 

@@ -4,26 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sandherd.bus.consuming import Delivery
+from sandherd.bus.consumers.consumer import Delivery
+from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events import EventData
-from sandherd.contracts.reading import read_event
+from sandherd.contracts.events import EVENTS, EventData
 
 Row = tuple[Any, ...]
 """The values of one row, in the order of `COLUMNS`."""
 
-TOLD: Final = frozenset(
-    {
-        "agent.started",
-        "agent.usage",
-        "agent.turn_completed",
-        "agent.model_call_completed",
-        "agent.tool_use",
-        "agent.tool_completed",
-        "agent.tool_result",
-    }
-)
-"""What an agent says that telemetry is made from."""
+MEASURED: Final = frozenset(name for name, model in EVENTS.items() if model.measured)
+"""The agents' events from which metrics and spans are made."""
 
 COLUMNS: Final = (
     ("id", "uuid"),
@@ -38,32 +28,32 @@ COLUMNS: Final = (
     ("sandboxid", "text"),
     ("envelope", "text"),
 )
-"""Each column's name and type as the statement takes them."""
+"""Each column's name, and its type in the statement."""
 TYPE: Final = [name for name, _ in COLUMNS].index("type")
 
 
 @dataclass(slots=True)
 class Batch:
-    """Events that were read: of each its place among the deliveries, its row, and, unless an agent said it, itself.
+    """Parsed events: for each its index among the deliveries, its row, and, unless it is an agent's, the event itself.
 
-    Parallel lists, and no more of an event than is needed: this is where a busy herd spends its time.
+    Parallel lists, with no more of an event than needed, as most of a busy herd's load is here.
     """
 
-    places: list[int] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    spoken: list[Envelope[EventData] | None] = field(default_factory=list)
-    told: list[tuple[int, Envelope[EventData]]] = field(default_factory=list)
-    """By place, what of an agent is measured and traced; only of a whole batch."""
+    service_events: list[Envelope[EventData] | None] = field(default_factory=list)
+    measured: list[tuple[int, Envelope[EventData]]] = field(default_factory=list)
+    """By index, the agents' events that are measured and traced; only in a whole batch."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, start: int, end: int) -> "Batch":
         """The events from `start` up to but not including `end`."""
-        return Batch(self.places[start:end], self.rows[start:end], self.spoken[start:end])
+        return Batch(self.indexes[start:end], self.rows[start:end], self.service_events[start:end])
 
-    def add(self, place: int, delivery: Delivery) -> None:
-        """Read one more. Raises `ContractError` for what is no event."""
+    def add(self, index: int, delivery: Delivery) -> None:
+        """Parse and add one more. Raises `ContractError` for an invalid event."""
         event = read_event(delivery.subject, delivery.data)
         self.rows.append(
             (
@@ -80,10 +70,10 @@ class Batch:
                 delivery.data.decode(),
             )
         )
-        self.places.append(place)
-        self.spoken.append(None if event.type.startswith("agent.") else event)
-        if event.type in TOLD:
-            self.told.append((place, event))
+        self.indexes.append(index)
+        self.service_events.append(None if event.type.startswith("agent.") else event)
+        if event.type in MEASURED:
+            self.measured.append((index, event))
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -1,15 +1,18 @@
-"""The schema, kept ready: migrated once, and with a partition for each day to come."""
+"""Keeps the schema ready: migrated once, and with a partition for each day, created before the day begins."""
 
-from collections.abc import Callable
-from datetime import date, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+from uuid import UUID
 
-from event_ingest.database import Connection
-from event_ingest.migrating import migrate
-from event_ingest.partitions import ensure_partitions
+from event_ingest.database import Connection, Database
+from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations
+from sandherd.contracts.errors import ContractError
+from sandherd.telemetry import logs
 
 
 class Schema:
-    """Prepares the database at the first look, anew on each day, and when somebody has emptied it."""
+    """Prepares the database at the first check, on each new day, and after it was emptied."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -18,9 +21,79 @@ class Schema:
     async def prepare(self, connection: Connection) -> None:
         """Raises `MigrationRefusedError` if the database is not for this version of the service."""
         now = self._now()
-        there = await connection.fetchval("select to_regclass('events') is not null")
-        if there and self._ready_on == now.date():
+        exists = await connection.fetchval("select to_regclass('events') is not null")
+        if exists and self._ready_on == now.date():
             return
-        await migrate(connection, after=False)  # of several replicas others may still be of the version before
+        await migrate(connection, after=False)  # other replicas may still be of the previous version
         await ensure_partitions(connection, now)
         self._ready_on = now.date()
+
+
+async def check_migrations(database: Database) -> dict[str, str | None]:
+    """By name: None if all migrations are applied and unchanged; else what is wrong."""
+    return {"postgres": await _problem(database)}
+
+
+async def _problem(database: Database) -> str | None:
+    try:
+        async with database.reading() as connection:
+            pending = await pending_migrations(connection)
+    except ContractError as error:
+        return f"unknown: {error.problem.message}"
+    except MigrationRefusedError as error:
+        return str(error)
+    named = ", ".join(f"{migration.number} ({migration.name})" for migration in pending)
+    return f"not applied: {named}" if named else None
+
+
+DAYS_BEFORE: Final = 1
+DAYS_AHEAD: Final = 7
+_LOCK: Final = 0x5A4D_5041_5254
+_EPOCH: Final = date(1970, 1, 1)
+_DAY_MS: Final = 86_400_000
+_log: Final = logs.get("schema")
+
+
+def bounds(day: date) -> tuple[UUID, UUID]:
+    """The first id of a UTC day and the first of the next: a UUIDv7 begins with 48 bits of milliseconds (RFC 9562)."""
+    first = (day - _EPOCH).days * _DAY_MS
+    return UUID(int=first << 80), UUID(int=(first + _DAY_MS) << 80)
+
+
+def partition_name(day: date) -> str:
+    """The table name of a day's partition."""
+    return f"events_{day:%Y%m%d}"
+
+
+def required_days(today: date) -> Iterator[date]:
+    """The days that must have a partition."""
+    return (today + timedelta(days=offset) for offset in range(-DAYS_BEFORE, DAYS_AHEAD + 1))
+
+
+async def ensure_partitions(connection: Connection, now: datetime) -> list[date]:
+    """Create the missing partitions around `now`; returns their days. Safe in several replicas at once."""
+    created = []
+    for day in required_days(now.astimezone(UTC).date()):
+        async with connection.transaction():
+            await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+            if not await connection.fetchval("select to_regclass($1) is not null", partition_name(day)):
+                await _create_partition(connection, day)
+                created.append(day)
+    if created:
+        _log.info("partitions created", first=created[0].isoformat(), last=created[-1].isoformat())
+    return created
+
+
+async def _create_partition(connection: Connection, day: date) -> None:
+    """Create a partition. Events of that day that came too early are in the default partition, and are moved."""
+    first, end = bounds(day)
+    name = partition_name(day)
+    await connection.execute("lock table events_default in access exclusive mode")
+    await connection.execute(f"create table {name} (like events including all)")
+    await connection.execute(
+        f"with early as (delete from events_default where id >= $1 and id < $2 returning *) "  # noqa: S608  # our name
+        f"insert into {name} select * from early",
+        first,
+        end,
+    )
+    await connection.execute(f"alter table events attach partition {name} for values from ('{first}') to ('{end}')")

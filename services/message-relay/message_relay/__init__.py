@@ -1,3 +1,3 @@
-"""The message-relay: keeps messages to agents, and hands each to its worker until a receipt comes back."""
+"""The message-relay: stores messages to agents and delivers each to its worker until the worker returns a receipt."""
 
-import sandherd.bus  # noqa: F401  # it loads nats lightly, so it comes before whoever here loads nats by itself
+import sandherd.bus  # noqa: F401  # loads nats without its unused parts: import it before nats

@@ -1,4 +1,4 @@
-"""The INBOX stream: all that waits, and the only state there is. A message is in it until its end has been said."""
+"""The INBOX stream: all waiting messages, and the only state. A message is in it until its end has been published."""
 
 import time
 from contextlib import suppress
@@ -11,8 +11,8 @@ from nats.js.api import RawStreamMsg
 from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import Delivery, dead_headers
-from sandherd.bus.reading import next_on
+from sandherd.bus.consumers.consumer import Delivery, dead_headers
+from sandherd.bus.kv import next_message
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.names import UnsafeNameError
@@ -28,23 +28,23 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A message, and where it stands in INBOX."""
+class InboxEntry:
+    """A message, and its sequence in INBOX."""
 
     number: int
     message: InboxMessage
 
 
 class Inbox:
-    """What waits for each sandbox, in the order in which it was taken."""
+    """The messages that wait for each sandbox, in order of arrival."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._counted: dict[str, tuple[int, float]] = {}
-        """For each project how many messages wait, and until when that is taken for true."""
+        """For each project: how many messages wait, and the monotonic time until which that number is used."""
 
-    async def put(self, message: InboxMessage) -> bool:
-        """Keep a message. False if this very message was kept already, within the broker's window."""
+    async def store(self, message: InboxMessage) -> bool:
+        """Store a message. False if it is a duplicate, within the broker's deduplication window."""
         subject = INBOX.fill(project=message.project, sandbox=message.sandbox)
         ack = await self._bus.publish_stored(
             subject,
@@ -53,29 +53,29 @@ class Inbox:
         )
         return not ack.duplicate
 
-    async def first(self, key: Key, after: int = 0) -> Waiting | None:
-        """The first message that waits for a sandbox, behind a place in the stream; None if there is none."""
+    async def first(self, key: Key, after: int = 0) -> InboxEntry | None:
+        """The first waiting message of a sandbox behind the stream sequence `after`; None if no message waits."""
         subject = INBOX.fill(project=key[0], sandbox=key[1])
         while True:
             try:
-                found = await next_on(self._bus, STREAM, subject, after + 1)
+                found = await next_message(self._bus, STREAM, subject, after + 1)
             except nats.js.errors.NotFoundError:
                 return None
             after = found.seq or 0
             try:
-                return Waiting(after, InboxMessage.model_validate_json(found.data or b""))
+                return InboxEntry(after, InboxMessage.model_validate_json(found.data or b""))
             except ValidationError as error:
                 await self._bury(found, ContractError.from_validation(error))
 
     async def remove(self, number: int) -> None:
-        """Its end has been said. One that is gone already is no fault: another holder may have removed it."""
+        """Delete a message whose end was published. A missing one is no error: another lease holder may be faster."""
         try:
             await self._bus.js.delete_msg(STREAM, number)
         except nats.js.errors.APIError as error:
-            _log.info("was removed already", number=number, error=error.description)
+            _log.info("message already deleted", number=number, error=error.description)
 
     async def waiting_in(self, project: str) -> int:
-        """How many messages wait for all sandboxes of a project; known anew every second."""
+        """Number of messages that wait for all sandboxes of a project; counted again after one second."""
         counted, until = self._counted.get(project, (0, 0.0))
         if time.monotonic() >= until:
             subject = INBOX.pattern({"project": project})
@@ -85,12 +85,12 @@ class Inbox:
         return counted
 
     async def waiting_sandboxes(self) -> list[Key]:
-        """Everyone for whom something waits."""
+        """All sandboxes with waiting messages."""
         state = (await self._bus.js.stream_info(STREAM, subjects_filter=">")).state
         return [key for subject in state.subjects or {} if (key := _key_of(subject)) is not None]
 
     async def _bury(self, found: RawStreamMsg, fault: ContractError) -> None:
-        """One that another version wrote must not hold up those behind it."""
+        """Move a message that another version wrote to the dead letters, so that it does not block those behind it."""
         number, subject = found.seq or 0, found.subject or ""
         delivery = Delivery(subject, found.data or b"", STREAM, number, 1, datetime.now(UTC))
         service = Principal.MESSAGE_RELAY.value
@@ -104,7 +104,7 @@ class Inbox:
 
 
 def _key_of(subject: str) -> Key | None:
-    """Whose inbox a subject is. None if no sandbox can have these names: nobody waits for what is stored there."""
+    """The sandbox of an inbox subject. None if these names are invalid: no sandbox takes what is stored there."""
     names = INBOX.match(subject) or {}
     with suppress(KeyError, UnsafeNameError):
         INBOX.fill(**names)

@@ -1,3 +1,3 @@
-"""The monitor: finds sandboxes that are dead, idle or too old, and agents that go round in circles."""
+"""The monitor: finds sandboxes that are dead, idle, too old or flooding, and agents that loop."""
 
-import sandherd.bus  # noqa: F401  # it loads nats lightly, so it comes before whoever here loads nats by itself
+import sandherd.bus  # noqa: F401  # loads nats without its unused parts: import it before nats

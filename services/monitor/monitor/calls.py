@@ -1,10 +1,11 @@
-"""Calls in flight, and the streak of equal ones: what the guardian's loop rule and the idle rules look at."""
+"""Calls in flight, and the streak of equal calls: the input of the guardian's loop rule and of the idle rules."""
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import Any, Final
 
-from monitor.digests import call_digest, result_digest
-from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Call, Seen, Steering, Streak, Watched
+from monitor.state import MAX_CALLS, MAX_CLOSED, MAX_EVIDENCE, Call, ObservedEvent, SandboxActivity, Steering, Streak
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
 from sandherd.contracts.events.tools import (
@@ -15,19 +16,38 @@ from sandherd.contracts.events.tools import (
     AgentUserToolResult,
 )
 
+_LENGTH: Final = 24
+
+
+def digest(*parts: Any) -> str:
+    """The same text for equal JSON values, independent of the order of their members; 24 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
+
+
+def call_digest(tool: str, tool_input: Any) -> str:
+    """The digest of a tool and its input."""
+    return digest("call", tool, tool_input)
+
+
+def result_digest(result: Any) -> str:
+    """The digest of a tool's result."""
+    return digest("result", result)
+
+
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
 
 
-def opened(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
-    """A call has begun, unless it is known to have ended already."""
+def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+    """The state after a call has begun; unchanged if that call is known to have ended already."""
     key = _key(field, str(getattr(data, field)))
-    if key in state.closed or key in state.in_flight or len(state.in_flight) >= MOST_CALLS:
+    if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
     return replace(state, in_flight={**state.in_flight, key: _call(seen, data)})
 
 
-def _call(seen: Seen, data: EventData) -> Call:
+def _call(seen: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
         return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
     if isinstance(data, AgentExecStarted):
@@ -37,25 +57,27 @@ def _call(seen: Seen, data: EventData) -> Call:
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
 
 
-def closed(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
-    """A call has ended. The first of its results counts, and no other: a harness may report one call twice."""
-    given: str | None = getattr(data, field)
-    key = _key(field, given) if given is not None else _unnamed(state, data)
+def closed(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
+    """The state after a call has ended. Only its first result counts, as a harness may report one call twice."""
+    call_id: str | None = getattr(data, field)
+    key = _key(field, call_id) if call_id is not None else _unnamed(state, data)
     if key is not None and key in state.closed:
         return state
     call = state.in_flight.get(key) if key is not None else None
     digest = _digest(call, data)
     if key is not None:
-        state = _forget(state, key)
-    return state if digest is None else _repeated(state, seen, digest, _tool(call, data), result_digest(_answer(data)))
+        state = _without_call(state, key)
+    return (
+        state if digest is None else _repeated(state, seen, digest, _tool(call, data), result_digest(_result_of(data)))
+    )
 
 
-def _key(field: str, given: str) -> str:
-    """A call's key: an agent that calls its own like a command from outside does not end that."""
-    return given if field == _TOOL_KEY else f"{field} {given}"
+def _key(field: str, call_id: str) -> str:
+    """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id."""
+    return call_id if field == _TOOL_KEY else f"{field} {call_id}"
 
 
-def _unnamed(state: Watched, data: EventData) -> str | None:
+def _unnamed(state: SandboxActivity, data: EventData) -> str | None:
     """The call that a completion without an id most likely ends: the oldest with the same tool and input."""
     if not isinstance(data, AgentToolCompleted):
         return None
@@ -63,13 +85,13 @@ def _unnamed(state: Watched, data: EventData) -> str | None:
     return next((key for key, call in state.in_flight.items() if call.digest == wanted), None)
 
 
-def _forget(state: Watched, key: str) -> Watched:
+def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
     in_flight = {other: call for other, call in state.in_flight.items() if other != key}
-    return replace(state, in_flight=in_flight, closed=(*state.closed, key)[-MOST_CLOSED:])
+    return replace(state, in_flight=in_flight, closed=(*state.closed, key)[-MAX_CLOSED:])
 
 
 def _digest(call: Call | None, data: EventData) -> str | None:
-    """What stands for the call that ended; None if it is not known, or not one that is compared."""
+    """The digest of the call that ended; None if the call is unknown, or of a kind that is not compared."""
     if call is not None:
         return call.digest
     return call_digest(data.tool, data.tool_input) if isinstance(data, AgentToolCompleted) else None
@@ -79,26 +101,26 @@ def _tool(call: Call | None, data: EventData) -> str:
     return call.tool if call is not None else str(getattr(data, "tool", ""))[:80]
 
 
-def _answer(data: EventData) -> Any:
+def _result_of(data: EventData) -> Any:
     if isinstance(data, AgentToolCompleted):
         return data.tool_response
     return data.result if isinstance(data, AgentToolResult | AgentUserToolResult) else None
 
 
-def _repeated(state: Watched, seen: Seen, call: str, tool: str, result: str) -> Watched:
-    """One more in a row, or the first of another row; and an answer to a steering that was heard."""
+def _repeated(state: SandboxActivity, seen: ObservedEvent, call: str, tool: str, result: str) -> SandboxActivity:
+    """Count one more equal call, or start a new streak; and update a nudge that the agent has received."""
     before = state.streak
     evidence = (seen.id,) if seen.id else ()
     if before is not None and (before.call, before.result) == (call, result):
-        kept = (*before.evidence, *evidence)[-MOST_EVIDENCE:]
-        streak = replace(before, count=before.count + 1, evidence=kept)
+        last_ids = (*before.evidence, *evidence)[-MAX_EVIDENCE:]
+        streak = replace(before, count=before.count + 1, evidence=last_ids)
     else:
         streak = Streak(call, result, tool, seen.number, seen.at, evidence=evidence)
-    return replace(state, streak=streak, steering=_answered(state.steering, call, result))
+    return replace(state, streak=streak, steering=_steering_after(state.steering, call, result))
 
 
-def _answered(steering: Steering | None, call: str, result: str) -> Steering | None:
-    """What the call says of a steering: anything else obeys it, the same again repeats what it was about."""
+def _steering_after(steering: Steering | None, call: str, result: str) -> Steering | None:
+    """The nudge after a call: any other call obeys it; the same call with the same result is a repeat."""
     if steering is None or steering.heard_at is None or steering.outcome is not None:
         return steering
     if (call, result) != (steering.call, steering.result):

@@ -1,16 +1,15 @@
-"""The fold: one event into the state of its sandbox. Pure, and its cost does not grow with the herd.
+"""Folds one event into the state of its sandbox. Pure; the cost does not grow with the herd.
 
-The monitor's own events are folded too, so that a monitor that was restarted knows what it has done already.
+The monitor's own events are folded in too, so that a restarted monitor knows what it has done already.
 """
 
 from dataclasses import replace
 from typing import Any, Final
 
 from monitor.calls import closed, opened
-from monitor.state import SPELL, Found, Seen, Steering, Watched
+from monitor.state import FLOOD_WINDOW_SECONDS, ActedFinding, ObservedEvent, SandboxActivity, Steering
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnCompleted
-from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
     MessageEvent,
@@ -18,30 +17,28 @@ from sandherd.contracts.events.message import (
     MessageQueued,
     MessageRejected,
 )
-from sandherd.contracts.events.monitor import Found as FoundEvent
-from sandherd.contracts.events.monitor import MonitorInterventionDecided, MonitorInterventionOutcome
+from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
+from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested, SandboxResumed
+from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
-_GONE: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
-_LIVES: Final = frozenset({"sandbox.requested", "sandbox.spawned", "sandbox.running", "sandbox.resumed"})
-_SANDBOX: Final = _LIVES | _GONE | {"sandbox.paused", "sandbox.extended", "sandbox.stopping"}
-_FOUND: Final = frozenset({"monitor.dead_found", "monitor.flood_found", "monitor.idle_found"})
+_LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
-def fold(state: Watched | None, seen: Seen) -> Watched | None:
+def fold(state: SandboxActivity | None, seen: ObservedEvent) -> SandboxActivity | None:
     """The state after this event; None if it is about no sandbox that is watched.
 
-    An event that was folded in already changes nothing, so that a restored state may be given the same events again.
+    An event that was folded in already changes nothing, so that events may be repeated after a state was restored.
     """
     if state is None:
-        state = _begin(seen)
+        state = _first_state(seen)
         return step(state, seen) if state is not None else None
     if seen.number <= state.number:
         return state
     return step(replace(state, number=seen.number), seen)
 
 
-def step(state: Watched, seen: Seen) -> Watched:
-    """The state after this event, wherever the event stands in the stream."""
+def step(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+    """The state after this event; the event's sequence is ignored."""
     domain = seen.type.partition(".")[0]
     if domain == "agent":
         return _agent(state, seen)
@@ -50,15 +47,16 @@ def step(state: Watched, seen: Seen) -> Watched:
     if domain == "message":
         return _message(state, seen)
     if domain == "approval":
-        return _answered(state, seen)
-    return _over(state, seen) if domain == "task" else _own(state, seen)
+        return _after_approval(state, seen)
+    return _after_attempt_end(state, seen) if domain == "task" else _own(state, seen)
 
 
-def _begin(seen: Seen) -> Watched | None:
-    """A sandbox is watched from its first sign on; what is said to or about one does not make it exist."""
-    if not seen.type.startswith("agent.") and seen.type not in _SANDBOX:
+def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
+    """A sandbox is watched from its first own event; messages to it and events about it do not start that."""
+    own = seen.type.startswith("agent.") or _state_of(seen) is not None or seen.type == SandboxExtended.type
+    if not own:
         return None
-    return Watched(
+    return SandboxActivity(
         project=seen.project,
         sandbox=seen.entity,
         number=seen.number,
@@ -67,9 +65,9 @@ def _begin(seen: Seen) -> Watched | None:
     )
 
 
-def _agent(state: Watched, seen: Seen) -> Watched:
+def _agent(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     model = EVENTS.get(seen.type)
-    changes: dict[str, Any] = {"last_sign_at": seen.at} | _said(state, seen)
+    changes: dict[str, Any] = {"last_sign_at": seen.at} | _output_counts(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     if seen.type == AgentHeartbeat.type:
@@ -81,16 +79,16 @@ def _agent(state: Watched, seen: Seen) -> Watched:
     if model.counts_as_work:
         changes["last_work_at"] = seen.at
     if seen.type == AgentTurnCompleted.type:
-        # What was asked in a turn that is over nobody waits for, whenever it is answered.
+        # An approval requested in an ended turn is no longer waited for, whenever it is answered.
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
     return _calls(replace(state, **changes), seen, model.opens, model.closes)
 
 
-def _said(state: Watched, seen: Seen) -> dict[str, Any]:
-    """How much it said: summed up over a spell, and then anew."""
-    if state.said_since is None or (seen.at - state.said_since).total_seconds() >= SPELL:
+def _output_counts(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
+    """How much it has published: summed up over a flood window, then reset."""
+    if state.said_since is None or (seen.at - state.said_since).total_seconds() >= FLOOD_WINDOW_SECONDS:
         return {"said_since": seen.at, "said_bytes": seen.size, "said_messages": 1, "said_junk": int(seen.junk)}
     return {
         "said_bytes": state.said_bytes + seen.size,
@@ -99,7 +97,7 @@ def _said(state: Watched, seen: Seen) -> dict[str, Any]:
     }
 
 
-def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) -> Watched:
+def _calls(state: SandboxActivity, seen: ObservedEvent, opens: str | None, closes: str | None) -> SandboxActivity:
     if seen.data is None:
         return state
     if opens is not None:
@@ -107,59 +105,67 @@ def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) ->
     return closed(state, seen, seen.data, closes) if closes is not None else state
 
 
-def _answered(state: Watched, seen: Seen) -> Watched:
-    """A person's leave was given or denied, or did not come; what waited for it begins only now."""
+def _after_approval(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+    """An approval was granted, denied or expired; a call that waited for it begins only now."""
     model = EVENTS.get(seen.type)
     if model is None or model.closes is None:
         return state
     return _calls(replace(state, answered_at=seen.at), seen, None, model.closes)
 
 
-def _sandbox(state: Watched, seen: Seen) -> Watched:
+def _sandbox(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     changes = _changes(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     return replace(state, **changes)
 
 
-def _changes(state: Watched, seen: Seen) -> dict[str, Any]:
-    """What the spawner's word about a sandbox changes."""
+def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
+    """What an event of the spawner about a sandbox changes."""
     sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
         return sign | expires | {"linger": seen.data.linger_seconds, "alone": seen.taskid is None}
     if isinstance(seen.data, SandboxExtended):
         return {"expires_at": seen.data.expires_at}
-    if seen.type in _LIVES:
-        resumed = seen.at if seen.type == "sandbox.resumed" else state.resumed_at
+    becomes = _state_of(seen)
+    if becomes in _LIVE:
+        resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
         return sign | {"paused": False, "resumed_at": resumed}
-    if seen.type == "sandbox.paused":
+    if becomes is SandboxState.PAUSED:
         return {"paused": True}
-    if seen.type == "sandbox.stopping":
+    if becomes is SandboxState.STOPPING:
         return {"stopping": True}
-    return {"ended": True, "steering": _cut_short(state.steering, "finished")} if seen.type in _GONE else {}
+    return {"ended": True, "steering": _cut_short(state.steering, "finished")} if becomes in SANDBOX_ENDED else {}
 
 
-def _over(state: Watched, seen: Seen) -> Watched:
-    """Its attempt is over for the spawner: as if its agent had ended. The next attempt is another sandbox."""
+def _state_of(seen: ObservedEvent) -> SandboxState | None:
+    """The state that an event of the spawner sets on the sandbox, if any."""
+    model = EVENTS.get(seen.type)
+    state = model.sets_state if model is not None else None
+    return state if isinstance(state, SandboxState) else None
+
+
+def _after_attempt_end(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+    """The spawner has ended its attempt: as if its agent had ended. The next attempt has another sandbox."""
     if state.finished_at is not None:
         return state
     return replace(state, finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
 
 
-def _message(state: Watched, seen: Seen) -> Watched:
+def _message(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     data = seen.data
     if not isinstance(data, MessageEvent):
         return state
     steering = state.steering
     if steering is not None and data.message_id == steering.message:
-        return replace(state, steering=_on_its_way(steering, seen, data))
+        return replace(state, steering=_delivery_progress(steering, seen, data))
     if isinstance(data, MessageAcknowledged) and data.message_type != "guardian_nudge":
         return replace(state, last_message_at=seen.at)
     return state
 
 
-def _on_its_way(steering: Steering, seen: Seen, data: MessageEvent) -> Steering:
+def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEvent) -> Steering:
     if isinstance(data, MessageQueued):
         return replace(steering, taken=True)
     if isinstance(data, MessageAcknowledged):
@@ -175,9 +181,9 @@ def _cut_short(steering: Steering | None, outcome: Any) -> Steering | None:
     return replace(steering, outcome=outcome)
 
 
-def _own(state: Watched, seen: Seen) -> Watched:
+def _own(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     data = seen.data
-    if seen.type in _FOUND and isinstance(data, FoundEvent):
+    if isinstance(data, IdleFinding):
         return _found(state, seen, data)
     if isinstance(data, MonitorInterventionDecided):
         return _decided(state, seen, data)
@@ -187,14 +193,14 @@ def _own(state: Watched, seen: Seen) -> Watched:
     return state
 
 
-def _found(state: Watched, seen: Seen, data: FoundEvent) -> Watched:
+def _found(state: SandboxActivity, seen: ObservedEvent, data: IdleFinding) -> SandboxActivity:
     before = state.found
     if before is not None and before.event == seen.id:
         return state
-    return replace(state, found=Found(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
+    return replace(state, found=ActedFinding(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
 
 
-def _decided(state: Watched, seen: Seen, data: MonitorInterventionDecided) -> Watched:
+def _decided(state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided) -> SandboxActivity:
     if data.message_id is None or state.steered >= data.intervention_number or state.streak is None:
         return state
     steering = Steering(

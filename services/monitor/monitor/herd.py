@@ -1,54 +1,54 @@
-"""All sandboxes under watch, by the stream: what lives, what ended lately, and how far the stream was read."""
+"""All watched sandboxes, by the stream: which are live, which ended lately, and how far the stream was read."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
 from monitor.fold import fold, step
-from monitor.state import Key, Seen, Watched
+from monitor.state import Key, ObservedEvent, SandboxActivity
 
-MOST_TOMBSTONES: Final = 10_000
+MAX_TOMBSTONES: Final = 10_000
 
 
 class Herd:
-    """The states of all live sandboxes. What an event costs does not depend on how many there are."""
+    """The states of all live sandboxes. The cost of an event does not depend on their number."""
 
-    def __init__(self, position: int = 0, live: Iterable[Watched] = (), ended: Iterable[Key] = ()) -> None:
+    def __init__(self, position: int = 0, live: Iterable[SandboxActivity] = (), ended: Iterable[Key] = ()) -> None:
         self.position = position
         """The stream sequence of the last event that was read."""
-        self.live: dict[Key, Watched] = {state.key: state for state in live}
+        self.live: dict[Key, SandboxActivity] = {state.key: state for state in live}
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended)
-        """Sandboxes that ended lately: a late event of theirs brings none of them back."""
+        """Sandboxes that ended lately, so that a late event does not add them again."""
 
-    def take(self, seen: Seen) -> Watched | None:
-        """Fold one event in. Returns the state after it, or None if it is about no sandbox that is watched."""
+    def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
+        """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
         key = seen.project, seen.entity
         if key in self.ended:
             return None
         state = fold(self.live.get(key), seen)
-        return None if state is None else self._keep(state)
+        return None if state is None else self._store(state)
 
-    def did(self, key: Key, seen: Seen) -> None:
-        """Fold in at once what the monitor itself has just said; reading it from the stream changes nothing more."""
+    def fold_own(self, key: Key, seen: ObservedEvent) -> None:
+        """Fold in an event that the monitor has just published; reading it from the stream changes nothing more."""
         state = self.live.get(key)
         if state is not None:
-            self._keep(step(state, seen))
+            self._store(step(state, seen))
 
-    def put(self, state: Watched) -> None:
+    def replace(self, state: SandboxActivity) -> None:
         """Replace the state of a sandbox that is still watched."""
         if state.key in self.live:
-            self._keep(state)
+            self._store(state)
 
-    def forget(self, key: Key) -> None:
-        """It is known from elsewhere that this sandbox is gone."""
+    def remove(self, key: Key) -> None:
+        """Stop watching a sandbox that has ended by another source than the stream."""
         self.live.pop(key, None)
         self.ended[key] = None
-        while len(self.ended) > MOST_TOMBSTONES:
+        while len(self.ended) > MAX_TOMBSTONES:
             self.ended.popitem(last=False)
 
-    def _keep(self, state: Watched) -> Watched:
-        """Keep the state, unless its sandbox has ended and nothing is left to be said of it."""
+    def _store(self, state: SandboxActivity) -> SandboxActivity:
+        """Store the state, unless its sandbox has ended and no outcome of a nudge is to be published."""
         self.live[state.key] = state
         if state.ended and state.steering is None:
-            self.forget(state.key)
+            self.remove(state.key)
         return state

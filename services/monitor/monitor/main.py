@@ -1,17 +1,17 @@
-"""The monitor service, composed: one watch over the whole herd, held by one replica at a time."""
+"""The monitor service, composed: one watch over the whole herd, by one replica at a time."""
 
 from typing import Final
 
-from monitor.acting import Acting
-from monitor.following import Follower
+from monitor.actions import Actions
+from monitor.event_reader import EventReader
 from monitor.rules import Limits
-from monitor.state import SPELL
+from monitor.state import FLOOD_WINDOW_SECONDS
 from monitor.watch import Watch
 from sandherd.bus.lease import Lease
-from sandherd.bus.publishing import Speaker
-from sandherd.bus.service import Service, serve
-from sandherd.bus.together import together
+from sandherd.bus.publisher import EventPublisher
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
@@ -20,7 +20,7 @@ JUNK_PER_DEAD_LETTER: Final = 5
 
 
 def limits_of(settings: Settings) -> Limits:
-    """The limits of the rules, as they are set."""
+    """The limits of the rules, from the settings."""
     return Limits(
         dead_after=settings.dead_after,
         idle_after=settings.idle_after,
@@ -28,7 +28,7 @@ def limits_of(settings: Settings) -> Limits:
         finished_after=settings.finished_after,
         max_age=settings.max_age,
         flood_bytes=settings.flood_mb * 1024 * 1024,
-        flood_messages=round(settings.flood_messages * SPELL),
+        flood_messages=round(settings.flood_messages * FLOOD_WINDOW_SECONDS),
         flood_junk=settings.dead_letters_per_minute * JUNK_PER_DEAD_LETTER,
         loop_repeats=settings.loop_repeats,
         steering_cooldown=settings.steering_cooldown,
@@ -43,22 +43,22 @@ def compose(settings: Settings) -> Service:
         lease = Lease(service.bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
         service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
-        await together(lease.keep(), _watch_while_held(service, lease))
+        await run_until_first(lease.run(), _watch_while_held(service, lease))
 
     service.background("watch", watch)
     return service
 
 
 async def _watch_while_held(service: Service, lease: Lease) -> None:
-    speaker = Speaker(service.bus, Principal.MONITOR, service.instance)
+    publisher = EventPublisher(service.bus, Principal.MONITOR, service.instance)
     limits = limits_of(service.settings)
     while True:
         service.health.add("watch", lambda: None)
         await lease.wait_held()
-        follower = Follower(service.bus)
-        service.health.add("watch", follower.problem)
-        acting = Acting(service.bus, speaker)
-        watch = Watch(service.bus, lease, limits, acting=acting, follower=follower, meters=service.meters)
+        reader = EventReader(service.bus)
+        service.health.add("watch", reader.problem)
+        actions = Actions(service.bus, publisher)
+        watch = Watch(service.bus, lease, limits, actions=actions, reader=reader, meters=service.meters)
         await watch.run(service.settings.check_interval)
 
 

@@ -1,4 +1,7 @@
-"""When a sandbox is to be ended: pure functions of its state, the time and the limits. Source: design §9."""
+"""When a sandbox is declared dead, too old, finished, stuck, idle or flooding, and so is to be ended.
+
+Pure functions of its state, the time and the limits; the first rule of `RULES` that holds is acted upon.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,13 +9,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from monitor.recorded import Recorded
-from monitor.state import SPELL, Watched
+from monitor.state import FLOOD_WINDOW_SECONDS, SandboxActivity
+from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 
 
 class Rule(StrEnum):
-    """What the idle watch finds. The value is also the reason that the spawner is given."""
+    """What the watch finds. The value is also the reason in the command to the spawner."""
 
     DEAD = "dead"
     TOO_OLD = "too_old"
@@ -24,7 +27,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long each condition may hold, in seconds; how much may be said; and how often a call may repeat."""
+    """How long each condition may hold, in seconds; how much may be published; how often a call may repeat."""
 
     dead_after: float
     idle_after: float
@@ -32,20 +35,20 @@ class Limits:
     finished_after: float
     max_age: float
     flood_bytes: int
-    """How much a sandbox may say in a spell."""
+    """Maximum bytes that a sandbox may publish in `FLOOD_WINDOW_SECONDS`."""
     loop_repeats: int
     steering_cooldown: float
     flood_messages: int = 60_000
-    """The messages that a sandbox may publish in a spell."""
+    """Maximum messages that a sandbox may publish in `FLOOD_WINDOW_SECONDS`."""
     flood_junk: int = 300
-    """How many of them may be no events."""
+    """Maximum of those messages that may be junk (no events)."""
     repeat_after: float = 60.0
-    """How long the spawner has before a sandbox that still lives is reported to it once more."""
+    """How long the spawner has to end a sandbox before the finding is reported to it again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that holds: since when, and its limit in seconds."""
+    """A rule whose condition holds: since when, and its limit in seconds."""
 
     rule: Rule
     since: datetime
@@ -56,76 +59,76 @@ class Finding:
         return max(0.0, (now - self.since).total_seconds())
 
 
-def _since(state: Watched, *moments: datetime | None) -> datetime:
-    """The latest of these, or when it went on after a pause: while it was frozen it could do nothing."""
+def _since(state: SandboxActivity, *moments: datetime | None) -> datetime:
+    """The latest of these moments, or of its last resume: while paused it could do nothing."""
     known = (at for at in (state.resumed_at, *moments) if at is not None)
     return max(known, default=state.started_at)
 
 
-def _held(rule: Rule, since: datetime, now: datetime, limit: float) -> Finding | None:
+def _exceeded(rule: Rule, since: datetime, now: datetime, limit: float) -> Finding | None:
     return Finding(rule, since, limit) if (now - since).total_seconds() >= limit else None
 
 
-def dead(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """Neither an event nor a heartbeat. One that never spoke counts from when it was wanted, so none is overlooked."""
-    return None if state.paused else _held(Rule.DEAD, state.last_sign_at, now, limits.dead_after)
+def dead_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
+    """No event or heartbeat for `dead_after`. If it never published, time counts from its creation request."""
+    return None if state.paused else _exceeded(Rule.DEAD, state.last_sign_at, now, limits.dead_after)
 
 
-def too_old(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+def too_old_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
     """Older than it may get.
 
-    One whose time the spawner has named is ended by the spawner, and is found here only if it lives on long after:
-    two that end one thing would tell two stories of its end.
+    The spawner ends a sandbox with an `expires_at`. It is found here only if it still lives `repeat_after` later: two
+    services that end one sandbox would publish two different reasons.
     """
     if state.expires_at is None:
-        return _held(Rule.TOO_OLD, state.started_at, now, limits.max_age)
+        return _exceeded(Rule.TOO_OLD, state.started_at, now, limits.max_age)
     if (now - state.expires_at).total_seconds() < limits.repeat_after:
         return None
     return Finding(Rule.TOO_OLD, state.started_at, max(0.0, (state.expires_at - state.started_at).total_seconds()))
 
 
-def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """Its agent has ended, and neither a message nor work has come since, for as long as it was to stay.
+def finished_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
+    """Its agent has ended, and it had neither a message nor work for `finished_after` or its `linger`, if longer.
 
-    A command that somebody runs in it is work, however quiet it is.
+    A command that a user runs in it counts as work, even if it prints nothing.
     """
-    asked = any(call.asked for call in state.in_flight.values())
-    if state.paused or state.alone or state.finished_at is None or asked:
+    user_command_runs = any(call.asked for call in state.in_flight.values())
+    if state.paused or state.alone or state.finished_at is None or user_command_runs:
         return None
     since = _since(state, state.finished_at, state.last_message_at, state.last_work_at)
-    return _held(Rule.FINISHED, since, now, max(limits.finished_after, state.linger))
+    return _exceeded(Rule.FINISHED, since, now, max(limits.finished_after, state.linger))
 
 
-def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+def stuck_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
     """A call has been in flight for too long.
 
-    An agent's whole program may take as long as its sandbox may live; a command that somebody runs has its own limit,
-    and so has a question to a person, behind which all else waits.
+    An agent's whole program may take as long as its sandbox may live. A command that a user runs has its own limit; so
+    has an approval, and while one is open, all other calls wait.
     """
     calls = [call.begun_at for call in state.in_flight.values() if not call.whole and not call.asked]
     waits = any(call.waits for call in state.in_flight.values())
     if state.paused or state.finished_at is not None or not calls or waits:
         return None
-    return _held(Rule.STUCK, _since(state, min(calls), state.answered_at), now, limits.stuck_after)
+    return _exceeded(Rule.STUCK, _since(state, min(calls), state.answered_at), now, limits.stuck_after)
 
 
-def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """No work for too long, and nothing in flight: a call that runs is activity."""
+def idle_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
+    """No work for too long, and nothing in flight: a running call is activity."""
     if state.paused or state.alone or state.finished_at is not None or state.in_flight:
         return None
-    return _held(Rule.IDLE, _since(state, state.last_work_at), now, limits.idle_after)
+    return _exceeded(Rule.IDLE, _since(state, state.last_work_at), now, limits.idle_after)
 
 
-def flooding(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """It says more than any has to say: all share one stream, and it takes their room. What is over is let be."""
+def flooding_finding(state: SandboxActivity, now: datetime, limits: Limits) -> Finding | None:
+    """It exceeds a flood limit, and uses capacity of the stream that all share. A flood that has passed is ignored."""
     if state.said_since is None or not _too_much(state, limits):
         return None
-    over = (now - state.said_since).total_seconds() > 2 * SPELL
-    return None if over else Finding(Rule.FLOODING, state.said_since, SPELL)
+    over = (now - state.said_since).total_seconds() > 2 * FLOOD_WINDOW_SECONDS
+    return None if over else Finding(Rule.FLOODING, state.said_since, FLOOD_WINDOW_SECONDS)
 
 
-def _too_much(state: Watched, limits: Limits) -> bool:
-    """Whether bytes, messages or junk of the last spell exceed their limit."""
+def _too_much(state: SandboxActivity, limits: Limits) -> bool:
+    """Whether the bytes, messages or junk of the last flood window exceed their limit."""
     return (
         state.said_bytes > limits.flood_bytes
         or state.said_messages > limits.flood_messages
@@ -133,29 +136,36 @@ def _too_much(state: Watched, limits: Limits) -> bool:
     )
 
 
-Judge = Callable[[Watched, datetime, Limits], Finding | None]
-RULES: Final[tuple[Judge, ...]] = (flooding, dead, too_old, finished, stuck, idle)
-"""In the order in which they are asked; the first that holds is acted upon."""
+RuleFunction = Callable[[SandboxActivity, datetime, Limits], Finding | None]
+RULES: Final[tuple[RuleFunction, ...]] = (
+    flooding_finding,
+    dead_finding,
+    too_old_finding,
+    finished_finding,
+    stuck_finding,
+    idle_finding,
+)
+"""In the order of evaluation; the first that holds is acted upon."""
 
 
-def judge(state: Watched, now: datetime, limits: Limits, watching_since: datetime) -> Finding | None:
-    """What is to be done about a sandbox now, if anything.
+def find(state: SandboxActivity, now: datetime, limits: Limits, watching_since: datetime) -> Finding | None:
+    """The finding to act upon now, if any.
 
-    Silence proves nothing while nobody could be heard: after a start, or after the broker was away, every rule but
-    the age and the flood waits until a living worker must have spoken (`dead_after`). What was found already is found
-    again only after `repeat_after`; what is stopping is the spawner's.
+    After a start or a broker outage, silence proves nothing: every rule but age and flood waits for `dead_after`, in
+    which a live worker must have published. A finding is repeated only after `repeat_after`. A sandbox that is stopping
+    is left to the spawner.
     """
     if state.ended or state.stopping or _found_lately(state, now, limits):
         return None
-    deaf = now - watching_since < timedelta(seconds=limits.dead_after)
-    rules = (flooding, too_old) if deaf else RULES
+    just_started = now - watching_since < timedelta(seconds=limits.dead_after)
+    rules = (flooding_finding, too_old_finding) if just_started else RULES
     return next((finding for rule in rules if (finding := rule(state, now, limits))), None)
 
 
-def stands(finding: Finding, recorded: Recorded, now: datetime) -> bool:
-    """Whether a finding still holds by the spawner's record, which knows of a pause or of more time before any event.
+def still_holds(finding: Finding, recorded: SharedSandboxRecord, now: datetime) -> bool:
+    """Whether a finding still holds by the spawner's record, which shows a pause or an extension before its event.
 
-    What is ending is the spawner's already.
+    A sandbox that is ending is left to the spawner.
     """
     if recorded.state in SANDBOX_ENDING:
         return False
@@ -163,8 +173,8 @@ def stands(finding: Finding, recorded: Recorded, now: datetime) -> bool:
         return recorded.expires_at is None or now >= recorded.expires_at
     if finding.rule in {Rule.DEAD, Rule.FLOODING}:
         return recorded.state is not SandboxState.PAUSED
-    return recorded.state is not SandboxState.PAUSED and not recorded.alone
+    return recorded.state is not SandboxState.PAUSED and recorded.task is not None
 
 
-def _found_lately(state: Watched, now: datetime, limits: Limits) -> bool:
+def _found_lately(state: SandboxActivity, now: datetime, limits: Limits) -> bool:
     return state.found is not None and (now - state.found.at).total_seconds() < limits.repeat_after

@@ -1,4 +1,4 @@
-"""The herd as bytes, in pieces that a broker takes, and back. Pure; `keeping` puts them into the bucket."""
+"""Packs the herd into pieces that fit in broker messages, and unpacks them. Pure; `snapshot_store` stores them."""
 
 import hashlib
 import zlib
@@ -8,12 +8,12 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from monitor.herd import Herd
-from monitor.state import Key, Watched
+from monitor.state import Key, SandboxActivity
 
 VERSION: Final = 3
-"""Of the shape of `Watched`. A snapshot of another version is passed over, and the stream is read from its first."""
+"""Of the shape of `SandboxActivity`. A snapshot of another version is ignored; the stream is read from its start."""
 PIECE_BYTES: Final = 512 * 1024
-MOST_BYTES: Final = 1024 * 1024 * 1024
+MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 class SnapshotError(Exception):
@@ -21,7 +21,7 @@ class SnapshotError(Exception):
 
 
 class Manifest(BaseModel):
-    """Which pieces make a snapshot, and which event is the last that is in it. Written last, so that it is whole."""
+    """Which pieces form a snapshot, and its last event. Written last, so that it names only complete snapshots."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,7 @@ class Manifest(BaseModel):
 
 
 class _Content(BaseModel):
-    live: list[Watched]
+    live: list[SandboxActivity]
     ended: list[Key]
 
 
@@ -57,14 +57,14 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
 
 
 def unpack(manifest: Manifest, pieces: Sequence[bytes]) -> Herd:
-    """The herd of a manifest and its pieces. Raises `SnapshotError` if they are not whole, or of another version."""
+    """The herd of a manifest and its pieces. Raises `SnapshotError` if they are incomplete or of another version."""
     packed = b"".join(pieces)
     if manifest.version != VERSION:
-        raise SnapshotError(f"version {manifest.version}, and this monitor reads {VERSION}")
+        raise SnapshotError(f"version {manifest.version}; this monitor reads version {VERSION}")
     if hashlib.sha256(packed).hexdigest() != manifest.sha256:
-        raise SnapshotError("its pieces are not those that were written")
+        raise SnapshotError("the checksum of its pieces does not match")
     try:
-        content = _CONTENT.validate_json(zlib.decompressobj().decompress(packed, MOST_BYTES))
+        content = _CONTENT.validate_json(zlib.decompressobj().decompress(packed, MAX_BYTES))
     except (zlib.error, ValidationError) as error:
-        raise SnapshotError(f"{type(error).__name__} in its content") from error
+        raise SnapshotError(f"{type(error).__name__}: invalid content") from error
     return Herd(manifest.position, content.live, content.ended)

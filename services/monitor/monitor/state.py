@@ -1,4 +1,4 @@
-"""What the monitor remembers of one sandbox: small, immutable, and all that its rules look at."""
+"""The monitor's state of one sandbox: small, immutable, and all that its rules use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from uuid import UUID
 
 from sandherd.contracts.events import EventData
 
-MOST_CALLS: Final = 64
-"""So many calls in flight are remembered per sandbox; a sandbox that opens more is not watched more closely."""
-MOST_CLOSED: Final = 64
-"""So many ended calls are remembered, so that one whose end was stored before its beginning is not taken as running."""
-MOST_EVIDENCE: Final = 16
-SPELL: Final = 60.0
-"""What a sandbox says is summed up over so many seconds."""
+MAX_CALLS: Final = 64
+"""Maximum in-flight calls tracked per sandbox; extra calls are ignored."""
+MAX_CLOSED: Final = 64
+"""Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
+MAX_EVIDENCE: Final = 16
+FLOOD_WINDOW_SECONDS: Final = 60.0
+"""The flood window, over which a sandbox's published messages are summed up."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -22,11 +22,11 @@ Outcome = Literal["obeyed", "ignored", "undelivered", "finished"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """An event as the monitor reads it: its subject, the broker's time of it, and what it says, where that matters.
+class ObservedEvent:
+    """An event as the monitor reads it: its subject, the broker's time, and its content where a rule uses it.
 
-    `number` is its place in the stream. `data` is None for types whose content no rule looks at, and for content
-    that is not valid: it shows that the sandbox lives, and nothing more.
+    `number` is its stream sequence. `data` is None for types whose content no rule uses, and for invalid content, which
+    shows that the sandbox lives, and nothing more.
     """
 
     project: str
@@ -39,14 +39,14 @@ class Seen:
     taskid: str | None = None
     traceparent: str | None = None
     size: int = 0
-    """Of the whole event, in bytes."""
+    """Size of the whole event, in bytes."""
     junk: bool = False
-    """Whether it is no event at all, whatever its subject says."""
+    """Whether it is not a valid event, although its subject is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call in flight. `digest` stands for the tool and its input; None where the guardian compares nothing."""
+    """A call in flight. `digest` is that of the tool and its input; None where the guardian compares nothing."""
 
     tool: str
     begun_at: datetime
@@ -54,14 +54,14 @@ class Call:
     whole: bool = False
     """Whether it is the agent's whole program."""
     asked: bool = False
-    """Whether somebody outside asked for it: a command that is run in the sandbox, with a time limit of its own."""
+    """Whether a user requested it: a command run in the sandbox, with a time limit of its own."""
     waits: bool = False
-    """Whether it is a question to a person, who has the time that the question says."""
+    """Whether it is an approval, which has its own timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """The same call with the same result, so many times in a row. `began` is the first one's place in the stream."""
+    """The same call with the same result, `count` times in a row. `began` is the stream sequence of the first one."""
 
     call: str
     result: str
@@ -70,12 +70,12 @@ class Streak:
     began_at: datetime
     count: int = 1
     evidence: tuple[UUID, ...] = ()
-    """Ids of the last results, newest last."""
+    """Event ids of the last results, newest last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """A message that was sent to bring the agent back, until what came of it has been said."""
+    """A nudge: a message that is to stop the agent's loop. It is kept until its outcome has been published."""
 
     correlation: str
     message: str
@@ -85,19 +85,19 @@ class Steering:
     decided_at: datetime
     call: str
     result: str
-    """The digests of the call that it is about, and of that call's result."""
+    """`call` and `result`: the digests of the repeated call and of its result."""
     taken: bool = False
-    """Whether the message-relay has it."""
+    """Whether the message-relay has accepted it."""
     heard_at: datetime | None = None
-    """When the agent got it; what it does from then on is its answer."""
+    """When the agent received it; what it does from then on decides the outcome."""
     repeats: int = 0
-    """How often it has done the same again since."""
+    """How often the agent has repeated the call since."""
     outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A finding that was acted upon: what, when, and how often."""
+class ActedFinding:
+    """A finding that was acted upon: its rule, when, and how often."""
 
     rule: str
     at: datetime
@@ -106,8 +106,8 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One sandbox under watch. Every time is the broker's: a sandbox's own clock is not trusted."""
+class SandboxActivity:
+    """One watched sandbox. All times are the broker's: a sandbox's own clock is not trusted."""
 
     project: str
     sandbox: str
@@ -115,39 +115,39 @@ class Watched:
     """The stream sequence of the last event that was folded in."""
     started_at: datetime
     last_sign_at: datetime
-    """Its last sign of life, or the spawner's last word that it should live."""
+    """When its worker last published, or the spawner last published that it is to live."""
     last_heartbeat_at: datetime | None = None
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
-    """When a person or program last spoke to it; the monitor's own nudges don't count."""
+    """When it last received a message of a user or program; the monitor's own nudges don't count."""
     spool: int = 0
-    """How many events its disk held that the broker had not taken, by its last heartbeat."""
+    """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
     said_since: datetime | None = None
     said_bytes: int = 0
-    """How much its worker said in the last spell, and when that began."""
+    """Bytes that its worker published in the last flood window, which began at `said_since`."""
     said_messages: int = 0
-    """In how many messages that was."""
+    """Number of messages in that window."""
     said_junk: int = 0
-    """How many of them were no events."""
+    """Number of those messages that were no valid events."""
     finished_at: datetime | None = None
     linger: float = 0.0
-    """How long it was asked to stay after its agent has ended, in seconds."""
+    """How long it is to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
     answered_at: datetime | None = None
-    """When a person last answered it, or did not in time."""
+    """When an approval of its was last answered or expired."""
     streak: Streak | None = None
     steering: Steering | None = None
     steered_at: datetime | None = None
     steered: int = 0
-    found: Found | None = None
+    found: ActedFinding | None = None
     alone: bool = False
-    """Whether no task is done in it: it is there for whoever asked for it, until its time to live is over."""
+    """Whether it runs no task: it exists for the user who requested it, until its time to live ends."""
     expires_at: datetime | None = None
-    """When its time to live is over, by the spawner, which ends it then."""
+    """When its time to live ends, by the spawner, which then ends the sandbox."""
     paused: bool = False
     resumed_at: datetime | None = None
-    """When it went on after a pause: what was to be waited for is waited for anew."""
+    """When it was last resumed; all waiting times start again then."""
     stopping: bool = False
     ended: bool = False
     taskid: str | None = None

@@ -1,1 +1,1 @@
-"""The network of sandboxes of the process runtime: a namespace with one way out, through a forwarder with a policy."""
+"""The network of the process runtime's sandboxes: a namespace whose only exit is a forwarder that enforces a policy."""

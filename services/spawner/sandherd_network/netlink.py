@@ -1,7 +1,7 @@
-"""Messages to the kernel about routes and about packet filtering (rtnetlink and nf_tables), as few as are needed.
+"""Messages to the kernel about routes and about packet filtering (rtnetlink and nf_tables), only those that are needed.
 
-Our own and not a library's: it runs at every start of a sandbox, in a program without installed packages, and a general
-library for netlink takes longer to import than the whole sandbox to start.
+Implemented without a library: it runs at every start of a sandbox, in a program without installed packages, and a
+general library for netlink takes longer to import than the whole sandbox to start.
 """
 
 import os
@@ -24,8 +24,8 @@ _LOCAL: Final = 2
 """RTN_LOCAL: delivered to this host itself."""
 UNICAST: Final = 1
 """RTN_UNICAST: sent to another host."""
-_AT_ONCE: Final = 2
-"""IFA_F_NODAD: an address that the kernel first looks for elsewhere can't be a route's source meanwhile."""
+_NO_DUPLICATE_DETECTION: Final = 2
+"""IFA_F_NODAD: while the kernel searches the network for duplicates, the address can't be a route's source."""
 _MAIN, _STATIC, _HOST_SCOPE = 254, 4, 254
 _BUFFER: Final = 64 * 1024
 
@@ -45,52 +45,52 @@ def message(kind: int, flags: int, payload: bytes, sequence: int = 1) -> bytes:
     return struct.pack("=IHHII", 16 + len(payload), kind, flags | _REQUEST, sequence, 0) + payload
 
 
-def _exchange(family: int, data: bytes, replies: int) -> list[tuple[int, bytes]]:
-    """Send, and read `replies` answers. Raises `OSError` for one that is an error."""
+def _exchange(family: int, data: bytes, count: int) -> list[tuple[int, bytes]]:
+    """Send messages, and read `count` replies. Raises `OSError` for a reply that is an error."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family) as kernel:
         kernel.bind((0, 0))
         kernel.settimeout(5.0)
         kernel.sendall(data)
-        found: list[tuple[int, bytes]] = []
-        while len(found) < replies:
-            found += _read(kernel.recv(_BUFFER))
-        return found
+        replies: list[tuple[int, bytes]] = []
+        while len(replies) < count:
+            replies += _parse_replies(kernel.recv(_BUFFER))
+        return replies
 
 
-def _read(data: bytes) -> list[tuple[int, bytes]]:
-    found = []
+def _parse_replies(data: bytes) -> list[tuple[int, bytes]]:
+    replies = []
     while len(data) >= 16:  # a header
         length, kind = struct.unpack_from("=IH", data)
         body = data[16:length]
         if kind == _ERROR and (error := -struct.unpack_from("=i", body)[0]):
             raise OSError(error, os.strerror(error))
-        found.append((kind, body))
+        replies.append((kind, body))
         data = data[(length + 3) & ~3 :]
-    return found
+    return replies
 
 
-def _packed(address: str) -> tuple[int, bytes]:
+def _pack_address(address: str) -> tuple[int, bytes]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return family, socket.inet_pton(family, address)
 
 
-def bring_up_loopback() -> None:
+def enable_loopback() -> None:
     """Set `lo` up. Raises `OSError`."""
     payload = struct.pack("=BBHiII", 0, 0, 0, _LOOPBACK, _UP, _UP)
     _exchange(_ROUTE, message(_NEW_LINK, _ACK, payload), 1)
 
 
 def add_address(address: str) -> None:
-    """Give `lo` an address. Raises `OSError`."""
-    family, packed = _packed(address)
-    payload = struct.pack("=BBBBI", family, len(packed) * 8, _AT_ONCE, _HOST_SCOPE, _LOOPBACK)
+    """Add an address to `lo`. Raises `OSError`."""
+    family, packed = _pack_address(address)
+    payload = struct.pack("=BBBBI", family, len(packed) * 8, _NO_DUPLICATE_DETECTION, _HOST_SCOPE, _LOOPBACK)
     payload += attribute(1, packed) + attribute(2, packed)
     _exchange(_ROUTE, message(_NEW_ADDRESS, _ACK | _CREATE | _EXCL, payload), 1)
 
 
-def route_everything_here(source: str) -> None:
+def route_all_to_loopback(source: str) -> None:
     """Deliver packets for every address locally. Programs then use `source` as their own. Raises `OSError`."""
-    family, packed = _packed(source)
+    family, packed = _pack_address(source)
     payload = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _MAIN, _STATIC, _HOST_SCOPE, _LOCAL, 0)
     payload += attribute(4, struct.pack("=I", _LOOPBACK)) + attribute(7, packed)
     _exchange(_ROUTE, message(_NEW_ROUTE, _ACK | _CREATE | _EXCL, payload), 1)
@@ -98,7 +98,7 @@ def route_everything_here(source: str) -> None:
 
 def route_type(address: str) -> int | None:
     """What the kernel would do with a packet to this address, as an `RTN_` number; None if it has no route."""
-    family, packed = _packed(address)
+    family, packed = _pack_address(address)
     payload = struct.pack("=BBBBBBBBI", family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0) + attribute(1, packed)
     try:
         _, body = _exchange(_ROUTE, message(_GET_ROUTE, 0, payload), 1)[0]
@@ -120,9 +120,9 @@ _TCP: Final = b"\x06"
 
 @dataclass
 class Redirections:
-    """The rules of one address family: which TCP connections are handed to the listening socket of the forwarder.
+    """The rules of one address family: which TCP connections are redirected to the listening socket of the forwarder.
 
-    A `tproxy` rule and no `redirect`: that needs connection tracking, whose memory is nobody's, and is not limited.
+    They use `tproxy`: `redirect` needs connection tracking, whose memory is charged to no process and not limited.
     """
 
     family: socket.AddressFamily
@@ -130,22 +130,22 @@ class Redirections:
     port: int
     _rules: list[bytes] = field(default_factory=list)
 
-    def take(self, address: str, port: int) -> None:
-        """Connections to this address and port."""
-        self._rules.append(b"".join((*self._to(address), *_to_port(port), *self._hand_over())))
+    def redirect(self, address: str, port: int) -> None:
+        """Redirect connections to this address and port."""
+        self._rules.append(b"".join((*self._match_address(address), *_match_port(port), *self._proxy())))
 
-    def leave(self, address: str, mask: str) -> None:
-        """Nothing that goes to the network of this address, unless it was taken before."""
+    def exempt(self, address: str, mask: str) -> None:
+        """Do not redirect connections to the network of this address, unless an earlier rule does."""
         parts = zip(socket.inet_pton(self.family, address), socket.inet_pton(self.family, mask), strict=True)
-        address = socket.inet_ntop(self.family, bytes(one & kept for one, kept in parts))
-        self._rules.append(b"".join((*self._to(address, mask), _accept())))
+        address = socket.inet_ntop(self.family, bytes(address_byte & mask_byte for address_byte, mask_byte in parts))
+        self._rules.append(b"".join((*self._match_address(address, mask), _accept())))
 
-    def take_the_rest(self) -> None:
-        """Every other connection."""
-        self._rules.append(b"".join((*_is_tcp(), *self._hand_over())))
+    def redirect_all_other(self) -> None:
+        """Redirect all other TCP connections."""
+        self._rules.append(b"".join((*_match_tcp(), *self._proxy())))
 
     def install(self) -> None:
-        """Tell the kernel. Raises `OSError`, with nothing installed."""
+        """Install the rules in the kernel. Raises `OSError`, with nothing installed."""
         table = attribute(1, _TABLE)
         hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _BEFORE_NAT)))
         chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")
@@ -157,22 +157,22 @@ class Redirections:
 
     def _batch(self, changes: Sequence[tuple[int, bytes]]) -> bytes:
         family = 10 if self.family == socket.AF_INET6 else 2
-        edge = struct.pack("!BBH", 0, 0, 10)
-        data = message(_BEGIN, 0, edge)
+        batch_header = struct.pack("!BBH", 0, 0, 10)
+        data = message(_BEGIN, 0, batch_header)
         for number, (kind, payload) in enumerate(changes, 2):
             header = struct.pack("!BBH", family, 0, 0)
             flags = 0 if kind == _DELETE_TABLE else _CREATE | (_APPEND if kind == _NEW_RULE else _EXCL)
             data += message(_SUBSYSTEM | kind, _ACK | flags, header + payload, number)
-        return data + message(_END, 0, edge)
+        return data + message(_END, 0, batch_header)
 
-    def _to(self, address: str, mask: str | None = None) -> tuple[bytes, ...]:
+    def _match_address(self, address: str, mask: str | None = None) -> tuple[bytes, ...]:
         packed = socket.inet_pton(self.family, address)
         load = _payload(1, 24 if self.family == socket.AF_INET6 else 16, len(packed))
         if mask is None:
             return (load, _equal(packed))
         return (load, _masked(socket.inet_pton(self.family, mask)), _equal(packed))
 
-    def _hand_over(self) -> tuple[bytes, ...]:
+    def _proxy(self) -> tuple[bytes, ...]:
         family = 10 if self.family == socket.AF_INET6 else 2
         return (
             _load(1, socket.inet_pton(self.family, self.listener)),
@@ -213,9 +213,9 @@ def _accept() -> bytes:
     return _expression("immediate", attribute(1, _number(_VERDICT_REGISTER)), verdict)
 
 
-def _is_tcp() -> tuple[bytes, ...]:
+def _match_tcp() -> tuple[bytes, ...]:
     return (_expression("meta", attribute(1, _number(1)), attribute(2, _number(16))), _equal(_TCP))
 
 
-def _to_port(port: int) -> tuple[bytes, ...]:
-    return (*_is_tcp(), _payload(2, 2, 2), _equal(struct.pack("!H", port)))
+def _match_port(port: int) -> tuple[bytes, ...]:
+    return (*_match_tcp(), _payload(2, 2, 2), _equal(struct.pack("!H", port)))

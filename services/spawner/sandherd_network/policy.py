@@ -1,4 +1,4 @@
-"""What a sandbox may connect to. Pure: decides by the destination's address, never by the name it was looked up by.
+"""What a sandbox may connect to. Pure: decides by the destination's address, never by the name that was resolved.
 
 Imported by the forwarder, which runs without installed packages: the standard library only.
 """
@@ -19,13 +19,13 @@ _NOT_PUBLIC: Final = tuple(
     for text in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-        "168.63.129.16/32",  # Azure's metadata and DNS, at an address that looks public
+        "168.63.129.16/32",  # Azure's metadata and DNS, at an address that seems public
         "::/96", "::ffff:0:0/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "3fff::/20", "5f00::/16",
         "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
     )
 )  # fmt: skip
 """What IANA's registries of special-purpose addresses do not call globally reachable. Not the networks for examples
-(192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 2001:db8::/32), which lead nowhere. `2002::/16` (6to4) and `2001::/23`
+(192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 2001:db8::/32), with no route. `2002::/16` (6to4) and `2001::/23`
 (Teredo among others) may carry a private IPv4 address."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
@@ -39,30 +39,30 @@ class Endpoint:
 
     @property
     def address(self) -> Address | None:
-        """The address, if the host is written as one."""
-        return literal(self.host)
+        """The address, if the host is written as an address."""
+        return parse_address(self.host)
 
-    def names(self, name: str) -> bool:
-        """Whether this host is that name. `*.example.org` is every name below example.org."""
+    def matches(self, name: str) -> bool:
+        """Whether this host matches the name. `*.example.org` matches every name below example.org."""
         if self.host.startswith("*."):
             return name.endswith(self.host[1:]) and name != self.host[1:]
         return self.host == name
 
-    def at(self, port: int) -> bool:
-        """Whether the port is one of its ports."""
+    def includes_port(self, port: int) -> bool:
+        """Whether it includes this port."""
         return self.port is None or self.port == port
 
 
-def literal(text: str) -> Address | None:
-    """The address that a text is, or None for a name."""
+def parse_address(text: str) -> Address | None:
+    """Parse a text as an address; None if it is a name."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
 
 
-def literal_bytes(packed: bytes) -> Address | None:
-    """The address that these bytes are (four or sixteen, in network order)."""
+def unpack_address(packed: bytes) -> Address | None:
+    """The address in these bytes (four or sixteen, in network order); None if they are not one."""
     try:
         return ipaddress.ip_address(packed)
     except ValueError:
@@ -71,119 +71,125 @@ def literal_bytes(packed: bytes) -> Address | None:
 
 @dataclass(frozen=True)
 class NetworkPolicy:
-    """What one sandbox may reach. Written by the spawner, read by the sandbox's forwarder."""
+    """What one sandbox may connect to. Written by the spawner, read by the sandbox's forwarder."""
 
     mode: Mode = "internet"
     endpoints: tuple[Endpoint, ...] = ()
-    """Reached in every mode, wherever they are: the broker, and what the operator declares."""
+    """Permitted in every mode, at any address: the broker, and what the operator declares."""
     allow: tuple[Endpoint, ...] = ()
-    """The only public hosts that are reached in mode `allow`."""
+    """The only public hosts permitted in mode `allow`."""
     networks: tuple[str, ...] = ()
-    """Public networks that are reached in mode `allow`."""
+    """Public networks permitted in mode `allow`."""
     deny: tuple[str, ...] = ()
-    """Networks that are never reached, though they are public."""
+    """Public networks that are never permitted."""
 
     def to_json(self) -> str:
-        """As the forwarder reads it."""
+        """The JSON that the forwarder reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Raises `ValueError`, `KeyError`, `TypeError`."""
-        found = json.loads(text)
+        fields = json.loads(text)
         return cls(
-            mode=found["mode"],
-            endpoints=tuple(Endpoint(**one) for one in found["endpoints"]),
-            allow=tuple(Endpoint(**one) for one in found["allow"]),
-            networks=tuple(found["networks"]),
-            deny=tuple(found["deny"]),
+            mode=fields["mode"],
+            endpoints=tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"]),
+            allow=tuple(Endpoint(**endpoint) for endpoint in fields["allow"]),
+            networks=tuple(fields["networks"]),
+            deny=tuple(fields["deny"]),
         )
 
     @cached_property
     def _denied(self) -> tuple[Network, ...]:
-        return (*_NOT_PUBLIC, *_parsed(self.deny))
+        return (*_NOT_PUBLIC, *_parse_networks(self.deny))
 
     @cached_property
     def _networks(self) -> tuple[Network, ...]:
-        return _parsed(self.networks)
+        return _parse_networks(self.networks)
 
     def is_public(self, address: Address) -> bool:
         """Whether it is an address of the internet that is not denied."""
-        return not any(plain in network for plain in _meanings(address) for network in self._denied)
+        return not any(each in network for each in _effective_addresses(address) for network in self._denied)
 
     def may_resolve(self, name: str) -> bool:
-        """Whether the sandbox may look this name up."""
-        return self.mode == "internet" or any(one.names(name) for one in (*self.endpoints, *self.allow))
+        """Whether the sandbox may resolve this name."""
+        return self.mode == "internet" or any(endpoint.matches(name) for endpoint in (*self.endpoints, *self.allow))
 
 
-def _parsed(texts: Iterable[str]) -> tuple[Network, ...]:
+def _parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
-def plain(address: Address) -> Address:
-    """An IPv4 address that is written as an IPv6 one (`::ffff:10.0.0.1`), as itself."""
+def unmapped(address: Address) -> Address:
+    """The IPv4 address in an IPv4-mapped one (`::ffff:10.0.0.1`); any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
-def _meanings(address: Address) -> tuple[Address, ...]:
+def _effective_addresses(address: Address) -> tuple[Address, ...]:
     """The address, or the IPv4 address in it; through a NAT64 gateway the latter is what is reached."""
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
-    return (plain(address),)
+    return (unmapped(address),)
 
 
 @dataclass
 class Decisions:
-    """The policy with what its names were resolved to. `remember` and `refusal` take the time in seconds."""
+    """The policy, with the addresses of its names. `remember` and `refusal` take the time in seconds."""
 
     policy: NetworkPolicy
-    _known: dict[tuple[Endpoint, Address], float] = field(default_factory=dict)
+    _resolved: dict[tuple[Endpoint, Address], float] = field(default_factory=dict)
 
-    def names(self, name: str) -> list[Endpoint]:
-        """The entries of the policy that this name is one of."""
-        return [one for one in (*self.policy.endpoints, *self.policy.allow) if one.names(name)]
+    def matching_endpoints(self, name: str) -> list[Endpoint]:
+        """The entries of the policy that match this name."""
+        return [endpoint for endpoint in (*self.policy.endpoints, *self.policy.allow) if endpoint.matches(name)]
 
-    def remember(self, name: str, addresses: Iterable[Address], until: float) -> None:
-        """Our own resolver has given these for this name."""
-        for entry in self.names(name):
+    def remember(self, name: str, addresses: Iterable[Address], expires_at: float) -> None:
+        """Remember addresses that the host's resolver returned for this name, if the policy has it."""
+        for endpoint in self.matching_endpoints(name):
             for address in addresses:
-                if len(self._known) >= _MOST_PINS:
-                    self._known.pop(next(iter(self._known)))
-                self._known[entry, plain(address)] = max(until, self._known.get((entry, plain(address)), 0.0))
+                if len(self._resolved) >= _MAX_PINS:
+                    self._resolved.pop(next(iter(self._resolved)))
+                self._resolved[endpoint, unmapped(address)] = max(
+                    expires_at, self._resolved.get((endpoint, unmapped(address)), 0.0)
+                )
 
-    def fixed(self) -> list[tuple[Address, int]]:
+    def resolved_endpoints(self) -> list[tuple[Address, int]]:
         """The endpoints whose address and port are known."""
-        found = {(one, address) for one, address in self._known if one in self.policy.endpoints}
-        found |= {(one, one.address) for one in self.policy.endpoints if one.address}
-        return [(address, one.port) for one, address in found if one.port]
+        known = {(endpoint, address) for endpoint, address in self._resolved if endpoint in self.policy.endpoints}
+        known |= {(endpoint, endpoint.address) for endpoint in self.policy.endpoints if endpoint.address}
+        return [(address, endpoint.port) for endpoint, address in known if endpoint.port]
 
     def is_endpoint(self, address: Address, port: int, now: float) -> bool:
         """Whether this is the broker, or another declared endpoint."""
-        return any(self._matches(one, plain(address), port, now) for one in self.policy.endpoints)
+        return any(self._matches(endpoint, unmapped(address), port, now) for endpoint in self.policy.endpoints)
 
     def refusal(self, address: Address, port: int, now: float) -> str | None:
-        """Why the sandbox may not connect there, in a few words; None if it may."""
+        """Why the sandbox may not connect there, as a short text; None if it may."""
         if self.is_endpoint(address, port, now):
             return None
         if self.policy.mode == "none":
             return "this sandbox has no network"
         if not self.policy.is_public(address):
             return "not a public address, and not a declared endpoint"
-        if self.policy.mode == "allow" and not self._allowed(plain(address), port, now):
+        if self.policy.mode == "allow" and not self._allowed(unmapped(address), port, now):
             return "not in the allow-list"
         return None
 
     def _allowed(self, address: Address, port: int, now: float) -> bool:
-        named = any(self._matches(one, address, port, now) for one in self.policy.allow)
-        return named or any(address in network for network in self.policy._networks)  # noqa: SLF001  # its own module
+        is_allowed_host = any(self._matches(endpoint, address, port, now) for endpoint in self.policy.allow)
+        return is_allowed_host or any(address in network for network in self.policy._networks)  # noqa: SLF001  # its own module
 
-    def _matches(self, entry: Endpoint, address: Address, port: int, now: float) -> bool:
-        if not entry.at(port):
+    def _matches(self, endpoint: Endpoint, address: Address, port: int, now: float) -> bool:
+        if not endpoint.includes_port(port):
             return False
-        written = entry.address
-        return plain(written) == address if written else self._known.get((entry, address), 0.0) > now
+        literal_address = endpoint.address
+        return (
+            unmapped(literal_address) == address
+            if literal_address
+            else self._resolved.get((endpoint, address), 0.0) > now
+        )
 
 
-_MOST_PINS: Final = 4096
-"""How many addresses of names one sandbox may make its forwarder remember."""
+_MAX_PINS: Final = 4096
+"""Maximum resolved addresses that a forwarder remembers."""

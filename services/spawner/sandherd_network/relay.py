@@ -7,13 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sandherd_network.loop import READ, WRITE, Loop
+from sandherd_network.event_loop import READ, WRITE, EventLoop
 
 _CHUNK: Final = 256 * 1024
-_TURN: Final = 8
-"""How many chunks one direction may copy before others have their turn."""
+_CHUNKS_PER_TURN: Final = 8
+"""Chunks that one direction may copy before the others run."""
 _BUFFER: Final = memoryview(bytearray(_CHUNK))
-_RESET: Final = struct.pack("ii", 1, 0)
+_LINGER_RESET: Final = struct.pack("ii", 1, 0)
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 120), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 4))
 
 
@@ -23,13 +23,13 @@ class Flow:
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.pending = b""
-        """Read, and not yet accepted by the other side. While there is any, nothing more is read."""
+        """Data read but not yet accepted by the other side. While there is any, nothing more is read."""
         self.ended = False
         self.finished = False
 
     def pump(self) -> None:
-        """Copy what can be copied without waiting. Raises `OSError`."""
-        for _ in range(_TURN):
+        """Copy as much as possible without blocking. Raises `OSError`."""
+        for _ in range(_CHUNKS_PER_TURN):
             if (self.pending and not self._flush()) or self.ended:
                 break
             try:
@@ -63,43 +63,43 @@ class Flow:
 
 
 class Relay:
-    """`accepted` is connected; `outgoing` is still connecting. `closed` is called once, when both are closed."""
+    """`accepted` is connected; `outgoing` is still connecting. `on_closed` is called once, when both are closed."""
 
     def __init__(
-        self, loop: Loop, accepted: socket.socket, outgoing: socket.socket, closed: Callable[["Relay"], None]
+        self, loop: EventLoop, accepted: socket.socket, outgoing: socket.socket, on_closed: Callable[["Relay"], None]
     ) -> None:
-        self._loop, self._closed = loop, closed
+        self._loop, self._on_closed = loop, on_closed
         self._sockets = (accepted, outgoing)
         self._flows = (Flow(accepted, outgoing), Flow(outgoing, accepted))
-        self.connected = False
-        self.touched = loop.now
-        for one in self._sockets:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.is_connected = False
+        self.last_active = loop.now
+        for connection in self._sockets:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
-                one.setsockopt(socket.IPPROTO_TCP, option, value)
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
         loop.watch(outgoing.fileno(), WRITE, self._on_connected)
 
     @property
-    def half_closed(self) -> bool:
+    def is_half_closed(self) -> bool:
         """Whether one side has ended and the other has not."""
         return any(flow.finished for flow in self._flows)
 
     def abort(self) -> None:
-        """Close both with a reset: neither side takes it for an orderly end."""
-        for one in self._sockets:
-            reset(one, self._loop)
-        self._closed(self)
+        """Close both with a reset, so that neither side mistakes it for an orderly end."""
+        for connection in self._sockets:
+            reset(connection, self._loop)
+        self._on_closed(self)
 
     def _on_connected(self, _events: int) -> None:
         if self._sockets[1].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.abort()
             return
-        self.connected = True
+        self.is_connected = True
         self._on_ready(0)
 
     def _on_ready(self, events: int) -> None:
-        self.touched = self._loop.now
+        self.last_active = self._loop.now
         try:
             for flow in self._flows:
                 flow.pump()
@@ -111,34 +111,34 @@ class Relay:
         if all(flow.finished for flow in self._flows):
             self._close()
             return
-        for one in self._sockets:
-            self._loop.watch(one.fileno(), self._interest(one), self._on_ready)
+        for connection in self._sockets:
+            self._loop.watch(connection.fileno(), self._interest(connection), self._on_ready)
 
     def _raise_errors(self) -> None:
-        for one in self._sockets:
-            if number := one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        for connection in self._sockets:
+            if number := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(number, "a connection was lost")
 
-    def _interest(self, one: socket.socket) -> int:
+    def _interest(self, connection: socket.socket) -> int:
         interest = 0
         for flow in self._flows:
-            if flow.source is one and not flow.ended and not flow.pending:
+            if flow.source is connection and not flow.ended and not flow.pending:
                 interest |= READ
-            if flow.sink is one and flow.pending:
+            if flow.sink is connection and flow.pending:
                 interest |= WRITE
         return interest
 
     def _close(self) -> None:
-        for one in self._sockets:
-            self._loop.forget(one.fileno())
-            one.close()
-        self._closed(self)
+        for connection in self._sockets:
+            self._loop.unwatch(connection.fileno())
+            connection.close()
+        self._on_closed(self)
 
 
-def reset(one: socket.socket, loop: Loop | None = None) -> None:
+def reset(connection: socket.socket, loop: EventLoop | None = None) -> None:
     """Close a connection so that the other side's next operation fails at once."""
     if loop:
-        loop.forget(one.fileno())
+        loop.unwatch(connection.fileno())
     with suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    one.close()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+    connection.close()

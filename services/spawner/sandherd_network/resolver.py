@@ -1,4 +1,4 @@
-"""The name server of a sandbox: it forwards questions to the host's own resolvers, for names that may be looked up."""
+"""The name server of a sandbox: forwards queries for permitted names to the host's own resolvers."""
 
 import os
 import socket
@@ -9,140 +9,141 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd_network import messages
-from sandherd_network.loop import READ, Loop
-from sandherd_network.messages import Question
-from sandherd_network.policy import Decisions, literal
+from sandherd_network import dns_messages
+from sandherd_network.dns_messages import DnsQuestion
+from sandherd_network.event_loop import READ, EventLoop
+from sandherd_network.policy import Decisions, parse_address
 
 RESOLV_CONF: Final = Path("/etc/resolv.conf")
 PORT: Final = 53
-_MOST: Final = 64
-"""How many questions of one sandbox are waited for at once; further ones fail."""
-_SECONDS: Final = 3.0
-_TRIES: Final = 3
-_LARGEST: Final = 65_535
-_SHORTEST_PIN: Final = 3600.0
-"""For how long at the least an address of an allowed name is allowed: programs remember it for longer than they may."""
+_MAX_QUERIES: Final = 64
+"""Maximum concurrent queries of one sandbox; further ones fail."""
+_QUERY_SECONDS: Final = 3.0
+_MAX_ATTEMPTS: Final = 3
+_MAX_DATAGRAM: Final = 65_535
+_MIN_PIN_SECONDS: Final = 3600.0
+"""Minimum seconds for which an allowed name's address is allowed: programs cache it for longer than its TTL."""
 
 Reply = Callable[[bytes], None]
 
 
 @dataclass
-class _Waiting:
+class _PendingQuery:
     message: bytes
-    question: Question
-    reply: Reply
-    tries: int
+    question: DnsQuestion
+    send_reply: Reply
+    attempt: int
     upstream: socket.socket
-    number: bytes
-    since: float
+    query_id: bytes
+    sent_at: float
 
 
 def name_servers() -> list[str]:
-    """The host's resolvers, as its `resolv.conf` names them now."""
+    """The host's resolvers, as currently listed in its `resolv.conf`."""
     found = []
     with suppress(OSError):
         for line in RESOLV_CONF.read_text(errors="replace").splitlines():
-            words = line.split()
-            if len(words) > 1 and words[0] == "nameserver" and literal(words[1].partition("%")[0]):
-                found.append(words[1])
-    return found[:_TRIES] or ["127.0.0.1"]
+            fields = line.split()
+            if len(fields) > 1 and fields[0] == "nameserver" and parse_address(fields[1].partition("%")[0]):
+                found.append(fields[1])
+    return found[:_MAX_ATTEMPTS] or ["127.0.0.1"]
 
 
 class Resolver:
-    """Answers questions that come in datagrams, and remembers which addresses the policy's names have."""
+    """Answers DNS queries in datagrams, and remembers the addresses of the policy's names."""
 
-    def __init__(self, loop: Loop, decisions: Decisions) -> None:
+    def __init__(self, loop: EventLoop, decisions: Decisions) -> None:
         self._loop, self._decisions = loop, decisions
-        self._waiting: set[int] = set()
-        self._asked: dict[int, _Waiting] = {}
-        loop.every_round(self._tick)
+        self._pending: dict[int, _PendingQuery] = {}
+        loop.every_iteration(self._check_timeouts)
 
     def serve(self, server: socket.socket) -> None:
-        """Answer what comes to this socket from now on."""
+        """Answer queries on this socket from now on."""
         server.setblocking(False)
         self._loop.watch(server.fileno(), READ, lambda _: self._on_datagram(server))
 
-    def ask(self, message: bytes, reply: Reply) -> None:
-        """Answer one question, at once or later; what is no question gets no answer."""
-        question = messages.question_of(message)
-        if question is None or not messages.is_question(message):
+    def resolve(self, message: bytes, send_reply: Reply) -> None:
+        """Answer one query, immediately or later; an invalid query gets no reply."""
+        question = dns_messages.parse_question(message)
+        if question is None or not dns_messages.is_standard_query(message):
             return
         if not self._decisions.policy.may_resolve(question.name):
-            reply(messages.failure(message, question, messages.NO_SUCH_NAME))
-        elif len(self._asked) >= _MOST or not self._send(message, question, reply, 0):
-            reply(messages.failure(message, question, messages.SERVER_FAILURE))
+            send_reply(dns_messages.error_reply(message, question, dns_messages.NO_SUCH_NAME))
+        elif len(self._pending) >= _MAX_QUERIES or not self._send(message, question, send_reply, 0):
+            send_reply(dns_messages.error_reply(message, question, dns_messages.SERVER_FAILURE))
 
     def _on_datagram(self, server: socket.socket) -> None:
-        for _ in range(_MOST):
+        for _ in range(_MAX_QUERIES):
             try:
-                message, control, _, client = server.recvmsg(_LARGEST, 256)
+                message, control, _, client = server.recvmsg(_MAX_DATAGRAM, 256)
             except OSError:
                 return
-            self.ask(message, _replying(server, control, client))
+            self.resolve(message, _reply_sender(server, control, client))
 
-    def _send(self, message: bytes, question: Question, reply: Reply, tries: int) -> bool:
+    def _send(self, message: bytes, question: DnsQuestion, send_reply: Reply, attempt: int) -> bool:
         servers = name_servers()
-        server = servers[tries % len(servers)]
+        server = servers[attempt % len(servers)]
         upstream = socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM)
         upstream.setblocking(False)
-        number = os.urandom(2)
+        query_id = os.urandom(2)
         try:
             upstream.connect((server, PORT))
-            upstream.send(number + message[2:])
+            upstream.send(query_id + message[2:])
         except OSError:
             upstream.close()
             return False
-        self._asked[upstream.fileno()] = _Waiting(message, question, reply, tries, upstream, number, self._loop.now)
-        self._loop.watch(upstream.fileno(), READ, lambda _: self._on_answer(upstream))
+        self._pending[upstream.fileno()] = _PendingQuery(
+            message, question, send_reply, attempt, upstream, query_id, self._loop.now
+        )
+        self._loop.watch(upstream.fileno(), READ, lambda _: self._on_reply(upstream))
         return True
 
-    def _on_answer(self, upstream: socket.socket) -> None:
-        waiting = self._asked[upstream.fileno()]
+    def _on_reply(self, upstream: socket.socket) -> None:
+        query = self._pending[upstream.fileno()]
         try:
-            answer = upstream.recv(_LARGEST)
+            reply = upstream.recv(_MAX_DATAGRAM)
         except OSError:
-            self._again(waiting)
+            self._retry(query)
             return
-        asked = messages.question_of(answer)
-        if answer[:2] != waiting.number or (asked and asked.name != waiting.question.name):
-            return  # not the answer to this question: it is waited for on
-        self._drop(waiting)
-        for found in messages.addresses_of(answer) if asked else []:
-            until = self._loop.now + max(found.seconds, _SHORTEST_PIN)
-            self._decisions.remember(waiting.question.name, [found.address], until)
-        waiting.reply(waiting.message[:2] + answer[2:])
+        question = dns_messages.parse_question(reply)
+        if reply[:2] != query.query_id or (question and question.name != query.question.name):
+            return  # not the reply to this query, which is still awaited
+        self._close(query)
+        for found in dns_messages.parse_addresses(reply) if question else []:
+            expires_at = self._loop.now + max(found.ttl, _MIN_PIN_SECONDS)
+            self._decisions.remember(query.question.name, [found.address], expires_at)
+        query.send_reply(query.message[:2] + reply[2:])
 
-    def _again(self, waiting: _Waiting) -> None:
-        self._drop(waiting)
-        for tries in range(waiting.tries + 1, _TRIES):
-            if self._send(waiting.message, waiting.question, waiting.reply, tries):
+    def _retry(self, query: _PendingQuery) -> None:
+        self._close(query)
+        for attempt in range(query.attempt + 1, _MAX_ATTEMPTS):
+            if self._send(query.message, query.question, query.send_reply, attempt):
                 return
-        waiting.reply(messages.failure(waiting.message, waiting.question, messages.SERVER_FAILURE))
+        query.send_reply(dns_messages.error_reply(query.message, query.question, dns_messages.SERVER_FAILURE))
 
-    def _drop(self, waiting: _Waiting) -> None:
-        self._asked.pop(waiting.upstream.fileno())
-        self._loop.forget(waiting.upstream.fileno())
-        waiting.upstream.close()
+    def _close(self, query: _PendingQuery) -> None:
+        self._pending.pop(query.upstream.fileno())
+        self._loop.unwatch(query.upstream.fileno())
+        query.upstream.close()
 
-    def _tick(self) -> float | None:
-        for waiting in [one for one in self._asked.values() if self._loop.now - one.since > _SECONDS]:
-            self._again(waiting)
-        return 0.5 if self._asked else None
+    def _check_timeouts(self) -> float | None:
+        for query in [query for query in self._pending.values() if self._loop.now - query.sent_at > _QUERY_SECONDS]:
+            self._retry(query)
+        return 0.5 if self._pending else None
 
 
-def _replying(server: socket.socket, control: list[tuple[int, int, bytes]], client: tuple[Any, ...]) -> Reply:
-    """Answers come from the address that was asked, or the asker takes no notice of them."""
+def _reply_sender(server: socket.socket, control: list[tuple[int, int, bytes]], client: tuple[Any, ...]) -> Reply:
+    """Sends replies from the queried address; clients ignore others."""
 
-    def reply(answer: bytes) -> None:
+    def send_reply(reply: bytes) -> None:
         with suppress(OSError):
-            server.sendmsg([answer], [_from(level, kind, data) for level, kind, data in control], 0, client)
+            server.sendmsg([reply], [_as_source(level, kind, data) for level, kind, data in control], 0, client)
 
-    return reply
+    return send_reply
 
 
-def _from(level: int, kind: int, data: bytes) -> tuple[int, int, bytes]:
-    """What was received as the destination (`in_pktinfo`, `in6_pktinfo`), as the source of an answer."""
+def _as_source(level: int, kind: int, data: bytes) -> tuple[int, int, bytes]:
+    """Control data of a reply: the query's destination address (`in_pktinfo`, `in6_pktinfo`) as the source."""
     if level == socket.IPPROTO_IPV6:
         return level, kind, data[:16] + struct.pack("=I", 0)
     return level, kind, struct.pack("=I4s4s", 0, data[8:12], b"")

@@ -1,3 +1,3 @@
-"""The spawner: takes tasks, starts a sandbox for each, and ends what has ended."""
+"""The spawner: accepts tasks, starts a sandbox for each attempt, and removes sandboxes that have ended."""
 
-import sandherd.bus  # noqa: F401  # it loads nats lightly, so it comes before whoever here loads nats by itself
+import sandherd.bus  # noqa: F401  # it imports nats lightly, so it precedes modules that import nats directly

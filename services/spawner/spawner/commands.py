@@ -1,52 +1,52 @@
-"""What is asked of the spawner durably, one thing after the other for each task and each sandbox."""
+"""Handles the spawner's commands, in order for each task and each sandbox."""
 
 from nacl.public import PrivateKey
 
-from sandherd.bus.consuming import Dead, Delivery, Outcome, Retry
+from sandherd.bus.consumers.consumer import Dead, Delivery, Outcome, Retry
+from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.commands import CancelTask, Command, RetryTask, SandboxCommand, SubmitTask
+from sandherd.contracts.decoder import read_command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.reading import read_command
 from sandherd.telemetry import spans
 from sandherd.telemetry.traces import span
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sealed_commands import unsealed
 from spawner.tasks.commands import TaskCommands
-from spawner.turns import Turns
 
 
 class Commands:
     """The handler of `spawner-commands`."""
 
-    def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands, sealing: PrivateKey) -> None:
-        """`sealing` opens the secrets that clients have sealed."""
-        self._sealing = sealing
+    def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands, sealing_key: PrivateKey) -> None:
+        """`sealing_key` decrypts secrets that clients sealed."""
+        self._sealing_key = sealing_key
         self._tasks = tasks
         self._sandboxes = sandboxes
-        self._turns = Turns()
+        self._locks: KeyedLocks[str] = KeyedLocks()
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """One command, to its end. What the buckets can't take now is tried again."""
-        command = unsealed(read_command(delivery.subject, delivery.data), self._sealing)
-        async with self._turns.of(_subject_of(command)):
-            with span(spans.HANDLE, command.traceparent, _told(command)):
+        """Handle one command. Retried if a bucket is unavailable."""
+        command = unsealed(read_command(delivery.subject, delivery.data), self._sealing_key)
+        async with self._locks.hold(_subject_of(command)):
+            with span(spans.HANDLE, command.traceparent, _span_values(command)):
                 try:
-                    return await self._obey(command, delivery)
+                    return await self._dispatch(command, delivery)
                 except StoreUnavailableError as error:
                     return Retry(1.0, str(error))
 
-    async def _obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
+    async def _dispatch(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
         match command.data:
             case SubmitTask() | CancelTask() | RetryTask():
-                return await self._tasks.obey(command, delivery)
+                return await self._tasks.handle(command, delivery)
             case SandboxCommand():
-                return await self._sandboxes.obey(command, delivery)
+                return await self._sandboxes.handle(command, delivery)
             case _:
-                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
+                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"unknown command type {command.type}"))
 
 
-def _told(command: Envelope[Command]) -> spans.Values:
+def _span_values(command: Envelope[Command]) -> spans.Values:
     return {
         spans.TYPE: command.type,
         spans.PROJECT: command.project,
@@ -56,6 +56,6 @@ def _told(command: Envelope[Command]) -> spans.Values:
 
 
 def _subject_of(command: Envelope[Command]) -> str:
-    """What the command is about."""
+    """Key of the task or sandbox that the command is about."""
     data = command.data
     return f"{command.project}.{data.sandbox if isinstance(data, SandboxCommand) else getattr(data, 'task', '')}"

@@ -1,4 +1,4 @@
-"""The spawner, composed: every replica takes commands and events, those that hold the leases schedule and lead."""
+"""Composes the spawner. Every replica handles commands and events; holders of the leases schedule and reconcile."""
 
 import asyncio
 import os
@@ -9,102 +9,107 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from sandherd.bus.answering import Answerer
-from sandherd.bus.consuming import Delivery, Outcome
+from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.identity import Minter, SpawnerKeys
-from sandherd.bus.identity.revoking import Revoker
+from sandherd.bus.identity.revocation import Revoker
 from sandherd.bus.lease import Lease
-from sandherd.bus.service import Asked, Service, serve
-from sandherd.bus.stream_admin import StreamAdmin
 from sandherd.bus.table_consumers import create_consumers
-from sandherd.bus.together import together
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import PartKind, Request
 from sandherd.contracts.subjects import Principal
 from sandherd.sealed_secrets import private_key, public_text
+from sandherd.service.requests import Answerer
+from sandherd.service.service import IncomingRequest, Service, serve
+from sandherd.service.stream_admin import StreamAdmin
 from sandherd.settings import Settings
-from spawner.access.answers import make_answers
+from spawner.access.refusals import MIB
+from spawner.access.request_handlers import make_handlers
 from spawner.commands import Commands
-from spawner.core import Core, OpenRuntimes, Options
-from spawner.live import Clock, Live, utc_now
-from spawner.named_secrets.answers import SecretAnswers
-from spawner.parts import ANSWERED, Parts, make_parts
+from spawner.harness_plugins import HarnessPlugins
+from spawner.live_state import Clock, LiveState, utc_now
+from spawner.named_secrets.answers import SecretRequestHandler
+from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, make_parts
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
-from spawner.reachable import reach
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
-from spawner.resolving import Menu
-from spawner.runtimes.choosing import enter_namespace, open_runtimes
+from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, able
-from spawner.runtimes.opening import WORKER
+from spawner.runtimes.factory import WORKER
+from spawner.runtimes.registry import enter_namespace, open_runtimes
 from spawner.sandboxes.admission import Admission
+from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
+from spawner.sandboxes.event_barrier import AGENTS, event_barrier
 from spawner.sandboxes.facts import Rules
 from spawner.sandboxes.flood_guard import FloodGuard, limits_of
-from spawner.sandboxes.keeper import Keeper
-from spawner.sandboxes.kept import Kept
-from spawner.sandboxes.measuring import Measures
-from spawner.sandboxes.orphans import Ward
-from spawner.sandboxes.planning import Plans
-from spawner.sandboxes.pruning import Pruning
-from spawner.sandboxes.settling import AGENTS, settling
-from spawner.sandboxes.steps import make_steps
+from spawner.sandboxes.gauges import SpawnerGauges
+from spawner.sandboxes.orphans import OrphanCollector
+from spawner.sandboxes.plans import SandboxPlans
+from spawner.sandboxes.prune_handler import PruneHandler
+from spawner.sandboxes.quarantine import Quarantine
+from spawner.sandboxes.reconciler import SandboxReconciler
+from spawner.sandboxes.runtime_calls import disruption
+from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
-from spawner.tasks.agents import Agents
+from spawner.spec_resolution import SpawnPolicy
+from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.commands import TaskCommands
-from spawner.tasks.questions import Questions
-from spawner.tasks.queueing import follow
+from spawner.tasks.live_queries import LiveQueries
+from spawner.tasks.live_queue import follow
 from spawner.tasks.scheduler import Scheduler
 
 COMMANDS: Final = "spawner-commands"
 SCHEDULER_LEASE: Final = "spawner.scheduler"
 SWEEP_LEASE: Final = "spawner.sweep"
 SHORTEST_CALL: Final = 10.0
-"""A runtime is given so many seconds to answer at the least."""
+"""Minimum timeout of a runtime call, in seconds."""
 LEASE_SECONDS: Final = 5.0
 AT_ONCE: Final = 16
-"""So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
+"""Maximum commands or events handled concurrently; those about one task or sandbox are handled in order."""
 
 
 class Spawner:
-    """The service's parts, made when it runs. What comes before they are there waits for them."""
+    """The service's parts, created when it runs. Messages that arrive earlier wait for them."""
 
-    def __init__(self, service: Service, keys: SpawnerKeys, options: Options) -> None:
+    def __init__(self, service: Service, keys: SpawnerKeys, options: SpawnerOptions) -> None:
         self._service = service
         self._settings = service.settings
         self._keys = keys
         self._options = options
+        self._harnesses = HarnessPlugins()
         self._ready = asyncio.Event()
         self._parts: Parts
-        self._live: Live | None = None
+        self._live: LiveState | None = None
         self._guard: FloodGuard | None = None
         service.health.add("records", self._problem)
+        service.examining.add(PartKind.REMARK, self._harnesses.problems)
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
         return await (await self._when_ready()).command(delivery)
 
     async def agent(self, delivery: Delivery) -> Outcome:
-        """Handle what an agent says."""
+        """Handle an agent's event."""
         return await (await self._when_ready()).agent(delivery)
 
     def is_moot(self, delivery: Delivery) -> bool:
-        """Whether an agent's event is of a sandbox that was cut off."""
+        """Whether an agent's event was published by a sandbox that was cut off."""
         return self._guard is not None and self._guard.was_cut_off(delivery)
 
-    def answering(self, request: type[Request[Any]]) -> Answerer:
-        """What answers this kind of request."""
+    def request_handler(self, request: type[Request[Any]]) -> Answerer:
+        """The handler of this kind of request."""
 
-        async def answer(asked: Asked[Any]) -> BaseModel:
-            return await (await self._when_ready()).answers[request](asked)
+        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+            return await (await self._when_ready()).answers[request](incoming)
 
         return answer
 
     async def run(self) -> None:
-        """Open the runtime, take the leases, and do what is due. Raises what keeps it from that."""
+        """Open the runtimes, take the leases, schedule and reconcile. Raises any error that prevents this."""
         bus = self._service.bus
         await create_consumers(bus)
         async with AsyncExitStack() as stack:
@@ -113,12 +118,12 @@ class Spawner:
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
             await revoker.sync(self._options.clock())
             core = self._core(runtimes, revoker)
-            stack.push_async_callback(core.keeper.close)
+            stack.push_async_callback(core.reconciler.close)
             for runtime in runtimes.values():
-                runtime.on_exit(core.keeper.wake_unit)
+                runtime.on_exit(core.reconciler.wake_unit)
             self._open_for_questions(core)
-            guard = self._guard = FloodGuard(core.live, core.lease, revoker, core.keeper, limits_of(self._settings))
-            await together(
+            guard = self._guard = self._flood_guard(core, revoker)
+            await run_until_first(
                 guard.run(self._settings.nats_url, self._keys.connections_credentials),
                 core.live.task_index.follow(bus),
                 core.live.sandbox_index.follow(bus),
@@ -127,9 +132,14 @@ class Spawner:
                 self._sweep(core),
             )
 
+    def _flood_guard(self, core: Core, revoker: Revoker) -> FloodGuard:
+        backlog = CommandBacklog(self._service.bus, self._settings.project_commands_mb * MIB)
+        limits = limits_of(self._settings)
+        return FloodGuard(core.live, core.lease, revoker, core.reconciler, backlog=backlog, limits=limits)
+
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
         bus, vault = self._service.bus, Vault(self._service.bus, herd_key(self._keys.worker.seed))
-        live, lease = Live(bus, self._service.meters, self._options.clock, vault), self._lease(SWEEP_LEASE)
+        live, lease = LiveState(bus, self._service.meters, self._options.clock, vault), self._lease(SWEEP_LEASE)
         minter = Minter(self._keys)
         steps = make_steps(
             live,
@@ -137,22 +147,29 @@ class Spawner:
             runtimes,
             minter=minter,
             revoker=revoker,
-            plans=Plans.of(self._settings, os.environ),
+            plans=SandboxPlans.of(self._settings, os.environ),
             rules=self._rules(),
-            settled=settling(bus),
+            settled=event_barrier(bus),
         )
-        menu, queue = Menu.of(self._settings, able(runtimes)), follow(live, self._settings)
-        admission = Admission(bus, live, queue.room.lacking)
-        pool, keeper = Pool(live, menu), Keeper(live, lease, steps)
-        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, keeper)
+        menu, queue = SpawnPolicy.of(self._settings, able(runtimes)), follow(live, self._settings)
+        admission = Admission(bus, live, queue.capacity.exhausted_limit)
+        pool, reconciler = Pool(live, menu), SandboxReconciler(live, lease, steps)
+        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, reconciler)
 
     def _open_for_questions(self, core: Core) -> None:
         bus, live, menu = self._service.bus, core.live, core.menu
-        sealing, records_mb = private_key(self._keys.worker.seed), self._settings.project_records_mb
+        sealing_key, records_mb = private_key(self._keys.worker.seed), self._settings.project_records_mb
         self._parts = make_parts(
             read=live.read,
             commands=Commands(
-                TaskCommands(bus, live, menu, sealing, Quota.of("tasks", records_mb)),
+                TaskCommands(
+                    bus,
+                    live,
+                    menu,
+                    harnesses=self._harnesses,
+                    sealing_key=sealing_key,
+                    quota=Quota.of("tasks", records_mb),
+                ),
                 SandboxCommands(
                     bus,
                     live,
@@ -162,15 +179,21 @@ class Spawner:
                     claim=core.pool.claim,
                     quota=Quota.of("sandboxes", records_mb),
                 ),
-                sealing,
+                sealing_key,
             ),
-            agents=Agents(live),
+            agents=AgentEventHandler(live, partial(disruption, core.runtimes)),
             credentials=Credentials(live, core.minter, self._settings.worker_credential_life),
-            questions=Questions(live, core.queue),
-            pruning=Pruning(live, core.runtimes, self._ward(core), core.keeper.wake),
-            secrets=SecretAnswers(live, sealing),
-            others=make_answers(
-                bus, live, self._settings, menu=menu, runtimes=core.runtimes, secrets_key=public_text(sealing)
+            questions=LiveQueries(live, core.queue),
+            pruning=PruneHandler(live, core.runtimes, self._orphan_collector(core), core.reconciler.wake),
+            secrets=SecretRequestHandler(live, sealing_key),
+            others=make_handlers(
+                bus,
+                live,
+                self._settings,
+                menu=menu,
+                runtimes=core.runtimes,
+                harnesses=self._harnesses.names,
+                secrets_key=public_text(sealing_key),
             ),
         )
         self._live = live
@@ -184,33 +207,33 @@ class Spawner:
             lease,
             admission=core.admission,
             intend=core.pool.intend,
-            assigned=core.keeper.wake,
-            settled=settling(self._service.bus),
+            assigned=core.reconciler.wake,
+            settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
         )
-        await together(lease.keep(), scheduler.run())
+        await run_until_first(lease.run(), scheduler.run())
 
     async def _sweep(self, core: Core) -> None:
-        """What one replica alone does: it leads sandboxes, sweeps, and fills the pool."""
+        """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""
         settings, live, lease = self._settings, core.live, core.lease
         sweeper = Sweeper(
             live,
             lease,
-            core.keeper,
-            ward=self._ward(core),
-            kept=Kept(live, core.keeper),
+            core.reconciler,
+            collector=self._orphan_collector(core),
+            quarantine=Quarantine(live, core.reconciler),
             runtimes=core.runtimes,
-            measures=Measures(live, core.runtimes, settings.max_sandboxes),
+            gauges=SpawnerGauges(live, core.runtimes, settings.max_sandboxes),
         )
         filler = Filler(live, lease, core.runtimes, kinds(core.menu), max_age=settings.max_age)
-        await together(
-            lease.keep(),
+        await run_until_first(
+            lease.run(),
             sweeper.run(settings.check_interval, settings.keep_ended),
             filler.run(settings.check_interval, self._rules().call_timeout),
         )
 
-    def _ward(self, core: Core) -> Ward:
-        return Ward(self._service.bus, core.live, self._settings.project, self._settings.orphan_grace)
+    def _orphan_collector(self, core: Core) -> OrphanCollector:
+        return OrphanCollector(self._service.bus, core.live, self._settings.project, self._settings.orphan_grace)
 
     async def _open_runtimes(self, stack: AsyncExitStack) -> Mapping[str, Runtime]:
         opened = await self._options.open_runtimes(self._settings)
@@ -245,24 +268,24 @@ def compose(
     clock: Clock = utc_now,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Service:
-    """The spawner, ready to run; tests bring runtimes, a clock and a short lease of their own.
+    """The spawner, ready to run. Tests pass their own runtimes, clock and a short lease.
 
-    Raises `ContractError` without its signing keys.
+    Raises `ContractError` if its signing keys are missing.
     """
     if settings.identity_dir is None:
         raise ContractError(
             Code.INVALID_FIELD,
             "the spawner needs its signing keys: SANDHERD_IDENTITY_DIR is not set",
             field="identity_dir",
-            remedy="`sandherd up` makes them and sets it",
+            remedy="`sandherd up` creates the keys and sets it",
         )
     service = Service(Principal.SPAWNER, settings)
-    options = Options(runtimes or partial(open_runtimes, worker=worker), clock, lease_seconds)
+    options = SpawnerOptions(runtimes or partial(open_runtimes, worker=worker), clock, lease_seconds)
     spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), options)
-    service.consume(COMMANDS, spawner.command, concurrency=AT_ONCE)
+    service.consume_commands(COMMANDS, spawner.command, concurrency=AT_ONCE)
     service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE, skip=spawner.is_moot)
     for request, at_once in ANSWERED.items():
-        service.answer(request, spawner.answering(request), at_once=at_once)
+        service.answer(request, spawner.request_handler(request), at_once=at_once)
     StreamAdmin(service).register()
     service.requeues({"COMMANDS": spawner.command, "EVENTS": spawner.agent})
     service.background("spawner", spawner.run)
@@ -275,7 +298,7 @@ def _composed(settings: Settings) -> Service:
 
 
 def main() -> None:
-    """The program."""
+    """Run the spawner."""
     serve(Principal.SPAWNER, _composed)
 
 

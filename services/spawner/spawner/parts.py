@@ -1,11 +1,12 @@
-"""What the spawner is made of once it runs, and which part answers which request."""
+"""The parts of a running spawner, what they share, and which part answers which request."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandherd.bus.answering import Answerer
-from sandherd.bus.consuming import Delivery, Outcome
+from sandherd.bus.consumers.consumer import Delivery, Outcome
+from sandherd.bus.identity import Minter
+from sandherd.bus.lease import Lease
 from sandherd.contracts.requests import (
     AskCredential,
     DeleteSecret,
@@ -16,27 +17,65 @@ from sandherd.contracts.requests import (
     Request,
     SetSecret,
 )
-from spawner.access import answers as access
+from sandherd.service.requests import Answerer
+from sandherd.settings import Settings
+from spawner.access import request_handlers as access
 from spawner.commands import Commands
-from spawner.named_secrets.answers import SecretAnswers
+from spawner.live_state import Clock, LiveState
+from spawner.named_secrets.answers import SecretRequestHandler
+from spawner.pool.pool import Pool
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.credentials import Credentials
-from spawner.sandboxes.pruning import Pruning
-from spawner.tasks.agents import Agents
-from spawner.tasks.questions import Questions
+from spawner.sandboxes.prune_handler import PruneHandler
+from spawner.sandboxes.reconciler import SandboxReconciler
+from spawner.spec_resolution import SpawnPolicy
+from spawner.tasks.agent_events import AgentEventHandler
+from spawner.tasks.live_queries import LiveQueries
+from spawner.tasks.queue import Queue
+
+OpenRuntimes = Callable[[Settings], Awaitable[Sequence[Runtime]]]
+"""Opens the runtimes once the service runs; each is closed when the service ends."""
+
+
+@dataclass(frozen=True)
+class SpawnerOptions:
+    """Start options that are not settings."""
+
+    open_runtimes: OpenRuntimes
+    clock: Clock
+    lease_seconds: float
+
+
+@dataclass(frozen=True)
+class Core:
+    """Dependencies shared by the parts of a running spawner."""
+
+    live: LiveState
+    lease: Lease
+    """Needed to reconcile sandboxes, to sweep, and to fill the pool."""
+    minter: Minter
+    runtimes: Mapping[str, Runtime]
+    menu: SpawnPolicy
+    queue: Queue
+    admission: Admission
+    pool: Pool
+    reconciler: SandboxReconciler
+
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
     **access.ANSWERED,
 }
-"""What the spawner is asked, and how many of each are answered at once; as soon as its parts are there."""
+"""Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The handlers of everything that comes in. `answers` has one for each of `ANSWERED`."""
+    """The handlers of all incoming messages. `answers` has one for each request in `ANSWERED`."""
 
     read: Callable[[], Awaitable[None]]
-    """Returns once the records are read: an answer before would lack some, and a command would find nothing."""
+    """Returns once the records are read: before that, replies would be incomplete and commands would find no record."""
     command: Callable[[Delivery], Awaitable[Outcome]]
     agent: Callable[[Delivery], Awaitable[Outcome]]
     answers: Mapping[type[Request[Any]], Answerer]
@@ -46,14 +85,14 @@ def make_parts(
     *,
     read: Callable[[], Awaitable[None]],
     commands: Commands,
-    agents: Agents,
+    agents: AgentEventHandler,
     credentials: Credentials,
-    questions: Questions,
-    pruning: Pruning,
-    secrets: SecretAnswers,
+    questions: LiveQueries,
+    pruning: PruneHandler,
+    secrets: SecretRequestHandler,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
-    """Who handles what. `others` are the answers of the access room."""
+    """Assigns a handler to each message. `others` are the request handlers of `spawner.access`."""
     return Parts(
         read=read,
         command=commands.handle,

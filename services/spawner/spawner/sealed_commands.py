@@ -1,4 +1,4 @@
-"""Opens the values of secrets that a client has sealed in a command."""
+"""Decrypts the values of secrets that a client sealed in a command."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,15 @@ from nacl.public import PrivateKey
 from sandherd.contracts.commands import RetryTask, SandboxSpec, TaskSpec
 from sandherd.contracts.envelope import Envelope
 from sandherd.sealed_secrets import open_sealed
-from spawner.resolving import Refusal
+from spawner.spec_resolution import Refusal
 from spawner.tasks.retry import with_values
 
 
 def unsealed(command: Envelope[Any], key: PrivateKey) -> Envelope[Any]:
-    """The command with its secrets' values; as it is if it has none sealed, or was sealed for another herd.
+    """The command with its secrets' values; unchanged if none are sealed, or if they were sealed for another herd.
 
-    Only values that the spec names as secret are taken. One that stays sealed is refused (`resolving.resolve`).
+    Applied only if the sealed names equal the spec's `secret_env` and the result is valid. A spec that remains sealed
+    is refused (`spec_resolution.resolve`).
     """
     spec = getattr(command.data, "spec", None)
     if not isinstance(spec, SandboxSpec) or spec.sealed is None:
@@ -26,18 +27,18 @@ def unsealed(command: Envelope[Any], key: PrivateKey) -> Envelope[Any]:
     opened = spec.model_copy(update={"env": {**spec.env, **values}, "sealed": None})
     try:
         whole = type(spec).model_validate(opened.model_dump())
-    except ValueError:  # what was sealed breaks the contract
+    except ValueError:  # the sealed values violate the contract
         return command
     return command.model_copy(update={"data": command.data.model_copy(update={"spec": whole})})
 
 
 def retry_values(retry: RetryTask, spec: TaskSpec, key: PrivateKey) -> Mapping[str, str] | Refusal:
-    """The new values of secret variables that a retry brings, or why they can't be taken. The refusal has no value."""
+    """The new values of a retry's secret variables, or why they are invalid. The refusal contains no value."""
     values = {} if retry.sealed is None else open_sealed(retry.sealed, key)
     if values is None:
         return Refusal("its secrets are sealed for another herd", "spec.sealed")
     try:
         with_values(spec, values)
     except ValueError:
-        return Refusal("a value can't be a variable's: at most 32,000 characters, and no NUL", "spec.secret_env")
+        return Refusal("invalid value of a secret variable: at most 32,000 characters, without NUL", "spec.secret_env")
     return values

@@ -1,17 +1,17 @@
-"""What a worker tells a driver, as objects."""
+"""The commands from a worker to its driver, as objects."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-EXPIRED: Final = "it has expired before the agent could take it"
-"""Why a message is refused that was held for too long."""
+EXPIRED: Final = "it expired before the agent could take it"
+"""Why a message that was held for too long is refused."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """The session to go on with, and the file that it was kept in; empty if its agent keeps it itself."""
+    """The session to resume, and the file it was stored in; empty if the agent stores its sessions itself."""
 
     session_id: str
     transcript: str
@@ -20,30 +20,32 @@ class Resume:
 
 @dataclass(frozen=True)
 class Begin:
-    """Begin with the task; it comes first, and once."""
+    """Start the task; the first command, sent once."""
 
     task: str
     work_dir: str
     state_dir: str
-    """A directory for the driver alone, empty at first; nothing in it outlives the attempt."""
+    """A directory for the driver alone, initially empty; it is deleted after the attempt."""
     harness: Mapping[str, Any] = field(default_factory=dict)
-    """The specification's harness, as `contracts.specs` has it."""
+    """The harness of the task's specification, as in `contracts.specs`."""
     resume: Resume | None = None
 
 
 @dataclass(frozen=True)
 class Message:
-    """Give this to the agent, in the middle of whatever it does; to be answered by `taken` or `refused`."""
+    """Pass this to the agent, in any state; must be answered by `report_taken` or `report_refused`."""
 
     message: str
     message_type: str
     content: str
     sender_id: str | None = None
     expires_at: float | None = None
-    """In seconds since 1970. Its sender is told then that it has expired, so that the agent may not be given it."""
+    """In seconds since 1970. At that time the sender is notified that it has expired, and the agent must not get it
+    afterwards.
+    """
 
-    def expired(self, now: float) -> bool:
-        """Whether it is to be refused."""
+    def is_expired(self, now: float) -> bool:
+        """Whether it must be refused."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -54,7 +56,7 @@ class Interrupt:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the agent may."""
+    """Whether the agent may use the tool."""
 
     granted: bool
     reason: str | None = None
@@ -62,7 +64,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Decide:
-    """The answer to what was asked."""
+    """The answer to an approval request."""
 
     approval_id: str
     granted: bool
@@ -71,10 +73,10 @@ class Decide:
 
 @dataclass(frozen=True)
 class Stop:
-    """End in order: keep the transcript, say it, and leave."""
+    """Stop: store the transcript, report it, and exit."""
 
     grace: float | None = None
-    """How long that may take, in seconds, before it is ended by force; None: as long as it wants."""
+    """How long that may take, in seconds, before the driver is killed; None: no limit."""
 
 
 Command = Begin | Message | Interrupt | Decide | Stop
@@ -84,7 +86,7 @@ def _begin(resume: Mapping[str, Any] | None = None, **fields: Any) -> Begin:
     return Begin(**fields, resume=Resume(**resume) if resume else None)
 
 
-_MAKE: Final[Mapping[str, Callable[..., Command]]] = {
+_CONSTRUCTORS: Final[Mapping[str, Callable[..., Command]]] = {
     "begin": _begin,
     "message": Message,
     "interrupt": Interrupt,
@@ -94,6 +96,6 @@ _MAKE: Final[Mapping[str, Callable[..., Command]]] = {
 
 
 def read_command(line: bytes) -> Command:
-    """The command in a line. Raises `ValueError`, `TypeError` or `KeyError` for what is none."""
+    """The command in a line. Raises `ValueError`, `TypeError` or `KeyError` for an invalid one."""
     document = json.loads(line)
-    return _MAKE[document.pop("do")](**document)
+    return _CONSTRUCTORS[document.pop("do")](**document)

@@ -1,7 +1,7 @@
-"""Calls of the model, as far as what an agent says shows them: an SDK tells of an answer, and of no question.
+"""Derives model calls from an agent's events: an SDK reports the model's responses, but not its requests.
 
-The model is asked when a turn begins, when it is told something, and when its tools have all answered; it has answered
-with the first word, thought or call that comes of it. A sub-agent that runs is a call of a tool, whatever it asks.
+The model is called when a turn begins, when it gets a message, and when all its tools have returned; the call ends with
+the first text, thought or tool call that results. A running sub-agent counts as one tool call, with all its requests.
 """
 
 from collections.abc import Callable
@@ -10,56 +10,58 @@ from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-Line = tuple[str, dict[str, Any]]
+EventLine = tuple[str, dict[str, Any]]
 
-_OPENS: Final = frozenset({"agent.tool_use", "agent.subagent_invoked", "agent.skill_invoked"})
-_CLOSES: Final = frozenset(
+_TOOL_STARTS: Final = frozenset({"agent.tool_use", "agent.subagent_invoked", "agent.skill_invoked"})
+_TOOL_ENDS: Final = frozenset(
     {"agent.tool_result", "agent.tool_completed", "agent.subagent_completed", "agent.skill_completed"}
 )
-_ANSWERS: Final = _OPENS | {"agent.assistant_message", "agent.message", "agent.thinking", "agent.error"}
-_ENDS: Final = frozenset({"agent.turn_completed", "agent.stream_error"})
+_RESPONSES: Final = _TOOL_STARTS | {"agent.assistant_message", "agent.message", "agent.thinking", "agent.error"}
+_TURN_ENDS: Final = frozenset({"agent.turn_completed", "agent.stream_error"})
 
 
 @dataclass
 class ModelCalls:
-    """Follows what is said, in its order."""
+    """The state of one agent's model calls; call its methods for each event, in order."""
 
     now: Callable[[], float] = monotonic
-    _tools: set[str] = field(default_factory=set)
+    _open_tools: set[str] = field(default_factory=set)
     _turn: int | None = None
-    """The turn that runs."""
-    _call: str | None = None
-    _began: float = 0.0
+    """The running turn, if any."""
+    _open_call: str | None = None
+    _call_started_at: float = 0.0
 
-    def before(self, type: str) -> list[Line]:
-        """What is to be said before this event: that the model has answered."""
-        return self.ended() if type in _ANSWERS | _ENDS else []
+    def events_before(self, type: str) -> list[EventLine]:
+        """The events to publish before this one: the end of a model call."""
+        return self.end_call() if type in _RESPONSES | _TURN_ENDS else []
 
-    def after(self, type: str, data: dict[str, Any]) -> list[Line]:
-        """What is to be said after it: that the model is asked."""
+    def events_after(self, type: str, data: dict[str, Any]) -> list[EventLine]:
+        """The events to publish after this one: the start of a model call."""
         if type == "agent.turn_started":
-            self._tools.clear()
+            self._open_tools.clear()
             self._turn = data.get("turn", 0)
-        elif type in _ENDS:
+        elif type in _TURN_ENDS:
             self._turn = None
-        elif type in _OPENS:
-            self._tools.add(str(data.get("tool_use_id")))
-        elif type in _CLOSES:
-            self._tools.discard(str(data.get("tool_use_id")))
-        if type not in _CLOSES | {"agent.turn_started", "agent.user_message"}:
+        elif type in _TOOL_STARTS:
+            self._open_tools.add(str(data.get("tool_use_id")))
+        elif type in _TOOL_ENDS:
+            self._open_tools.discard(str(data.get("tool_use_id")))
+        if type not in _TOOL_ENDS | {"agent.turn_started", "agent.user_message"}:
             return []
-        return self._asked()
+        return self._start_call()
 
-    def ended(self) -> list[Line]:
-        """That the model has answered, or nobody waits for its answer any more."""
-        call, self._call = self._call, None
-        if call is None:
+    def end_call(self) -> list[EventLine]:
+        """End the open call, if any: the model has responded, or its response is no longer awaited."""
+        call_id, self._open_call = self._open_call, None
+        if call_id is None:
             return []
-        took = (self.now() - self._began) * 1000
-        return [("agent.model_call_completed", {"turn": self._turn or 0, "call_id": call, "duration_ms": took})]
+        duration_ms = (self.now() - self._call_started_at) * 1000
+        return [
+            ("agent.model_call_completed", {"turn": self._turn or 0, "call_id": call_id, "duration_ms": duration_ms})
+        ]
 
-    def _asked(self) -> list[Line]:
-        if self._turn is None or self._tools or self._call is not None:
+    def _start_call(self) -> list[EventLine]:
+        if self._turn is None or self._open_tools or self._open_call is not None:
             return []
-        self._call, self._began = uuid4().hex, self.now()
-        return [("agent.model_call_started", {"turn": self._turn, "call_id": self._call})]
+        self._open_call, self._call_started_at = uuid4().hex, self.now()
+        return [("agent.model_call_started", {"turn": self._turn, "call_id": self._open_call})]

@@ -1,17 +1,17 @@
-"""How a driver and its worker speak: JSON lines, commands on standard input, and what is said on the events pipe.
+"""The protocol between a driver and its worker: JSON lines; commands on standard input, events on the events pipe.
 
     async def main(wire: Wire) -> None:
         async for command in wire.commands():
             match command:
                 case Begin(): …
-                case Message(): …; wire.taken(command.message)
+                case Message(): …; wire.report_taken(command.message)
                 case Interrupt(): …
                 case Stop(): break
 
     run(main)
 
-The methods that say something may be called from any thread, and return when the pipe has taken it. A SIGTERM means
-stop, as the end of standard input does.
+The methods that publish may be called from any thread, and return when the pipe has taken the line. A SIGTERM means
+stop, and so does the end of standard input.
 """
 
 import asyncio
@@ -25,136 +25,134 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from sandherd_drivers.commands import Begin, Command, Decide, Decision, Interrupt, Message, Stop, read_command
-from sandherd_drivers.model_calls import Line, ModelCalls
-from sandherd_drivers.shortening import fitting, shorten
+from sandherd_drivers.line_encoder import encode_if_it_fits, encode_line
+from sandherd_drivers.model_calls import EventLine, ModelCalls
 
 __all__ = ["Begin", "Decision", "Interrupt", "Message", "Stop", "Wire", "run"]
 
 EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
-_LONGEST_COMMAND: Final = 8 * 1024 * 1024
-_LONGEST_NAME: Final = 256
-_LEAVING: Final = "the agent is ending"
-_UNASKED: Final = "nobody can be asked: it is too much to be shown"
-_SHARE: Final = 0.5
-"""How much of what is left of its grace one step of a driver's end may take."""
+_MAX_COMMAND_BYTES: Final = 8 * 1024 * 1024
+_MAX_TOOL_NAME_LENGTH: Final = 256
+_AGENT_ENDING: Final = "the agent is ending"
+_REQUEST_TOO_LARGE: Final = "no user can be asked: the request is too large to be shown"
+_STEP_SHARE: Final = 0.5
+"""The share of the remaining grace period that one step of a driver's end may take."""
 
 ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status", "model_refused", "model_unavailable"]
 
 
 class Wire:
-    """Both directions. Make it with `open`, inside the loop that will read the commands."""
+    """Both directions of the protocol. Create it with `open`, inside the loop that will read the commands."""
 
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
-        self._lock, self._order = Lock(), Lock()
+        self._write_lock, self._order_lock = Lock(), Lock()
         self._calls: ModelCalls | None = None
         self._queue: asyncio.Queue[Command] = asyncio.Queue()
-        self._asked: dict[str, asyncio.Future[Decision]] = {}
+        self._pending_approvals: dict[str, asyncio.Future[Decision]] = {}
         self._loop = asyncio.get_running_loop()
-        self._reading: asyncio.Task[None] | None = None
-        self._until: float | None = None
-        self.leaving = asyncio.Event()
-        """Set when it is to stop, even where that command is not read yet."""
+        self._reader_task: asyncio.Task[None] | None = None
+        self._deadline: float | None = None
+        self.stopping = asyncio.Event()
+        """Set when the driver must stop, even if that command is not read yet."""
 
     @classmethod
     async def open(cls) -> "Wire":
-        """Take standard input and the events pipe for itself: nothing that the agent starts gets hold of them."""
+        """Take standard input and the events pipe: processes that the agent starts do not inherit them."""
         os.environ.pop("PYTHONPATH", None)
-        events = os.dup(given := int(os.environ[EVENTS_VARIABLE]))
-        os.close(given)
-        # The name stays: by it the agent's processes are found when their worker is lost.
+        events = os.dup(descriptor := int(os.environ[EVENTS_VARIABLE]))
+        os.close(descriptor)
+        # The variable stays: by its name the agent's processes are found when their worker is lost.
         os.environ[EVENTS_VARIABLE] = ""
         commands = os.dup(0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
         wire = cls(commands, events)
-        await wire._listen()
+        await wire._start_reader()
         return wire
 
-    # --- what the worker wants
+    # --- commands
 
     async def commands(self) -> AsyncIterator[Command]:
-        """Each command in order; the last is a `Stop`, also when the worker is gone. Answers to `ask` are not here."""
+        """Each command in order, except decisions; the last is a `Stop`, also when the worker is lost."""
         while True:
             command = await self._queue.get()
             yield command
             if isinstance(command, Stop):
                 return
 
-    def within(self, most: float) -> float:
-        """How long a step of the end may take, in seconds: `most`, or half of what is left of the grace for it all."""
-        if self._until is None:
-            return most
-        return max(0.0, min(most, (self._until - self._loop.time()) * _SHARE))
+    def shutdown_timeout(self, maximum: float) -> float:
+        """Seconds that a step of the shutdown may take: at most `maximum`, and half of the remaining grace period."""
+        if self._deadline is None:
+            return maximum
+        return max(0.0, min(maximum, (self._deadline - self._loop.time()) * _STEP_SHARE))
 
-    async def ask(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
-        """Ask whether the agent may use this tool, and wait for the answer. No one there to answer means no.
+    async def request_approval(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
+        """Request approval of a tool, and wait for the decision. If it can't be shown to a user, it is denied.
 
-        Not to be awaited where the commands are read in turn: an interrupt would wait for the answer then.
+        Do not await it in the loop that reads the commands: an interrupt would wait for the decision.
         """
-        if self.leaving.is_set():
-            return Decision(granted=False, reason=_LEAVING)
-        approval = f"apr-{uuid4().hex}"
-        answer: asyncio.Future[Decision] = self._loop.create_future()
-        self._asked[approval] = answer
+        if self.stopping.is_set():
+            return Decision(granted=False, reason=_AGENT_ENDING)
+        approval_id = f"apr-{uuid4().hex}"
+        decision: asyncio.Future[Decision] = self._loop.create_future()
+        self._pending_approvals[approval_id] = decision
         try:
-            asked = self._say("driver.ask", approval_id=approval, tool=tool, input=input, reason=reason)
-            if not asked or not 0 < len(tool) <= _LONGEST_NAME:
-                return Decision(granted=False, reason=_UNASKED)
-            return await answer
+            is_written = self._write_line("driver.ask", approval_id=approval_id, tool=tool, input=input, reason=reason)
+            if not is_written or not 0 < len(tool) <= _MAX_TOOL_NAME_LENGTH:
+                return Decision(granted=False, reason=_REQUEST_TOO_LARGE)
+            return await decision
         finally:
-            self._asked.pop(approval, None)
+            self._pending_approvals.pop(approval_id, None)
 
-    def ask_from_thread(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
-        """`ask`, for a thread that isn't the loop's; it waits."""
-        return asyncio.run_coroutine_threadsafe(self.ask(tool, input, reason), self._loop).result()
+    def deny_pending_approvals(self, reason: str = "the turn was stopped") -> None:
+        """Deny all pending approval requests: for an interrupt."""
+        for decision in list(self._pending_approvals.values()):
+            _resolve(decision, Decision(granted=False, reason=reason))
 
-    def withdraw(self, reason: str = "the turn was stopped") -> None:
-        """Answer all that was asked with no: for an interrupt."""
-        for answer in list(self._asked.values()):
-            _answer(answer, Decision(granted=False, reason=reason))
+    # --- publishing
 
-    # --- what is said
-
-    def event(self, type: str, /, **data: Any) -> None:
-        """Say an event: `agent.message`, with its fields. What is too long for one line is shortened."""
+    def publish_event(self, type: str, /, **data: Any) -> None:
+        """Publish an event: `agent.message`, with its fields. What is too long for one line is shortened."""
         calls = self._calls
         if calls is None:
-            self._say(type, **data)
+            self._write_line(type, **data)
             return
-        with self._order:
-            self._say_all([*calls.before(type), (type, data), *calls.after(type, data)])
+        with self._order_lock:
+            self._write_lines([*calls.events_before(type), (type, data), *calls.events_after(type, data)])
 
-    def follow_model(self) -> None:
-        """From now on calls of the model are said, too, as what is said shows them."""
+    def derive_model_calls(self) -> None:
+        """Also publish model calls from now on, as derived from the events."""
         self._calls = ModelCalls()
 
-    def ready(self, *, session_id: str | None = None, model: str | None = None, version: str | None = None) -> None:
+    def report_ready(
+        self, *, session_id: str | None = None, model: str | None = None, version: str | None = None
+    ) -> None:
         """The agent can take messages."""
-        self._say("driver.ready", session_id=session_id, model=model, version=version)
+        self._write_line("driver.ready", session_id=session_id, model=model, version=version)
 
-    def taken(self, message: str) -> None:
-        """The agent has this message."""
-        self._say("driver.taken", message=message)
+    def report_taken(self, message: str) -> None:
+        """The agent has taken this message."""
+        self._write_line("driver.taken", message=message)
 
-    def refused(self, message: str, reason: str) -> None:
-        """The agent can't be given this message."""
-        self._say("driver.refused", message=message, reason=reason)
+    def report_refused(self, message: str, reason: str) -> None:
+        """The agent can't receive this message."""
+        self._write_line("driver.refused", message=message, reason=reason)
 
-    def turn(self, turn: int, state: Literal["running", "idle"]) -> None:
-        """What the agent does now. Idle: it has nothing to do, and waits."""
+    def report_turn(self, turn: int, state: Literal["running", "idle"]) -> None:
+        """Report the state of the turn. `idle`: the agent has nothing to do, and waits."""
         if state == "idle" and self._calls is not None:
-            with self._order:
-                self._say_all(self._calls.ended())
-        self._say("driver.turn", turn=turn, state=state)
+            with self._order_lock:
+                self._write_lines(self._calls.end_call())
+        self._write_line("driver.turn", turn=turn, state=state)
 
-    def transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
-        """This file is the session as far as it has come; the worker keeps a copy, now or only if we are killed."""
-        whole = os.path.abspath(path)  # noqa: PTH100  # pathlib leaves `..` in, or follows links
-        self._say("driver.transcript", path=whole, session_id=session_id, keep=keep)
+    def report_transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
+        """This file is the session so far; the worker stores it now, or with `keep=False` if the driver is killed."""
+        absolute_path = os.path.abspath(path)  # noqa: PTH100  # pathlib leaves `..` in, or follows links
+        self._write_line("driver.transcript", path=absolute_path, session_id=session_id, keep=keep)
 
-    def result(
+    def report_result(
         self,
         *,
         error_type: ErrorType | None = None,
@@ -165,12 +163,12 @@ class Wire:
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """What came of the task; said once. No `error_type` means that it is done; `signal` is what ended the agent.
+        """The task's result; sent once. Without `error_type` the task is completed; `signal` is what ended the agent.
 
-        It is time for it when the agent is idle and no message waits for it: a turn that was stopped for the sake of
-        a message (`Interrupt`, then `Message`) is followed by that message's turn, and is no end.
+        Send it when the agent is idle and no message waits: a turn that was stopped for a message (`Interrupt`, then
+        `Message`) is followed by that message's turn, and is not the end.
         """
-        self._say(
+        self._write_line(
             "driver.result",
             error_type=error_type,
             error=error,
@@ -181,43 +179,44 @@ class Wire:
             session_id=session_id,
         )
 
-    def _say_all(self, lines: Iterable[Line]) -> None:
+    def _write_lines(self, lines: Iterable[EventLine]) -> None:
         for type, data in lines:
-            self._say(type, **data)
+            self._write_line(type, **data)
 
-    def _say(self, type: str, /, **data: Any) -> bool:
-        """Say it. False: it is too much for a line, and that is said in its place."""
-        line = fitting(type, data)
-        left = memoryview(line or shorten(type, data))
-        with self._lock:
-            while left:
-                left = left[os.write(self._events, left) :]
+    def _write_line(self, type: str, /, **data: Any) -> bool:
+        """Write a line. False: it is too large, and an error was written in its place."""
+        line = encode_if_it_fits(type, data)
+        remaining = memoryview(line or encode_line(type, data))
+        with self._write_lock:
+            while remaining:
+                remaining = remaining[os.write(self._events, remaining) :]
         return line is not None
 
     # --- reading
 
-    async def _listen(self) -> None:
-        reader = asyncio.StreamReader(_LONGEST_COMMAND)
+    async def _start_reader(self) -> None:
+        reader = asyncio.StreamReader(_MAX_COMMAND_BYTES)
         pipe = os.fdopen(self._commands, "rb", buffering=0)
         await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         signal.signal(signal.SIGTERM, lambda *_: self._loop.call_soon_threadsafe(self._stop, Stop()))
-        self._reading = self._loop.create_task(self._read(reader))
+        self._reader_task = self._loop.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        # A line that is too long (`ValueError`) is nothing that the worker would write: the line is broken.
+        # The worker never writes a line that is too long (`ValueError`): the connection is broken.
         with suppress(ValueError, OSError):
             while line := await reader.readline():
-                self._heed(line)
+                self._handle_line(line)
         self._stop(Stop())
 
-    def _heed(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             command = read_command(line)
         except (ValueError, TypeError, KeyError) as error:
-            self._say("agent.error", error=f"a command was not understood: {type(error).__name__}", phase="driver")
+            self._write_line("agent.error", error=f"invalid command: {type(error).__name__}", phase="driver")
             return
         if isinstance(command, Decide):
-            _answer(self._asked.get(command.approval_id), Decision(granted=command.granted, reason=command.reason))
+            pending = self._pending_approvals.get(command.approval_id)
+            _resolve(pending, Decision(granted=command.granted, reason=command.reason))
             return
         if isinstance(command, Stop):
             self._stop(command)
@@ -225,26 +224,26 @@ class Wire:
             self._queue.put_nowait(command)
 
     def _stop(self, command: Stop) -> None:
-        """The first word that says how long it may take counts."""
-        if command.grace is not None and self._until is None:
-            self._until = self._loop.time() + command.grace
-        self.leaving.set()
-        self.withdraw(_LEAVING)
+        """The first command with a grace period counts."""
+        if command.grace is not None and self._deadline is None:
+            self._deadline = self._loop.time() + command.grace
+        self.stopping.set()
+        self.deny_pending_approvals(_AGENT_ENDING)
         self._queue.put_nowait(command)
 
 
 def run(main: Callable[[Wire], Awaitable[None]]) -> None:
-    """Run a driver: `main` until it returns. What it raises is told, and is the driver's failure."""
+    """Run a driver: `main` until it returns. An exception is printed, and is the driver's failure."""
 
-    async def whole() -> None:
+    async def run_main() -> None:
         await main(await Wire.open())
-        # It has ended in order: a SIGTERM that comes behind that is not what has ended it.
+        # It has ended normally: a later SIGTERM must not count as the cause of the end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    asyncio.run(whole())
+    asyncio.run(run_main())
     sys.stdout.flush()
 
 
-def _answer(waiting: "asyncio.Future[Decision] | None", decision: Decision) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(decision)
+def _resolve(pending: "asyncio.Future[Decision] | None", decision: Decision) -> None:
+    if pending is not None and not pending.done():
+        pending.set_result(decision)

@@ -1,1 +1,1 @@
-"""The program in a sandbox: it runs one agent and says what the agent does."""
+"""The program that runs in a sandbox: runs one agent and publishes its events."""

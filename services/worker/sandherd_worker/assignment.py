@@ -1,4 +1,4 @@
-"""What a worker is started with: who it is, where it works, and what its agent has to do."""
+"""The settings a worker starts with: its identity, its directories, and the task of its agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _WORK_BYTES: Final = 64 * _MIB
 
 
 class AssignmentError(ValueError):
-    """A variable that is missing or can't be used. The message names it."""
+    """A variable that is missing or invalid. The message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,44 +27,44 @@ class Assignment:
     project: str
     sandbox: str
     task: str | None
-    """None: the sandbox is there for whoever asked for it, and no agent runs in it."""
+    """None: the sandbox was created without a task, and no agent runs in it."""
     attempt: int
     fence: int
     nats_url: str
     credentials: Path | None
-    """The joiner's credentials file; None for a broker without credentials."""
+    """The credentials file for joining; None for a broker without credentials."""
     task_file: Path
     state_dir: Path
     work_dir: Path
     place: str
-    """What every process of this sandbox is marked with; no other sandbox on this host has the same."""
+    """The mark that every process of this sandbox carries; unique among the sandboxes on this host."""
     traceparent: str | None
     heartbeat_interval: float
     stop_grace: float
     """How long the runtime waits between SIGTERM and SIGKILL."""
     previous_file: Path | None
-    """What is given of the attempt before (`contracts.offers.Previous`); None for a first one."""
+    """The file that describes the previous attempt (`contracts.offers.Previous`); None for a first attempt."""
     previous_dir: Path | None
-    """Where it is put for the agent to look at."""
+    """The directory where the previous attempt's files are placed for the agent."""
     max_work_bytes: int
-    """The largest archive of the work tree that is put by after an attempt that failed; 0 for none at all."""
+    """The largest archive of the work tree, in bytes, that is stored after a failed attempt; 0 stores none."""
     spool_limit: int
-    """What the spool may weigh, in bytes."""
+    """The size limit of the spool, in bytes."""
     log_level: str
     lost_signal: int | None
-    """The signal that ended the worker that is made up for, if the runtime knows it."""
+    """The signal that ended the lost worker that this one recovers, if the runtime knows it."""
     lost_for_memory: bool
-    """Whether it was the kernel, for want of memory."""
+    """Whether the kernel's OOM killer ended the lost worker."""
     cgroup: Path | None
-    """The sandbox's control group, if the runtime shows it."""
+    """The sandbox's cgroup, if the runtime exposes it."""
     toolchains: Path | None
-    """Where the SDKs of agents are, each under its kind's name; None: there are none."""
+    """The directory with the SDKs of agents, each under its kind's name; None if there are none."""
     listen: str
-    """Where a server in this sandbox listens: for this host alone, or for whoever reaches the sandbox."""
+    """The address at which a server in this sandbox listens: loopback, or one reachable from outside the sandbox."""
     ports: tuple[int, ...]
-    """The only ports at which it is reached; none: any."""
+    """The only ports that are reachable; empty means any."""
     inherited: Mapping[str, str]
-    """What of the worker's environment the agent gets as well: where programs, home and the time zone are."""
+    """The worker's variables passed on to the agent: `PATH`, home, locale, temporary directory, time zone."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "Assignment":
@@ -100,7 +100,7 @@ class Assignment:
 
     @property
     def source(self) -> str:
-        """The source of everything this worker says."""
+        """The source of everything this worker publishes."""
         return f"/sandherd/sandbox/{self.sandbox}"
 
     @property
@@ -134,21 +134,21 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
     try:
         value = float(environ.get(name) or default)
     except ValueError:
-        raise AssignmentError(f"{name} is {environ[name][:40]!r}, which is no number") from None
+        raise AssignmentError(f"{name} is {environ[name][:40]!r}, which is not a number") from None
     if not (0 < value < float("inf") or value == default):
-        raise AssignmentError(f"{name} is {value}; it has to be greater than 0")
+        raise AssignmentError(f"{name} is {value}; it must be greater than 0")
     return value
 
 
 def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
     text = environ.get(name) or str(default)
     if not text.isdecimal():
-        raise AssignmentError(f"{name} is {text[:40]!r}, which is no number of bytes")
+        raise AssignmentError(f"{name} is {text[:40]!r}, which is not a number of bytes")
     return int(text)
 
 
 def _ports(environ: Mapping[str, str], name: str) -> tuple[int, ...]:
-    words = [word.strip() for word in environ.get(name, "").split(",") if word.strip()]
-    if not all(word.isdecimal() and int(word) in _PORTS for word in words):
-        raise AssignmentError(f"{name} is {environ[name][:40]!r}; it has to be ports of no privilege, between commas")
-    return tuple(map(int, words))
+    ports = [port.strip() for port in environ.get(name, "").split(",") if port.strip()]
+    if not all(port.isdecimal() and int(port) in _PORTS for port in ports):
+        raise AssignmentError(f"{name} is {environ[name][:40]!r}; it must be ports above 1023, comma-separated")
+    return tuple(map(int, ports))

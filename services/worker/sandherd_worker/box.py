@@ -1,7 +1,7 @@
-"""The first process of a box (a container, a pod, a rented machine): it runs the worker, and reaps what is orphaned.
+"""The first process of a box (a container, a pod, a rented machine): runs the worker and reaps orphans.
 
-A worker that is lost is made up for at once, by one that recovers; a box that is started again recovers as well. The
-exit status is that of the last worker, as a shell says it. There is nothing here that could fail with the worker.
+A lost worker is replaced at once by one that recovers; in a restarted box the worker recovers as well. The exit status
+is that of the last worker, in shell convention (128 + signal). No code here could fail together with the worker.
 """
 
 import os
@@ -16,75 +16,80 @@ from sandherd_worker.exits import ExitCode
 from sandherd_worker.warm import ENVIRONMENT, WarmError, read_environment
 
 BEGUN: Final = "begun"
-"""Stands in the state directory once a worker was started."""
+"""File in the state directory, created when a worker is started."""
 _SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 _NOTHING_LEFT: Final = frozenset({ExitCode.DRAINED, ExitCode.USAGE, ExitCode.NOT_STARTED})
 _GROUPS: Final = (("/sys/fs/cgroup", "memory.events"), ("/sys/fs/cgroup/memory", "memory.oom_control"))
 
 
 def main() -> int:
-    """Live as long as the worker, and return its exit status."""
+    """Run until the worker ends, and return its exit status."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     state = Path(os.environ.get("SANDHERD_STATE_DIR", ""))
     try:
-        given = read_environment(state / ENVIRONMENT)
-        again = _begin(state)
+        variables = read_environment(state / ENVIRONMENT)
+        again = _prepare(state)
     except (WarmError, OSError) as error:
         sys.stderr.write(f"sandherd-box: {error}\n")
         return ExitCode.USAGE
-    environ, first = surroundings(given, os.environ), Life()
+    environ, first = worker_environment(variables, os.environ), WorkerProcess()
     killed = _kills(environ)
     code = first.run(environ, recovering=again)
-    if code not in _NOTHING_LEFT and not again and not first.asked_to_end:
-        lost = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
+    if code not in _NOTHING_LEFT and not again and not first.end_requested:
+        loss_variables = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
         if code == -signal.SIGKILL and _kills(environ) > killed:
-            lost["SANDHERD_LOST_FOR_MEMORY"] = "1"
-        code = Life().run(environ | lost, recovering=True)
+            loss_variables["SANDHERD_LOST_FOR_MEMORY"] = "1"
+        code = WorkerProcess().run(environ | loss_variables, recovering=True)
     return 128 - code if code < 0 else code
 
 
 def _kills(environ: Mapping[str, str]) -> int:
-    """How often the kernel has killed here for want of memory; 0 where that is not shown."""
+    """The number of out-of-memory kills by the kernel here; 0 if that is not available."""
     group = environ.get("SANDHERD_CGROUP")
     return (oom.kills(Path(group)) or 0) if group else 0
 
 
-def surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The worker's variables: the ones it is given, the image's own way to programs, and where its memory is counted.
+def worker_environment(variables: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The worker's environment: `variables`, `PATH` of the image, and the cgroup that counts its memory.
 
-    Nothing else that the image sets goes along.
+    No other variable of the image is passed on.
     """
-    found = {**given, "PATH": own.get("PATH") or given.get("PATH", os.defpath)}
-    # A worker that was brought lies in the one, which its agent does not get to know; the SDKs of agents in the other.
+    found = {**variables, "PATH": own.get("PATH") or variables.get("PATH", os.defpath)}
+    # PYTHONPATH points to a worker that was copied in, hidden from the agent; SANDHERD_TOOLCHAINS to the agent SDKs.
     found |= {name: own[name] for name in ("PYTHONPATH", "SANDHERD_TOOLCHAINS") if name in own}
-    # Where a server here is reached may be known only once there is a box: then whoever starts us says it.
-    found |= {name: own[name] for name in ("SANDHERD_PORTS",) if name in own and name not in given}
+    # The reachable ports may be known only once the box exists; the runtime then sets the variable for this process.
+    found |= {name: own[name] for name in ("SANDHERD_PORTS",) if name in own and name not in variables}
     group = next((folder for folder, file in _GROUPS if Path(folder, file).exists()), None)
     return found | ({"SANDHERD_CGROUP": group} if group else {})
 
 
-class Life:
-    """Of one worker."""
+class WorkerProcess:
+    """One worker process."""
 
     def __init__(self) -> None:
-        self.asked_to_end = False
+        self.end_requested = False
 
     def run(self, environ: Mapping[str, str], *, recovering: bool) -> int:
-        """Run a worker to its end; its status, or minus the signal that ended it."""
-        words = ["--recover"] if recovering else []
-        command = [sys.executable, "-P", "-m", "sandherd_worker.main", *words]
-        ours = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT]  # a shell's `&` has the last two ignored
-        worker = os.posix_spawn(command[0], command, environ, setsigmask=[], setsigdef=ours)
+        """Run a worker until it ends; returns its exit status, or the negative number of the signal that ended it."""
+        arguments = ["--recover"] if recovering else []
+        command = [sys.executable, "-P", "-m", "sandherd_worker.main", *arguments]
+        default_signals = [
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+            signal.SIGINT,
+            signal.SIGQUIT,
+        ]  # a shell's `&` ignores the last two
+        worker = os.posix_spawn(command[0], command, environ, setsigmask=[], setsigdef=default_signals)
         while True:
             if signal.sigwait(_SIGNALS) != signal.SIGCHLD:
-                self.asked_to_end = True
+                self.end_requested = True
                 os.kill(worker, signal.SIGTERM)
             elif (code := _reap(worker)) is not None:
                 return code
 
 
 def _reap(worker: int) -> int | None:
-    """Take every exit status there is; the worker's, if it is among them."""
+    """Collect all available exit statuses; returns the worker's, if it is among them."""
     found = None
     while True:
         try:
@@ -97,7 +102,7 @@ def _reap(worker: int) -> int | None:
             found = os.waitstatus_to_exitcode(status)
 
 
-def _begin(state: Path) -> bool:
+def _prepare(state: Path) -> bool:
     """Whether a worker was started here before. Raises `OSError`."""
     mark = state / BEGUN
     if mark.exists():

@@ -1,9 +1,9 @@
 """Keeps agents and commands from tracing or signalling their worker, which runs under the same uid.
 
-Each program that the worker starts enters a Landlock domain of its own before it is executed: the kernel then refuses
-signals, tracing and connections to abstract sockets from it, and from all it starts, to processes outside of that
-domain (Linux 6.12). The worker itself can't be traced or read through `/proc` on any kernel, as it is not dumpable.
-Both are done only where the runtime has ruled out new privileges (`no_new_privs`), which Landlock needs.
+Each program that the worker starts enters its own Landlock domain before exec: the kernel then refuses signals, tracing
+and connections to abstract sockets from it, and from all processes it starts, to processes outside of that domain
+(Linux 6.12). The worker itself can't be traced or read through `/proc` on any kernel, as it is not dumpable. Both are
+done only where the runtime has ruled out new privileges (`no_new_privs`), which Landlock needs.
 """
 
 import ctypes
@@ -20,12 +20,12 @@ _SCOPES: Final = 6
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _NOT_RUN: Final = 126
 _ABOVE: Final = 10
-"""The lowest number for our descriptor: smaller ones are given to programs."""
+"""The lowest number for the ruleset's descriptor: smaller ones are used by programs."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def hide_from_agents() -> None:
-    """Keep this process from being traced, and its files in `/proc` from being opened, by processes of the same uid.
+    """Prevent processes of the same uid from tracing this process and opening its files in `/proc`.
 
     Raises `OSError` where the kernel can confine agents and refuses the rules.
     """
@@ -35,9 +35,10 @@ def hide_from_agents() -> None:
 
 
 def enter() -> None:
-    """For the child, between fork and exec: enter a new domain. One system call; ends the child if it is refused.
+    """For the child, between fork and exec: enter a new domain. One system call; if it is refused, the child exits.
 
-    Not a thread's domain that children would inherit: an agent could then signal that thread, and so the worker.
+    Not done as a domain of a worker thread that children inherit: an agent could then signal that thread, and so the
+    worker.
     """
     rules = _rules()
     if rules is not None and _LIBC.syscall(_RESTRICT_SELF, rules, 0) != 0:
@@ -46,11 +47,11 @@ def enter() -> None:
 
 @cache
 def _rules() -> int | None:
-    """The rules that every domain is made of, as a descriptor; None where there is no Landlock with scopes."""
+    """The descriptor of the ruleset for every domain; None without Landlock scopes."""
     if not _rules_out_privileges() or _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG) < _SCOPES:
         return None
-    words = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS)
-    descriptor = _LIBC.syscall(_CREATE_RULESET, ctypes.byref(words), ctypes.sizeof(words), 0)
+    attributes = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS)
+    descriptor = _LIBC.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "no Landlock rules: " + os.strerror(ctypes.get_errno()))
     try:

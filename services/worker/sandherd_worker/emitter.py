@@ -1,7 +1,8 @@
-"""Saying what the agent does: redact, make it fit, put it into an envelope, and wait until the spool has it."""
+"""Publishes events: redacts, makes them fit, wraps them in an envelope, and waits until the spool has stored them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import IO, Any, Final, Literal, get_origin
@@ -15,27 +16,36 @@ from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError, AgentShutdown
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
-from sandherd_worker.artifacts import Pieces, make_artifact
+from sandherd_worker.artifacts import ArtifactRecords, make_artifact
 from sandherd_worker.assignment import Assignment
-from sandherd_worker.fitting import NARROW, WIDE, Room, fit
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.sound import sound
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Mark, Record
+from sandherd_worker.text import valid_text
+from sandherd_worker.truncation import NARROW, WIDE, SizeBudget, truncate
 
 _PIECES_TOGETHER: Final = 32
 _DEEPEST: Final = 100
-"""How deeply what is said may be nested: readers give up at some 200, and so does JSON in many languages."""
-_CANT_BE_SAID: Final = (ValidationError, ContractError, PydanticSerializationError, RecursionError, ValueError)
+"""Maximum nesting depth of published values: readers fail at some 200, and so does JSON in many languages."""
+_INVALID: Final = (ValidationError, ContractError, PydanticSerializationError, RecursionError, ValueError)
 
 
 def now() -> datetime:
-    """This moment, aware."""
+    """The current time in UTC, timezone-aware."""
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedEvent:
+    """An event as it is published, its record, and the records of its artifacts, which are stored before it."""
+
+    data: EventData
+    record: Record
+    artifacts: Sequence[Record] = ()
+
+
 class Emitter:
-    """The voice of one sandbox. `emit` returns when what was said can no longer be lost."""
+    """Publishes the events of one sandbox. `emit` returns when the event can no longer be lost."""
 
     def __init__(
         self, spool: Spool, assignment: Assignment, redactor: Redactor, clock: Callable[[], datetime] = now
@@ -46,35 +56,41 @@ class Emitter:
         self._clock = clock
         self._output_subject = OUTPUT.fill(project=assignment.project, sandbox=assignment.sandbox)
 
-    async def emit(self, data: EventData, *, last_words: bool = False) -> bool:
-        """Say an event, and wait until it is on the disk; what is large in it goes ahead as artifacts.
+    async def emit(self, data: EventData, *, use_reserve: bool = False) -> bool:
+        """Publish an event, and wait until it is on disk; its large values are stored before it as artifacts.
 
-        Returns False for an event that is not said: a second end of the attempt, or one that can't be; then an error
-        is said that names it. Raises `SpoolError`.
+        Returns False if the event is not published: a second end of the attempt, or an invalid event; for the latter an
+        error that names it is published. Raises `SpoolError`.
         """
         if data.terminal and self._spool.ended:
             return False
-        aside: list[Record] = []
-        ready = self._ready(data, aside)
-        # All of it is appended without a pause, so that the order in the spool is the order of the calls.
-        waiting = [self._spool.append(record) for record in aside]
-        waiting.append(self._spool.append_event(lambda sequence: self._record(ready, sequence), last_words=last_words))
+        waiting: list[asyncio.Future[None]] = []
+        published: list[EventData] = []
+
+        def append_artifacts(sequence: int) -> Record:
+            encoded = self.encode(data, sequence)
+            published.append(encoded.data)
+            waiting.extend(self._spool.append(record) for record in encoded.artifacts)
+            return encoded.record
+
+        # All records are appended without an await in between, so the order in the spool is the order of the calls.
+        waiting.append(self._spool.append_event(append_artifacts, use_reserve=use_reserve))
         await _all(waiting)
-        return type(ready) is type(data)
+        return type(published[0]) is type(data)
 
     async def output(self, chunk: bytes) -> None:
-        """Show terminal bytes, redacted by the caller. Raises `SpoolError`."""
+        """Publish terminal bytes, redacted by the caller. Raises `SpoolError`."""
         await self._spool.append(Record(Kind.OUTPUT, self._output_subject, str(new_uuid()), chunk))
 
-    async def put_aside(self, content: bytes) -> ArtifactRef:
-        """Keep text as an artifact, redacted by the caller, and return its reference. Raises `SpoolError`."""
+    async def store_artifact(self, content: bytes) -> ArtifactRef:
+        """Store text, redacted by the caller, as an artifact, and return its reference. Raises `SpoolError`."""
         artifact = make_artifact(content, self._who.project, self._who.sandbox)
         await _all([self._spool.append(record) for record in artifact.records])
         return artifact.reference
 
-    async def put_file_aside(self, file: IO[bytes], media_type: str) -> ArtifactRef:
-        """Keep a file's content as an artifact, exactly as it is, a part of it at a time. Raises `SpoolError`."""
-        pieces = Pieces(self._who.project, self._who.sandbox, media_type)
+    async def store_file(self, file: IO[bytes], media_type: str) -> ArtifactRef:
+        """Store a file's content unchanged as an artifact, a part of it at a time. Raises `SpoolError`."""
+        pieces = ArtifactRecords(self._who.project, self._who.sandbox, media_type)
         waiting: list[asyncio.Future[None]] = []
         for record in pieces.cut(file):
             waiting.append(self._spool.append(record))
@@ -84,46 +100,50 @@ class Emitter:
         await _all(waiting)
         return pieces.reference()
 
-    def _ready(self, data: EventData, aside: list[Record]) -> EventData:
-        """The event as it may be said. One that can't be said becomes an error that names it, and harms nothing."""
+    def encode(self, data: EventData, sequence: int) -> EncodedEvent:
+        """The event as the record with this number, serialised once unless it is too large.
+
+        An invalid one is replaced by an error that names it; one that ends the attempt raises instead.
+        """
         try:
-            return self._fitting(data, aside)
-        except _CANT_BE_SAID as error:
+            return self._encode(data, sequence)
+        except _INVALID as error:
             if data.terminal:
                 raise
-            aside.clear()
-            return AgentError(error=f"a {data.type} could not be said: {type(error).__name__}", phase="emit")
+            invalid = AgentError(error=f"a {data.type} could not be published: {type(error).__name__}", phase="emit")
+            return EncodedEvent(invalid, self._record(invalid, sequence))
 
-    def _fitting(self, data: EventData, aside: list[Record]) -> EventData:
+    def _encode(self, data: EventData, sequence: int) -> EncodedEvent:
         fields = self._clean(data)
         try:
-            wide = self._cut(type(data), fields, WIDE, aside)
-            self._record(wide, 1)
-            return wide
+            return self._encode_within(WIDE, type(data), fields, sequence)
         except ContractError:
-            aside.clear()
-            narrow = self._cut(type(data), fields, NARROW, aside)
-            self._record(narrow, 1)
-            return narrow
+            return self._encode_within(NARROW, type(data), fields, sequence)
 
     def _clean(self, data: EventData) -> dict[str, Any]:
-        """The fields without secrets and with sound strings."""
+        """The fields without secrets and without characters that can't be stored."""
         closed = _closed_fields(type(data))
         return {
-            name: value if name in closed else self.redactor.value(_sound(value, _DEEPEST))
+            name: value if name in closed else self.redactor.value(_valid_value(value, _DEEPEST))
             for name, value in data.model_dump().items()
         }
 
-    def _cut(self, model: type[EventData], fields: dict[str, Any], room: Room, aside: list[Record]) -> EventData:
-        def put_aside(content: bytes, media_type: str) -> dict[str, Any]:
+    def _encode_within(
+        self, budget: SizeBudget, model: type[EventData], fields: dict[str, Any], sequence: int
+    ) -> EncodedEvent:
+        """The event with its large values stored as artifacts. Raises `ContractError` if it is still too large."""
+        artifacts: list[Record] = []
+
+        def store(content: bytes, media_type: str) -> dict[str, Any]:
             artifact = make_artifact(content, self._who.project, self._who.sandbox, media_type)
-            aside.extend(artifact.records)
+            artifacts.extend(artifact.records)
             return artifact.reference.model_dump()
 
         own = {name: value for name, value in fields.items() if name != "artifacts"}
-        fitted = fit(own, room, put_aside)
-        references = {**(fields.get("artifacts") or {}), **fitted.aside}
-        return model.model_validate({**fitted.fields, "artifacts": references or None})
+        truncated = truncate(own, budget, store)
+        references = {**(fields.get("artifacts") or {}), **truncated.artifacts}
+        data = model.model_validate({**truncated.fields, "artifacts": references or None})
+        return EncodedEvent(data, self._record(data, sequence), artifacts)
 
     def _record(self, data: EventData, sequence: int) -> Record:
         identity = new_uuid()
@@ -147,25 +167,25 @@ class Emitter:
 def _mark(data: EventData) -> Mark:
     if data.terminal:
         return Mark.TERMINAL
-    return Mark.LAST_WORD if isinstance(data, AgentShutdown) else Mark.NONE
+    return Mark.LAST_EVENT if isinstance(data, AgentShutdown) else Mark.NONE
 
 
 @cache
 def _closed_fields(model: type[EventData]) -> set[str]:
-    """The fields that can only have certain values: no secret can stand there, and none of them may be changed."""
+    """The fields with a closed set of values: they can't contain a secret, and must not be changed."""
     return {name for name, info in model.model_fields.items() if get_origin(info.annotation) is Literal}
 
 
-def _sound(value: Any, deepest: int) -> Any:
-    """The value with its strings made sound, and the keys of its objects too. Raises `RecursionError`."""
+def _valid_value(value: Any, deepest: int) -> Any:
+    """The value with `valid_text` applied to all strings and keys. Raises `RecursionError`."""
     if isinstance(value, str):
-        return sound(value)
+        return valid_text(value)
     if deepest == 0 and isinstance(value, dict | list | tuple):
         raise RecursionError
     if isinstance(value, dict):
-        return {_sound(key, 1): _sound(item, deepest - 1) for key, item in value.items()}
+        return {_valid_value(key, 1): _valid_value(item, deepest - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_sound(item, deepest - 1) for item in value]
+        return [_valid_value(item, deepest - 1) for item in value]
     return value
 
 

@@ -1,24 +1,67 @@
-"""How a worker ends: its exit status, which the runtime decides by."""
+"""How the worker ends: why and when it must end before its agent has, and its exit statuses."""
 
+import asyncio
+import time
 from enum import IntEnum
+from typing import Final
+
+STOPPED: Final = "stopped"
+REFUSED: Final = "refused"
+SPOOL: Final = "spool"
+
+
+class StopRequest:
+    """Requested by SIGTERM, by a refused credential, or by a spool that can't be written. The first reason applies."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._requested = asyncio.Event()
+        self._terminated = asyncio.Event()
+        self._terminated_at = 0.0
+
+    def request(self, reason: str) -> None:
+        """Request that the worker ends, for this reason."""
+        self.reason = self.reason or reason
+        self._requested.set()
+
+    def terminate(self) -> None:
+        """SIGTERM has come: the runtime's grace period begins."""
+        if not self._terminated.is_set():
+            self._terminated_at = asyncio.get_running_loop().time()
+            self._terminated.set()
+        self.request(STOPPED)
+
+    async def wait(self) -> None:
+        """Wait until the worker must end."""
+        await self._requested.wait()
+
+    def past(self, grace: float) -> bool:
+        """Whether `grace` seconds have passed since SIGTERM; False without one. Thread-safe."""
+        return self._terminated.is_set() and time.monotonic() >= self._terminated_at + grace
+
+    async def terminated(self, grace: float) -> None:
+        """Wait until `grace` seconds have passed since SIGTERM; forever without one."""
+        await self._terminated.wait()
+        left = self._terminated_at + grace - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, left))
 
 
 class ExitCode(IntEnum):
-    """What the worker's exit status means. All but 0, `USAGE` and `NOT_STARTED` call for a run with `--recover`."""
+    """The meaning of the worker's exit status. All but 0, `USAGE` and `NOT_STARTED` require a run with `--recover`."""
 
     DRAINED = 0
-    """All that was said is acknowledged by the broker; the directory may be removed."""
+    """The broker has acknowledged everything; the directory may be removed."""
     INTERNAL = 1
-    """The worker itself broke."""
+    """The worker failed with an unexpected error."""
     USAGE = 2
-    """The environment or the task file is not one a worker can start with; nothing was said."""
+    """The environment or the task file is invalid; nothing was published."""
     NOT_DRAINED = 3
-    """It was stopped, and the broker has not acknowledged everything within the time it had."""
+    """It was stopped, and the broker has not acknowledged everything in time."""
     REFUSED = 4
-    """The spawner refused a credential: the sandbox has ended, or a newer attempt has taken its place."""
+    """The spawner refused a credential: the sandbox has ended, or a newer attempt has replaced it."""
     SPOOL = 5
     """The spool could not be opened or written: a full or broken disk."""
     BUSY = 6
     """Another worker holds this state directory."""
     NOT_STARTED = 7
-    """It was not allowed to begin, or was ended before it was: nothing was said, and there is nothing to recover."""
+    """It was not admitted, or was ended before it was: nothing was published, and there is nothing to recover."""

@@ -1,23 +1,70 @@
-"""How a file is known again without being read, and what is read of it. Nothing here follows a link or waits."""
+"""Identifies files by signatures without reading them, also under another path, and reads contents.
+
+Follows no link and never blocks.
+"""
 
 import hashlib
 import os
 import stat
 import struct
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandherd_worker.diffs import MAX_DIFF_BYTES
 
-SIGNATURE_BYTES: Final = 32
+
+class RemovedFile(NamedTuple):
+    """A file that no longer exists."""
+
+    path: str
+    signature: bytes
+    digest: bytes
+    """The digest of its content; empty if that was not read."""
+
+
+def renames(removed: Iterable[RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]) -> dict[str, str]:
+    """Maps each renamed new path to its old one; `new` maps new paths to signatures.
+
+    A rename is the same file, or one of the same content: only new files of the size of a removed one are read.
+    """
+    left = {one.path: one for one in removed}
+    files = {one.signature[:IDENTITY_BYTES]: one.path for one in left.values()}
+    found = {path: files[mark] for path, signature in new.items() if (mark := signature[:IDENTITY_BYTES]) in files}
+    found = {path: old for old, path in {old: path for path, old in sorted(found.items(), reverse=True)}.items()}
+    for old in found.values():
+        del left[old]
+    return found | _alike(left, {path: signature for path, signature in new.items() if path not in found}, digest)
+
+
+def _alike(left: Mapping[str, RemovedFile], new: Mapping[str, bytes], digest: Callable[[str], bytes]) -> dict[str, str]:
+    contents: dict[bytes, list[str]] = {}
+    for one in sorted(left.values()):
+        if one.digest and size_of(one.signature) > 0:
+            contents.setdefault(one.digest, []).append(one.path)
+    sizes = {size_of(one.signature) for one in left.values()} - {0}
+    found = {}
+    for path, signature in sorted(new.items()):
+        olds = contents.get(digest(path), []) if size_of(signature) in sizes else []
+        if olds:
+            found[path] = olds.pop(_nearest(path, olds))
+    return found
+
+
+def _nearest(path: str, olds: list[str]) -> int:
+    """Among several files of the same content, the index of one with the same name, otherwise 0."""
+    name = path.rpartition("/")[2]
+    return next((index for index, old in enumerate(olds) if old.rpartition("/")[2] == name), 0)
+
+
 IDENTITY_BYTES: Final = 24
-"""How much of a signature stays the same when a file is moved or gets other permissions."""
+"""The part of a signature that stays the same when a file is moved or its permissions change."""
 _SIGNATURE: Final = struct.Struct("<qqQq")
 _HEAD: Final = 8000
 
 
 def signature_of(entry: os.DirEntry[str]) -> bytes | None:
-    """What changes when a file changes; None for what is neither a file nor a link, or is gone."""
+    """Changes when the file changes; None for what is neither a file nor a link, or has been removed."""
     try:
         found = entry.stat(follow_symlinks=False)
     except OSError:
@@ -28,12 +75,12 @@ def signature_of(entry: os.DirEntry[str]) -> bytes | None:
 
 
 def size_of(signature: bytes) -> int:
-    """The file's size then."""
+    """The file's size at that time."""
     return int(_SIGNATURE.unpack(signature)[1])
 
 
 def changed_at(signature: bytes) -> int:
-    """When anything about the file last changed, in nanoseconds: nobody can set this time."""
+    """When anything about the file last changed (ctime), in nanoseconds: programs can't set this time."""
     return int(_SIGNATURE.unpack(signature)[3])
 
 
@@ -43,16 +90,16 @@ def digest_of(content: bytes) -> bytes:
 
 
 def content_of(path: Path, signature: bytes) -> bytes | None:
-    """The content, or what a link points to; None if it is too large or can't be read."""
+    """The content, or a link's target; None if it is too large or can't be read."""
     return _read(path, MAX_DIFF_BYTES + 1) if size_of(signature) <= MAX_DIFF_BYTES else None
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file; nothing if it can't be read."""
+    """The beginning of a file; empty if it can't be read."""
     return _read(path, _HEAD) or b""
 
 
-def _read(path: Path, most: int) -> bytes | None:
+def _read(path: Path, limit: int) -> bytes | None:
     try:
         if path.is_symlink():
             return os.fsencode(path.readlink())
@@ -61,6 +108,6 @@ def _read(path: Path, most: int) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         try:
-            return file.read(most)
+            return file.read(limit)
         except OSError:
             return None

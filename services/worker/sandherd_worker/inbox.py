@@ -1,8 +1,10 @@
-"""The inbox: messages come as requests, reach the agent in the middle of what it does, and the reply is the receipt."""
+"""The inbox: receives messages as requests, passes them to the running agent, and replies with a receipt."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Protocol
 
 from nats.aio.msg import Msg
@@ -11,87 +13,113 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.delivery import InboxMessage, Receipt
-from sandherd.contracts.events.agent import AgentInterrupted, AgentMessageInjected
+from sandherd.contracts.events.agent import AgentInterrupted
+from sandherd.contracts.events.conversation import AgentMessageInjected
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter, now
-from sandherd_worker.harnesses.base import CannotTakeError, check_in_time
-from sandherd_worker.injected import Injected
+from sandherd_worker.harnesses.base import MessageRefusedError, check_in_time
+from sandherd_worker.misdirected_replies import MisdirectedReplies
 from sandherd_worker.spool_disk import SpoolError
+
+
+class DeliveredMessages:
+    """A file with the ids of injected messages, one per line. An incomplete last line is ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = set(path.read_text(errors="replace").split("\n")[:-1]) if path.exists() else set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def receipt(self, message: str) -> Receipt | None:
+        """The receipt for a message that was injected before; otherwise None."""
+        return Receipt(message=message, outcome="acknowledged") if message in self._known else None
+
+    def add(self, message: str) -> None:
+        """Store a message's id durably. Raises `OSError`."""
+        with self._path.open("ab") as file:
+            file.write(f"{message}\n".encode())
+            file.flush()
+            os.fdatasync(file.fileno())
+        self._known.add(message)
+
 
 _log: Final = logs.get("inbox")
 
 
 class Taker(Protocol):
-    """Who is given the messages: the agent's harness."""
+    """The recipient of messages: the agent's harness."""
 
     async def inject(self, message: InboxMessage, /) -> None:
-        """Take it. Raises `CannotTakeError`."""
+        """Pass on a message. Raises `MessageRefusedError`."""
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        """Stop what it is doing now, for the sake of this message, which is given to it later."""
+        """Stop the current turn because of this message, which is passed on later."""
 
 
 class Inbox:
-    """Serves the deliveries of one sandbox, one after the other, so that their order is kept.
+    """Serves the deliveries of one sandbox one at a time, so that their order is preserved.
 
-    A message that comes before the agent is ready waits. Once the agent is gone, messages are rejected with a reason,
-    and so is what expires while it waits. What was answered once is answered the same however often it comes.
-    Two don't wait for those before them, as these may wait for them: an answer to an approval, which has an order of
-    its own, and what is stopped by an interrupt.
+    A message that is received before the agent is ready waits. Once the agent has ended, messages are rejected with
+    a reason, and so is a message that expires while it waits. A redelivered message gets the same receipt as
+    before. Two kinds do not wait for earlier messages, since these may wait for them: an answer to an approval,
+    which has its own order, and an interrupt's stop of the current turn.
     """
 
     def __init__(
-        self, assignment: Assignment, emitter: Emitter, injected: Injected, clock: Callable[[], datetime] = now
+        self, assignment: Assignment, emitter: Emitter, injected: DeliveredMessages, clock: Callable[[], datetime] = now
     ) -> None:
         self._who = assignment
         self._emitter = emitter
         self._injected = injected
         self._clock = clock
+        self.misdirected = MisdirectedReplies()
         self._rejected: dict[str, Receipt] = {}
         self._taker: asyncio.Future[Taker] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
         self._answers = asyncio.Lock()
         self._taking: set[asyncio.Task[None]] = set()
         self._seen: set[str] = set()
-        self._nobody: Taker | None = None
+        self._rejecting: Taker | None = None
 
     def ready(self, taker: Taker) -> None:
-        """From now on the agent can take messages."""
+        """Pass messages to the agent from now on."""
         if not self._taker.done():
             self._taker.set_result(taker)
 
     def close(self, reason: str) -> None:
-        """From now on messages are rejected; those that wait are, too."""
-        self._nobody = self._nobody or _Nobody(reason)
-        self.ready(self._nobody)
+        """Reject messages from now on, including those that wait."""
+        self._rejecting = self._rejecting or _Rejecting(reason)
+        self.ready(self._rejecting)
 
     async def serve(self, bus: Bus) -> None:
-        """Take deliveries from this connection. Returns at once; the connection's end ends it."""
+        """Receive deliveries from this connection. Returns at once; ends with the connection."""
         subject = DELIVER.fill(project=self._who.project, sandbox=self._who.sandbox)
         await bus.client.subscribe(subject, cb=self._on_delivery)
 
-    async def take(self, document: bytes) -> Receipt | None:
-        """Give a message to the agent once, and return the receipt. None for what is no message to this sandbox."""
+    async def deliver(self, document: bytes) -> Receipt | None:
+        """Pass a message to the agent once, and return the receipt. None for what is not a message to this sandbox."""
         try:
             message = InboxMessage.model_validate_json(document)
         except ValidationError as error:
             fields = sorted({".".join(map(str, fault["loc"])) for fault in error.errors(include_input=False)})
-            _log.warning("a delivery that is no message", fields=fields)
+            _log.warning("invalid message ignored", fields=fields)
             return None
         if (message.project, message.sandbox) != (self._who.project, self._who.sandbox):
-            _log.warning("a message to another sandbox", message=message.message)
+            _log.warning("message for another sandbox ignored", message=message.message)
             return None
-        await self._stop_what_waits(message)
+        await self._stop_waiting_turn(message)
         async with self._answers if message.message_type == "approval" else self._turn:
-            return self._answered(message.message) or await self._inject(message)
+            return self._earlier_receipt(message.message) or await self._inject(message)
 
-    def _answered(self, message: str) -> Receipt | None:
-        """The receipt that a message has been given before."""
+    def _earlier_receipt(self, message: str) -> Receipt | None:
+        """The receipt that was already sent for a message."""
         return self._injected.receipt(message) or self._rejected.get(message)
 
-    async def _stop_what_waits(self, message: InboxMessage) -> None:
+    async def _stop_waiting_turn(self, message: InboxMessage) -> None:
         """An interrupt behind a message that the agent has not taken yet stops the turn for both; once."""
         known = message.message in self._seen
         self._seen.add(message.message)
@@ -101,37 +129,39 @@ class Inbox:
             await self._taker.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
-        """Take it beside those that are under way; the order is the lock's. An empty one only asks if we are there."""
+        """Handle it concurrently; the lock preserves the order. An empty delivery only checks for a response."""
+        if self.misdirected.ignores(delivery):
+            return
         task = asyncio.create_task(self._reply(delivery))
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
     async def _reply(self, delivery: Msg) -> None:
         try:
-            if not delivery.data and delivery.reply:
+            if not delivery.data:
                 await delivery.respond(b"")
                 return
-            receipt = await self.take(delivery.data)
-            if receipt is not None and delivery.reply:
+            receipt = await self.deliver(delivery.data)
+            if receipt is not None:
                 await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())
         except (NatsError, SpoolError, OSError) as error:
-            _log.warning("a delivery was not answered", error=repr(error))
+            _log.warning("delivery not acknowledged", error=repr(error))
 
     async def _inject(self, message: InboxMessage) -> Receipt:
         taker = await self._taker
         try:
             check_in_time(message, self._clock())
-            await (self._nobody or taker).inject(message)
-        except CannotTakeError as error:
-            # Whoever was not answered in time asks again, and what it is told must be what came of the message.
-            gone = self._nobody is not None
-            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=gone)
+            await (self._rejecting or taker).inject(message)
+        except MessageRefusedError as error:
+            # A sender that got no receipt in time repeats the message; it must get the same receipt as before.
+            agent_ended = self._rejecting is not None
+            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=agent_ended)
             return self._rejected.setdefault(message.message, rejected)
         self._injected.add(message.message)
-        await self._say(message)
+        await self._publish(message)
         return Receipt(message=message.message, outcome="acknowledged")
 
-    async def _say(self, message: InboxMessage) -> None:
+    async def _publish(self, message: InboxMessage) -> None:
         if message.message_type == "interrupt":
             await self._emitter.emit(AgentInterrupted(reason=message.content, sender_id=message.sender_id))
         await self._emitter.emit(
@@ -146,12 +176,12 @@ class Inbox:
         )
 
 
-class _Nobody:
+class _Rejecting:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
     async def inject(self, _message: InboxMessage) -> None:
-        raise CannotTakeError(self._reason)
+        raise MessageRefusedError(self._reason)
 
     async def interrupt(self, _message: str | None = None, /) -> None:
         return

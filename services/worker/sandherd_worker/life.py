@@ -1,4 +1,4 @@
-"""The life of a worker: it opens the spool, joins the herd, does its work or makes up for a lost one, and drains."""
+"""A worker's life cycle: it opens the spool, joins the herd, runs its work or recovers a lost worker's, and drains."""
 
 import asyncio
 import signal
@@ -6,36 +6,35 @@ from collections.abc import Callable
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
-from sandherd_worker.agents import secrets
 from sandherd_worker.assignment import Assignment
+from sandherd_worker.broker_session import BrokerSession, CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import ExitCode
-from sandherd_worker.families import Families
-from sandherd_worker.inbox import Inbox
-from sandherd_worker.injected import Injected
-from sandherd_worker.line import Line
-from sandherd_worker.link import Link
-from sandherd_worker.membership import forget_key
+from sandherd_worker.enrollment import delete_key
+from sandherd_worker.exits import SPOOL, ExitCode, StopRequest
+from sandherd_worker.harness_factory import secrets
+from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.parts import Parts
-from sandherd_worker.processes import Reaper
+from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.stopping import SPOOL, Stop
-from sandherd_worker.tasks import end_tasks
 from sandherd_worker.uplink import Uplink
 
 if TYPE_CHECKING:
-    from sandherd_worker.access.room import Room
+    from sandherd_worker.access_server import AccessServer
     from sandherd_worker.attempt import Attempt
-    from sandherd_worker.bare import Bare
+    from sandherd_worker.taskless import TasklessSandbox
 
 
 async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
-    """Live, and return the exit status. Without a spec, and after an earlier life, it recovers. Raises `SpoolError`."""
+    """Run the worker and return its exit status. Raises `SpoolError`.
+
+    Without a spec, or if an earlier worker has written to the spool, it recovers.
+    """
     spool = Spool.open(who.state_dir / "spool", limit=who.spool_limit)
     parts = _parts(who, spec, spool)
-    spool.listen(lambda: parts.stop.ask(SPOOL) if spool.trouble else None)
+    spool.listen(lambda: parts.stop.request(SPOOL) if spool.trouble else None)
     _listen(parts.stop, parts.reaper)
     try:
         if spec is None or spool.sequence > 0:
@@ -51,28 +50,28 @@ def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> Parts:
     key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
     known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
     emitter = Emitter(spool, who, Redactor(known))
-    inbox = Inbox(who, emitter, Injected(who.state_dir / "injected"))
+    inbox = Inbox(who, emitter, DeliveredMessages(who.state_dir / "injected"))
     return Parts(
         who=who,
         spool=spool,
         emitter=emitter,
         inbox=inbox,
-        line=Line(),
+        line=CurrentConnection(),
         reaper=Reaper(),
-        families=Families(),
-        stop=Stop(),
+        ownership=ProcessOwnership(),
+        stop=StopRequest(),
         server_key=key,
     )
 
 
 def _listen_no_more() -> None:
-    """All is said: a SIGTERM that comes now must not turn the exit status into that of a worker that was killed."""
+    """Everything is published: a SIGTERM that is received now must not make the exit status that of a killed worker."""
     for what in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().remove_signal_handler(what)
         signal.signal(what, signal.SIG_IGN)
 
 
-def _listen(stop: Stop, reaper: Reaper) -> None:
+def _listen(stop: StopRequest, reaper: Reaper) -> None:
     loop = asyncio.get_running_loop()
     for what in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(what, stop.terminate)
@@ -83,9 +82,9 @@ async def _recover(parts: Parts, *, lost: bool) -> ExitCode:
     from sandherd_worker.recovery import recover
 
     if lost:
-        forget_key(parts.who.state_dir)
-    parts.inbox.close("the agent is gone")
-    link = Link(parts.who, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
+        delete_key(parts.who.state_dir)
+    parts.inbox.close("the agent has ended")
+    link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
     try:
         await recover(parts.who, parts.spool, parts.emitter, parts.stop)
         return await link.drain()
@@ -94,32 +93,34 @@ async def _recover(parts: Parts, *, lost: bool) -> ExitCode:
 
 
 async def _work(parts: Parts, spec: SandboxSpec) -> ExitCode:
-    """Join, and meanwhile load and lay out what the work needs; begin when there is leave to."""
-    from sandherd_worker.access.room import Room
+    """Join, and meanwhile load and write what the work needs; start once the worker is admitted."""
+    from sandherd_worker.access_server import AccessServer
 
-    room = Room(parts, spec)
-    link = Link(parts.who, parts.spool, parts.stop, [parts.inbox.serve, room.serve], parts.line)
-    making = asyncio.create_task(_prepare(parts, spec, link, room))
+    access = AccessServer(parts, spec)
+    link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
+    making = asyncio.create_task(_prepare(parts, spec, link, access))
     try:
         if not await link.admitted():
             return ExitCode.NOT_STARTED
         await (await making).run()
         return await link.drain()
     finally:
-        await end_tasks([making])
-        await room.close()
+        await cancel_and_wait([making], again_after=SHORT_CLEANUP_SECONDS)
+        await access.close()
         await link.close()
 
 
-async def _prepare(parts: Parts, spec: SandboxSpec, link: Link, room: "Room") -> "Attempt | Bare":
-    """Load what the work needs, beside the loop that joins, and lay it out."""
+async def _prepare(
+    parts: Parts, spec: SandboxSpec, link: BrokerSession, access: "AccessServer"
+) -> "Attempt | TasklessSandbox":
+    """Load what the work needs, concurrently with joining, and write its files."""
     load = _load_attempt if isinstance(spec, TaskSpec) else _load_bare
-    work = (await asyncio.to_thread(load))(parts, spec, link.uplink, room)
+    work = (await asyncio.to_thread(load))(parts, spec, link.uplink, access)
     await work.prepare()
     return work
 
 
-_Make = Callable[[Parts, Any, Uplink, "Room"], "Attempt | Bare"]
+_Make = Callable[[Parts, Any, Uplink, "AccessServer"], "Attempt | TasklessSandbox"]
 
 
 def _load_attempt() -> _Make:
@@ -129,6 +130,6 @@ def _load_attempt() -> _Make:
 
 
 def _load_bare() -> _Make:
-    from sandherd_worker.bare import Bare
+    from sandherd_worker.taskless import TasklessSandbox
 
-    return Bare
+    return TasklessSandbox

@@ -1,9 +1,9 @@
-"""The worker's entry: `python -m sandherd_worker.main [--recover | --warm]`.
+"""The worker's entry point: `python -m sandherd_worker.main [--recover | --warm]`.
 
-What it needs to know is in environment variables. `--recover` runs no agent: it drains the spool that a lost worker
-left, and says the end and the last word in its place. `--warm` loads everything, waits until somebody writes to the
-pipe `begin` in its state directory, takes its variables from `environment.json` beside it, and lives as always. The
-exit status is an `ExitCode`.
+Settings come from environment variables. `--recover` runs no agent: it drains the spool that a lost worker left, and
+publishes the attempt's end and the source's last event in its place. `--warm` loads all modules, waits until a byte is
+written to the pipe `begin` in its state directory, reads its variables from `environment.json` beside it, and then runs
+as usual. The exit status is an `ExitCode`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sandherd.lean import load_nats, start_lean
+from sandherd.lazy_imports import end_start, load_nats, start_lean
 from sandherd_worker.confinement import hide_from_agents
 from sandherd_worker.exits import ExitCode
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import SandboxSpec
     from sandherd_worker.assignment import Assignment
 
-_USAGE = "usage: sandherd-worker [--recover | --warm]   (a runtime starts it; see `sandherd_worker.assignment`)"
+_USAGE = "usage: sandherd-worker [--recover | --warm]   (started by a runtime; see `sandherd_worker.assignment`)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one worker to its end, and return its exit status."""
+    """Run one worker until it ends, and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments not in ([], ["--recover"], ["--warm"]):
         sys.stderr.write(f"{_USAGE}\n")
@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warm() -> int:
-    from sandherd_worker.warm import WarmError, wait_to_begin
+    from sandherd_worker.warm import WarmError, wait_for_identity
 
     try:
-        environ = wait_to_begin(os.environ)
+        environ = wait_for_identity(os.environ)
     except WarmError as error:
         sys.stderr.write(f"sandherd-worker: {error}\n")
         return ExitCode.USAGE
@@ -51,8 +51,8 @@ def _warm() -> int:
 def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
     from sandherd.contracts.errors import ContractError
     from sandherd.telemetry import logs
-    from sandherd_worker.agents import read_spec
     from sandherd_worker.assignment import Assignment, AssignmentError
+    from sandherd_worker.harness_factory import read_spec
 
     try:
         who = Assignment.read(environ)
@@ -69,13 +69,14 @@ def _live(who: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd_worker.life import live
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
 
+    end_start()
     try:
         return asyncio.run(live(who, spec))
     except SpoolBusyError as error:
-        logs.get("main").error("this state directory has a worker", error=str(error))
+        logs.get("main").error("state directory is in use by another worker", error=str(error))
         return ExitCode.BUSY
     except SpoolError as error:
-        logs.get("main").error("the spool can't be used", error=str(error))
+        logs.get("main").error("spool unusable", error=str(error))
         return ExitCode.SPOOL
 
 

@@ -1,12 +1,12 @@
-"""Whether the kernel has killed for want of memory: the counter of the control group, or of the whole machine.
+"""Counts out-of-memory kills by the kernel, in the cgroup or on the whole machine.
 
-And how much memory there was.
+Also reads the peak and the limit of the memory.
 """
 
 from pathlib import Path
 from typing import Final
 
-from sandherd.contracts.quantities import MAX_WHOLE
+from sandherd.contracts.model import MAX_WHOLE
 
 _MACHINE: Final = Path("/proc/vmstat")
 _PEAK: Final = ("memory.peak", "memory.max_usage_in_bytes")
@@ -14,10 +14,10 @@ _LIMIT: Final = ("memory.max", "memory.limit_in_bytes")
 
 
 def kills(cgroup: Path | None, machine: Path = _MACHINE) -> int | None:
-    """How often the kernel has killed a process for want of memory, as far as can be seen from here.
+    """The number of processes killed by the kernel's OOM killer, as far as it can be read here.
 
-    The count of the sandbox's own control group (version 2 or 1) if the runtime shows one, else the machine's: a
-    kill elsewhere, between two looks, would then count too. None if neither can be read.
+    The count of the sandbox's own cgroup (version 2 or 1) if the runtime exposes it, else the machine's: a kill
+    elsewhere, between two readings, then counts too. None if neither can be read.
     """
     own = (cgroup / "memory.events", cgroup / "memory.oom_control") if cgroup else ()
     counts = (_count(path) for path in (*own, machine))
@@ -36,10 +36,10 @@ def _count(path: Path) -> int | None:
     return None
 
 
-def figures(cgroup: Path | None) -> dict[str, int | None]:
-    """The most that the sandbox's control group has held, and what it may hold: as the end of an attempt tells it.
+def memory_fields(cgroup: Path | None) -> dict[str, int | None]:
+    """The peak memory of the sandbox's cgroup, and its limit, as fields of the event that ends an attempt.
 
-    None for what can't be seen from here, and for a limit that is none.
+    None for what can't be read here, and for no limit.
     """
     return {"memory_peak_bytes": _bytes(cgroup, _PEAK), "memory_limit_bytes": _bytes(cgroup, _LIMIT)}
 

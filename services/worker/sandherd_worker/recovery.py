@@ -1,4 +1,4 @@
-"""After a worker that was lost: end what its agent left running, and say the end and the last word in its place."""
+"""Recovery after a lost worker: ends the agent's remaining processes, and publishes the missing final events."""
 
 import os
 from signal import SIGTERM
@@ -6,57 +6,59 @@ from typing import Final
 
 from sandherd.contracts.events.access import AgentExecCompleted
 from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentShutdown
+from sandherd.process_signals import end
 from sandherd.telemetry import logs
-from sandherd_worker.access.log import unfinished
+from sandherd_worker.access.command_log import unfinished
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter, now
-from sandherd_worker.processes import end, left_behind
-from sandherd_worker.saving import Keeping, Transcript, time_to_save
+from sandherd_worker.exits import STOPPED, StopRequest
+from sandherd_worker.processes import orphans
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_disk import SpoolFullError
-from sandherd_worker.stopping import STOPPED, Stop
+from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
 
 _LOST: Final = "worker_lost"
 _log: Final = logs.get("recovery")
 
 
-async def recover(who: Assignment, spool: Spool, emitter: Emitter, stop: Stop) -> None:
-    """Say what the lost worker could not say any more; nothing if it had said its last word. Raises `SpoolError`."""
-    await end(lambda: left_behind(who.place) - {os.getpid()}, grace=0)
+async def recover(who: Assignment, spool: Spool, emitter: Emitter, stop: StopRequest) -> None:
+    """Publish what the lost worker could not; nothing if its last event was stored. Raises `SpoolError`."""
+    await end(lambda: orphans(who.place) - {os.getpid()}, grace=0)
     if spool.closed:
         return
     for damage in spool.damage:
-        _log.warning("a torn end was cut off; nothing that was promised was in it", damage=damage)
-        await emitter.emit(AgentError(error=f"the spool had a torn end: {damage}", phase="recovery"), last_words=True)
-    lost = loss(who.lost_signal, memory=who.lost_for_memory)
+        _log.warning("incomplete spool record removed", damage=damage)
+        await emitter.emit(AgentError(error=f"incomplete spool record: {damage}", phase="recovery"), use_reserve=True)
+    failure = loss(who.lost_signal, memory=who.lost_for_memory)
     for command in unfinished(who.state_dir):
-        await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), last_words=True)
+        await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), use_reserve=True)
     if who.task is not None:
-        await _put_by(who, spool, emitter, stop)
-        await emitter.emit(lost, last_words=True)
-    await emitter.emit(AgentShutdown(reason=lost.error_type, timestamp=now()), last_words=True)
+        await _save_work(who, spool, emitter, stop)
+        await emitter.emit(failure, use_reserve=True)
+    await emitter.emit(AgentShutdown(reason=failure.error_type, timestamp=now()), use_reserve=True)
 
 
-async def _put_by(who: Assignment, spool: Spool, emitter: Emitter, stop: Stop) -> None:
-    """What the next attempt may want, if this one has failed by this and if there is room to keep it."""
+async def _save_work(who: Assignment, spool: Spool, emitter: Emitter, stop: StopRequest) -> None:
+    """Store what the next attempt may use, if this failure ends the attempt and the spool has space for it."""
     if spool.ended or spool.trouble is not None:
         return
-    keeping = Keeping(who, emitter, spool)
+    work_saver = WorkSaver(who, emitter, spool)
     try:
-        await keeping.save_work(time_to_save(who, stop))
-        await keeping.save_transcript(Transcript(who.state_dir).read())
+        await work_saver.save_work(time_to_save(who, stop))
+        await work_saver.save_transcript(Transcript(who.state_dir).read())
     except SpoolFullError as error:
-        _log.error("nothing is kept for the next attempt", error=str(error))
+        _log.error("work not saved for the next attempt", error=str(error))
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:
-    """The end of a task whose worker ended without one, by this signal if one is known, and for want of memory.
+    """The end of a task whose worker ended without one; `signal` is the signal that ended the worker, if known.
 
-    SIGTERM asks a worker to end. One that dies of it was not far enough to hear it, and was stopped all the same.
+    A worker that is killed by SIGTERM had not yet installed its handler; the task was stopped
+    anyway.
     """
     if signal == SIGTERM:
-        return AgentFailed(error="it was stopped when its worker had only begun", error_type=STOPPED, signal=signal)
+        return AgentFailed(error="it was stopped while its worker was starting", error_type=STOPPED, signal=signal)
     if memory:
-        told = "the kernel ended its worker for want of memory"
-        return AgentFailed(error=told, error_type="out_of_memory", signal=signal)
+        error = "out of memory: the kernel killed its worker; its limit of memory is too low for it"
+        return AgentFailed(error=error, error_type="out_of_memory", signal=signal)
     return AgentFailed(error="the worker was lost", error_type=_LOST, signal=signal)

@@ -1,9 +1,12 @@
-"""Redaction: known secrets in all forms of `redaction_forms`, and tokens of common shapes, are replaced by a mark."""
+"""Redaction: known secrets in all forms of `redaction_forms`, and tokens of common formats, are replaced by a mark."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from sandherd.contracts.events import ArtifactRef
 from sandherd_worker.redaction_forms import SHORTEST_ENCODED, Reading, needles
+from sandherd_worker.redaction_numbers import Numbers
 from sandherd_worker.redaction_search import NeedleIndex, Span, merge
 from sandherd_worker.redaction_shapes import shapes
 from sandherd_worker.redaction_views import (
@@ -19,16 +22,19 @@ from sandherd_worker.redaction_views import (
 
 MARK: Final = "[redacted]"
 
+_TYPED: Final = ArtifactRef.model_fields.keys()
+_LINE: Final = re.compile(r"[^\n]+")
 _LAYERS: Final = 2
-"""How often escapes are read: JSON within JSON has two."""
+"""How many times escapes are decoded: JSON within JSON has two levels."""
 _SURE: Final = 4
-"""Least bytes of a secret at the end of a text that are held back while it pauses; fewer are shown and remembered."""
-_LETTERS: Final = 6
-"""The same in characters of base64."""
+"""While a stream pauses, an end part that matches the beginning of a secret is held back only if it is at least this
+long, in bytes; a shorter one is released, and searched again with what follows."""
+_LETTERS: Final = 4
+"""The same, in base64 characters, or in characters of a value whose characters are written separately."""
 
 
 class Redactor:
-    """Replaces secrets by `MARK`. A secret shorter than 4 characters can't be told from ordinary text and stays."""
+    """Replaces secrets by `MARK`. A secret shorter than 4 characters, which any text may contain, stays."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = [secret for secret in dict.fromkeys(secrets) if secret]
@@ -36,22 +42,32 @@ class Redactor:
         self._unescaped: Final = NeedleIndex(needles(known, Reading.UNESCAPED))
         self._compact: Final = NeedleIndex(needles(known, Reading.COMPACT), pieces=True)
         self._hexadecimal: Final = NeedleIndex(needles(known, Reading.HEXADECIMAL), pieces=True)
+        self._numbers: Final = Numbers(known)
         self._knows: Final = bool(known)
-        self.longest: Final = 4 * max(map(len, known), default=0)
+        self.longest: Final = 16 * max(map(len, known), default=0)
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
         return render(text, self.spans(text))
 
+    def lines(self, text: str) -> str:
+        """The text without its secrets, in as many lines as it had: a secret of several has a mark in each."""
+        pieces: list[str] = []
+        shown = 0
+        for begin, end in self.spans(text):
+            pieces += (text[shown:begin], _LINE.sub(MARK, text[begin:end]))
+            shown = end
+        return "".join((*pieces, text[shown:]))
+
     def spans(self, text: str) -> list[Span]:
-        """Where the secrets are, in order; each is replaced as a whole."""
+        """The spans of secrets, in order; each is replaced as a whole."""
         found = [match.span() for match in shapes(text).finditer(text)]
         if self._knows and len(text) >= _SURE:
-            found += self._known(text)
+            found += self._secret_spans(text)
         return merge(found) if found else found
 
-    def begun(self, text: str, *, sure: bool) -> int | None:
-        """Where the part at the end starts that may be the beginning of a secret; with `sure`, a longer part only."""
+    def partial_start(self, text: str, *, sure: bool) -> int | None:
+        """Where the end part starts that may be the beginning of a secret; with `sure`, only for a longer part."""
         if not self._knows:
             return None
         raw = text.encode("utf-8", "surrogatepass")
@@ -59,43 +75,59 @@ class Redactor:
         return len(raw[: min(found)].decode("utf-8", "surrogatepass")) if found else None
 
     def value(self, value: Any) -> Any:
-        """A JSON-like value without the secrets in its strings and keys; anything else in it is left as it is."""
+        """A field of an event without the secrets in its strings, keys and numbers.
+
+        A number within a structure may become a string, but not one that a contract has a type for.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.value(key): self.value(item) for key, item in value.items()}
+            inner = self.value if value.keys() == _TYPED else self._within
+            return {self._within(key): inner(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
-        return value
+            return self._items(value)
+        return type(value)(0) if self._numbers.is_one(value) else value
 
-    def _known(self, text: str) -> list[Span]:
+    def _within(self, value: Any) -> Any:
+        if isinstance(value, int | float):
+            return MARK if self._numbers.has_one(value) else value
+        return self.value(value)
+
+    def _items(self, items: Sequence[Any]) -> list[Any]:
+        """The items of a list; a list of byte values is also searched in its text form."""
+        if self._knows and len(items) >= SHORTEST_ENCODED and all(type(item) is int for item in items):
+            text = str(list(items))
+            if self.text(text) != text:
+                return [MARK]
+        return [self._within(item) for item in items]
+
+    def _secret_spans(self, text: str) -> list[Span]:
         raw = text.encode("utf-8", "surrogatepass")
         found = self._literal.find(raw)
         if len(raw) >= SHORTEST_ENCODED:
-            # What is found already is not read again in the other readings.
+            # Spans found so far are blanked, so that other views skip them.
             found += self._encoded(_blanked(raw, found))
         return found if len(raw) == len(text) else _in_characters(raw, found)
 
     def _encoded(self, raw: bytes) -> list[Span]:
-        found = self._projected(raw)
-        dumped = dump(raw)
-        if dumped is not None:
-            found += [(start, line_end(raw, end)) for start, end in self._projected(dumped)]
+        found = [*self._projected(raw), *self._dumped(raw, quoted=None)]
         layer = raw
-        ways: list[Back] = []
+        backs: list[Back] = []
         for _ in range(_LAYERS):
             view = unescaped(layer)
             if view is None:
                 break
-            layer, ways = view.data, [view.back, *ways]
-            for span in (*self._unescaped.find(layer), *map(compact(layer).back, self._in_compact(layer))):
-                for way in ways:
-                    span = way(span)  # noqa: PLW2901  # one reading back after the other
+            layer, backs = view.data, [view.back, *backs]
+            spans = self._unescaped.find(layer)
+            for span in (*spans, *self._projected(layer), *self._dumped(layer, quoted=True)):
+                for back in backs:
+                    span = back(span)  # noqa: PLW2901  # maps back through one view after the other
                 found.append(span)
         return found
 
-    def _in_compact(self, raw: bytes) -> list[Span]:
-        return self._compact.find(compact(raw).data)
+    def _dumped(self, raw: bytes, *, quoted: bool | None) -> list[Span]:
+        dumped = dump(raw, quoted=quoted)
+        return [] if dumped is None else [(start, line_end(raw, end)) for start, end in self._projected(dumped)]
 
     def _projected(self, raw: bytes) -> list[Span]:
         found: list[Span] = []
@@ -104,42 +136,44 @@ class Redactor:
             found += [_with_padding(raw, view.back(span)) for span in index.find(view.data)]
         return found
 
-    def _beginnings(self, raw: bytes, least: int) -> Iterable[int | None]:
-        yield self._literal.begun(raw, least)
-        for text in (raw, dump(without_half_an_offset(raw)) if b"000" in raw else None):
-            if text is not None:
-                yield self._begun_in(compact(text), self._compact, _LETTERS)
-                yield self._begun_in(hexadecimal(text), self._hexadecimal, 2 * _SURE)
+    def _beginnings(self, raw: bytes, min_length: int) -> Iterable[int | None]:
+        yield self._literal.partial_start(raw, min_length)
+        yield from self._beginnings_encoded(raw, quoted=None)
         yield from self._beginnings_unescaped(raw)
+
+    def _beginnings_encoded(self, raw: bytes, *, quoted: bool | None) -> Iterable[int | None]:
+        for text in (raw, dump(without_half_an_offset(raw), quoted=quoted) if b"000" in raw else None):
+            if text is not None:
+                yield self._partial_start_in(compact(text), self._compact, _LETTERS)
+                yield self._partial_start_in(hexadecimal(text), self._hexadecimal, 2 * _SURE)
 
     def _beginnings_unescaped(self, raw: bytes) -> Iterable[int | None]:
         layer = raw
-        ways: list[Back] = []
+        backs: list[Back] = []
         for _ in range(_LAYERS):
-            layer = without_half_an_escape(layer)
-            view = unescaped(layer)
+            whole = without_half_an_escape(layer)
+            min_length = _SURE - (whole != layer)
+            layer, view = whole, unescaped(whole)
             if view is not None:
-                layer, ways = view.data, [view.back, *ways]
+                layer, backs = view.data, [view.back, *backs]
             elif layer == raw:
                 return
-            reading = compact(layer)
-            letters = self._compact.begun(reading.data, _LETTERS)
             for begun in (
-                self._unescaped.begun(layer, _SURE),
-                None if letters is None else reading.back((letters, letters + 1))[0],
+                self._unescaped.partial_start(layer, min_length),
+                *self._beginnings_encoded(layer, quoted=True),
             ):
-                yield _through(ways, begun)
+                yield _through(backs, begun)
 
     @staticmethod
-    def _begun_in(view: Any, index: NeedleIndex, least: int) -> int | None:
-        begun = index.begun(view.data, least)
+    def _partial_start_in(view: Any, index: NeedleIndex, min_length: int) -> int | None:
+        begun = index.partial_start(view.data, min_length)
         return None if begun is None else int(view.back((begun, begun + 1))[0])
 
 
 def render(text: str, spans: Iterable[Span], start: int = 0, *, marked: bool = False) -> str:
-    """The text from `start` on, each of the spans replaced; of one that begins before, what is beyond.
+    """The text from `start` on, with each span replaced; a span that begins before is replaced from `start` on.
 
-    With `marked`, one that begins before has its mark already.
+    With `marked`, a span that begins before already has its mark.
     """
     pieces: list[str] = []
     first = start
@@ -150,13 +184,13 @@ def render(text: str, spans: Iterable[Span], start: int = 0, *, marked: bool = F
     return "".join((*pieces, text[start:])) if pieces else text[start:]
 
 
-def _through(ways: list[Back], place: int | None) -> int | None:
-    """A place in the last of several readings, as one in the text."""
+def _through(backs: list[Back], place: int | None) -> int | None:
+    """Maps a position in the last of several views to one in the text."""
     if place is None:
         return None
     span = (place, place + 1)
-    for way in ways:
-        span = way(span)
+    for back in backs:
+        span = back(span)
     return span[0]
 
 
@@ -170,7 +204,7 @@ def _blanked(raw: bytes, spans: list[Span]) -> bytes:
 
 
 def _with_padding(raw: bytes, span: Span) -> Span:
-    """With the signs that fill up the last group of base64 and base32."""
+    """The span extended by the padding of base64 and base32."""
     end = span[1]
     while end < len(raw) and raw[end] == ord("=") and end - span[1] < len("======"):
         end += 1

@@ -1,4 +1,4 @@
-"""How a secret may be written: one table, from which the search, the documentation and the tests are made."""
+"""The forms in which a secret may appear: one table for the search, the documentation and the tests."""
 
 import base64
 import json
@@ -14,15 +14,15 @@ from sandherd_worker.redaction_views import compact, unescaped
 
 SHORTEST_SECRET: Final = 4
 SHORTEST_ENCODED: Final = 8
-"""From this length in bytes on a secret is also searched for in its encoded forms."""
+"""A secret of at least this length in bytes is also searched for in its encoded forms."""
 SHORTEST_LINE: Final = 16
-"""A line of a secret of several lines (a key) counts as a secret by itself from this length on."""
+"""A line of a multi-line secret (a key) of at least this length counts as a secret by itself."""
 _BEFORE_BASE64: Final = 3
 _BEFORE_BASE32: Final = 5
 
 
 class Reading(StrEnum):
-    """The reading of the text in which a form is searched for."""
+    """The view of the text in which a form is searched for."""
 
     TEXT = "text"
     UNESCAPED = "unescaped"
@@ -32,7 +32,7 @@ class Reading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One way in which secrets are written. `tools` are what writes so; `shortest` is the secret's length in bytes."""
+    """One encoding of secrets. `tools` are programs that produce it; `shortest` is the minimum secret in bytes."""
 
     name: str
     tools: str
@@ -42,7 +42,7 @@ class Encoding:
 
 
 def literal_forms(secret: str) -> Iterator[str]:
-    """A secret as it may stand in a text, in JSON and in a URL; and its longer lines."""
+    """A secret as it may appear in a text, in JSON and in a URL; and its longer lines."""
     yield quote(secret, safe="", errors="surrogatepass")
     for text in dict.fromkeys((secret, secret.replace("\\n", "\n"))):
         yield from _written(text)
@@ -59,7 +59,7 @@ def _written(text: str) -> Iterator[str]:
 
 
 def _in_json(text: str) -> tuple[str, str]:
-    """A string as JSON has it, in ASCII alone and in all letters."""
+    """A string as JSON writes it, in ASCII only and with all characters."""
     return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
@@ -68,7 +68,7 @@ _FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
 def _as_some_write_it(text: str) -> Iterator[str]:
-    """As JSON, also with what some languages escape beside what they must."""
+    """As JSON, also with characters escaped that some languages escape unnecessarily."""
     for form in _in_json(text):
         yield form
         yield _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), form)
@@ -82,18 +82,24 @@ def _literal(secret: bytes) -> Iterator[Needle]:
 
 
 def _unescaped(secret: bytes) -> Iterator[Needle]:
-    """As it reads when all escapes are read: so does a secret that itself contains what looks like one."""
+    """The secret after decoding all escapes, since a secret itself may contain a sequence that equals one."""
     view = unescaped(secret)
     once = secret if view is None else view.data
     again = unescaped(once)
-    for text in (secret, once, once if again is None else again.data):
+    for text in dict.fromkeys((secret, once, once if again is None else again.data, _in_latin(secret))):
         yield Needle(text)
         yield Needle(text.replace(b" ", b"+"))
         yield from (Needle(line) for line in text.splitlines() if len(line) >= SHORTEST_LINE)
 
 
+def _in_latin(secret: bytes) -> bytes:
+    """As it reads where a hexadecimal escape is a letter, and not a byte: so `ascii()` and `escape()` write it."""
+    letters = secret.decode("utf-8", "surrogatepass")
+    return b"".join(bytes([ord(one)]) if ord(one) < 256 else one.encode("utf-8", "surrogatepass") for one in letters)
+
+
 def _in_pieces(secret: bytes) -> Iterator[Needle]:
-    """Only its letters, digits and the signs of base64; of a PEM file, only the body."""
+    """Only its letters and digits; of a PEM file, only the body."""
     plain = secret.replace(b"\\n", b"\n")
     body = b"\n".join(line for line in plain.splitlines() if not line.strip().startswith(b"-----"))
     found = compact(body).data
@@ -102,14 +108,14 @@ def _in_pieces(secret: bytes) -> Iterator[Needle]:
 
 
 def _cores(encode: Callable[[bytes], bytes], bits: int, before: int) -> Callable[[bytes], Iterator[Needle]]:
-    """The characters that a secret alone determines, for each number of bytes in front of it."""
+    """The letters and digits that a secret alone determines, for each number of bytes in front of it."""
 
     def needles(secret: bytes) -> Iterator[Needle]:
         for ahead in range(before):
             first, rest = divmod(8 * ahead, bits)
             last, over = divmod(8 * (ahead + len(secret)), bits)
             text = encode(bytes(ahead) + secret)[first + (rest > 0) : last]
-            yield Needle(text, before=int(rest > 0), after=int(over > 0))
+            yield Needle(compact(text).data, before=int(rest > 0), after=int(over > 0))
 
     return needles
 
@@ -119,21 +125,22 @@ def _base32_lower(secret: bytes) -> bytes:
 
 
 def _dumped(secret: bytes) -> Iterator[Needle]:
-    """Bytes one after the other: hexadecimal, after `0x`, octal, decimal; and as UTF-16."""
+    """Consecutive bytes: hexadecimal, after `0x`, octal, decimal; and as UTF-16."""
     yield Needle(secret.hex().encode())
     yield Needle("".join(f"0{one:02x}" for one in secret).encode())
     yield Needle("".join(f"{one:03o}" for one in secret).encode())
     yield Needle("".join(str(one) for one in secret).encode())
+    yield Needle("".join(str(one if one < 128 else 256 - one) for one in secret).encode())
     yield Needle(secret.decode("utf-8", "surrogatepass").encode("utf-16-be", "surrogatepass").hex().encode())
 
 
 def _swapped(secret: bytes) -> Iterator[Needle]:
-    """Words of two bytes, the second first, as `od -x` and `hexdump` write them on a usual machine."""
+    """Words of two bytes, the second first, as `od -x` and `hexdump` write them on little-endian machines."""
     for first in (0, 1):
         half = (len(secret) - first) % 2
         inner = secret[first : len(secret) - half]
-        words = (inner[at : at + 2] for at in range(0, len(inner), 2))
-        yield Needle("".join(word[::-1].hex() for word in words).encode(), before=4 * first, after=4 * half)
+        pairs = (inner[at : at + 2] for at in range(0, len(inner), 2))
+        yield Needle("".join(pair[::-1].hex() for pair in pairs).encode(), before=4 * first, after=4 * half)
 
 
 _BASE32: Final = "base32, in capital or small letters, at each of the five alignments, wrapped at any column"
@@ -141,15 +148,16 @@ ENCODINGS: Final = (
     Encoding("as it is, in JSON (also within JSON)", "`echo`, `jq`", Reading.TEXT, _literal, SHORTEST_SECRET),
     Encoding(
         "escaped, wholly or in part: %-encoding with capital or small digits and `+` for a blank, HTML entities with "
-        "names or numbers, the escapes of JSON, C, Python and shells, twice over; colours between the characters",
-        "`jq @uri`, `jq @html`, `repr()`, `printf %q`, `grep --color`",
+        "names or numbers, the escapes of JSON, C, Python and shells, twice over; colours and links between them",
+        "`jq @uri`, `jq @html`, `jq @sh`, `repr()`, `ascii()`, `printf %q`, `set -x`, `grep --color`",
         Reading.UNESCAPED,
         _unescaped,
         SHORTEST_SECRET,
     ),
     Encoding(
-        "wrapped, indented, quoted or spaced anew, with 16 letters and digits or more; the body of a PEM file",
-        "`fold`, `sed 's/^/> /'`, `od -c`, YAML, a key as one line with `\\n`",
+        "wrapped, indented, quoted or spaced anew, or with signs ahead of its lines, with 16 letters and digits "
+        "or more; the body of a PEM file",
+        "`fold`, `sed 's/^/> /'`, `diff -u`, `od -c`, YAML, a key as one line with `\\n`",
         Reading.COMPACT,
         _in_pieces,
     ),
@@ -162,20 +170,25 @@ ENCODINGS: Final = (
     Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
     Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
     Encoding(
-        "bytes in hexadecimal, octal or decimal, with any separators, offsets and a column of letters",
-        "`xxd`, `od -t x1`, `od -b`, `hexdump -C`, `list(bytes)`, `:` between them",
+        "bytes in hexadecimal, octal or decimal, with any separators, offsets and a column of letters, in JSON, too",
+        "`xxd`, `od -t x1`, `od -t d1`, `od -b`, `hexdump -C`, `list(bytes)`, `:` between them",
         Reading.HEXADECIMAL,
         _dumped,
     ),
     Encoding(
-        "words of two bytes in hexadecimal, the second first", "`od -x`, `hexdump`", Reading.HEXADECIMAL, _swapped
+        "words of two bytes in hexadecimal, the second first",
+        "`od -x`, `hexdump`, `hexdump -x`",
+        Reading.HEXADECIMAL,
+        _swapped,
     ),
 )
 NOT_COVERED: Final = (
     "a value of fewer than 4 characters, and the encoded forms of one of fewer than 8 bytes",
     "a part of a value, except of one with several lines or of a long one in an encoded form",
     "text written backwards, compressed, encrypted, hashed, or encoded in a way that is not in the table",
-    "words of four or eight bytes, octal words of two (`od` without an option), quoted-printable, base58, base85",
+    "binary digits (`xxd -b`), words of four or eight bytes, octal or decimal words of two (`od`, `hexdump -d`)",
+    "quoted-printable, base58, base85",
+    "in a field that is always a number, one that is not all of a value of 8 digits or more",
     "a value that other text divides, or that is encoded twice in two of the ways, except with escapes",
     "a value that is wrapped over lines which begin with letters or digits of their own (`docker compose logs`, `nl`)",
     "there also the column of letters beside hexadecimal digits",
@@ -184,7 +197,7 @@ NOT_COVERED: Final = (
 
 
 def needles(secrets: Iterable[str], reading: Reading) -> Iterator[Needle]:
-    """What to search for in a reading of the text."""
+    """What to search for in a view of the text."""
     for secret in secrets:
         raw = secret.encode("utf-8", "surrogatepass")
         for encoding in ENCODINGS:

@@ -1,8 +1,8 @@
 """Exact search for many byte strings at once, in linear time.
 
-A text is sampled: the eight bytes at every eighth, sixteenth or 24th position are looked up in a set of those that the
-strings begin with. Ordinary text has none of them, so it is read once, by C code. Only where one was seen, the strings
-that have it are compared.
+A text is sampled: the eight bytes at every eighth, sixteenth or 24th position are searched in the set of blocks at the
+beginnings of the strings. Ordinary text has none of them, so it is read once, by C code. Only where one is found, the
+strings that contain it are compared.
 """
 
 import sys
@@ -14,17 +14,17 @@ Span = tuple[int, int]
 
 _BLOCK: Final = 8
 _SAMPLED: Final = 2 * _BLOCK - 1
-"""A string of this length or more contains a whole block at a position that is sampled, wherever it stands."""
+"""A string of this length or more contains a whole block at a sampled position, wherever it occurs."""
 _WIDEST: Final = 3
-_FEW: Final = 4
+_MAX_SEPARATE_SEARCHES: Final = 4
 _HEAD: Final = 4
 PIECE: Final = 32
-"""Length of the parts that a long encoded secret is searched for in, so that a part of it is found, too."""
+"""Length of the pieces in which a long encoded secret is searched for, so that a part of it is found, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """A byte string to find. `before` and `after` are how many bytes beside it also depend on the secret."""
+    """A byte string to find. `before` and `after` are how many adjacent bytes also depend on the secret."""
 
     text: bytes
     before: int = 0
@@ -45,8 +45,8 @@ class NeedleIndex:
         parts = [part for needle in dict.fromkeys(needles) for part in _parts(needle, pieces=pieces)]
         self._short: Final = [part for part in parts if len(part.text) < _SAMPLED]
         long = [part for part in parts if len(part.text) >= _SAMPLED]
-        least = min((len(part.text) for part in long), default=_SAMPLED)
-        self._stride: Final = min(_WIDEST, (least - _BLOCK + 1) // _BLOCK)
+        shortest = min((len(part.text) for part in long), default=_SAMPLED)
+        self._stride: Final = min(_WIDEST, (shortest - _BLOCK + 1) // _BLOCK)
         self._blocks: Final[dict[int, list[tuple[_Part, int]]]] = {}
         for part in long:
             for at in range(self._stride * _BLOCK):
@@ -62,24 +62,24 @@ class NeedleIndex:
         self._pieces: Final = pieces
 
     def find(self, view: bytes) -> list[Span]:
-        """Where the needles are: sorted, and those that touch joined, if they are found in pieces."""
+        """The spans of the needles: sorted, and adjacent spans joined if they are found in pieces."""
         if len(view) < self._shortest:
             return []
         found = [span for part in self._short for span in _occurrences(part, view)]
         found += self._sampled(view)
         return merge(found, touching=self._pieces) if found else found
 
-    def begun(self, view: bytes, least: int) -> int | None:
-        """Where the longest end of the text starts that is the beginning of a needle; None if under `least` bytes."""
+    def partial_start(self, view: bytes, min_length: int) -> int | None:
+        """The start of the longest suffix that is the beginning of a needle; None if under `min_length` bytes."""
         tail = view[-self._longest + 1 :] if self._longest > 1 else b""
-        starts = self._begun_long(tail)
+        starts = self._long_partial_starts(tail)
         if starts:
             start = min(starts)
-            return len(view) - len(tail) + start if len(tail) - start >= least else None
-        lengths = range(min(_HEAD - 1, len(view)), least - 1, -1)
+            return len(view) - len(tail) + start if len(tail) - start >= min_length else None
+        lengths = range(min(_HEAD - 1, len(view)), min_length - 1, -1)
         return next((len(view) - n for n in lengths if n and view[-n:] in self._beginnings), None)
 
-    def _begun_long(self, tail: bytes) -> list[int]:
+    def _long_partial_starts(self, tail: bytes) -> list[int]:
         if len(self._heads) < len(tail):
             return [start for head, texts in self._heads.items() for start in _heads(tail, head, texts)]
         places = range(len(tail) - _HEAD + 1)
@@ -91,7 +91,7 @@ class NeedleIndex:
         if not seen:
             return []
         found: dict[tuple[int, int], Span] = {}
-        for place, block in _places(blocks, seen):
+        for place, block in _positions(blocks, seen):
             for part, at in self._blocks[block]:
                 start = place * self._stride * _BLOCK - at
                 if start >= 0 and (start, len(part.text)) not in found and view.startswith(part.text, start):
@@ -99,9 +99,9 @@ class NeedleIndex:
         return list(found.values())
 
 
-def _places(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, int]]:
-    """Where the blocks are that were seen."""
-    if len(seen) > _FEW:
+def _positions(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, int]]:
+    """The positions of the blocks that were found."""
+    if len(seen) > _MAX_SEPARATE_SEARCHES:
         yield from ((place, block) for place, block in enumerate(blocks) if block in seen)
         return
     for block in seen:
@@ -121,7 +121,7 @@ def _parts(needle: Needle, *, pieces: bool) -> Iterable[_Part]:
 
 
 def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
-    """The first place from which on the text is the beginning of one of these."""
+    """The first position from which the rest of the text is the beginning of one of these."""
     at = tail.find(head)
     while at >= 0:
         if _is_beginning(tail[at:], texts):
@@ -143,14 +143,14 @@ def _occurrences(part: _Part, view: bytes) -> Iterable[Span]:
 
 
 def _widened(part: _Part, view: bytes, start: int, end: int) -> Span:
-    """With what stands beside a piece of the same needle, up to the next piece."""
+    """The span extended by adjacent bytes of the same needle, up to the next piece."""
     needle = part.needle
     if len(part.text) < len(needle.text):
         first, last = part.at, part.at + len(part.text)
         while first > 0 and start > 0 and part.at - first < PIECE and needle.text[first - 1] == view[start - 1]:
             first, start = first - 1, start - 1
-        most = part.at + 2 * PIECE
-        while last < min(len(needle.text), most) and end < len(view) and needle.text[last] == view[end]:
+        limit = part.at + 2 * PIECE
+        while last < min(len(needle.text), limit) and end < len(view) and needle.text[last] == view[end]:
             last, end = last + 1, end + 1
         whole = (first == 0, last == len(needle.text))
     else:
@@ -159,7 +159,7 @@ def _widened(part: _Part, view: bytes, start: int, end: int) -> Span:
 
 
 def merge(spans: Iterable[Span], *, touching: bool = False) -> list[Span]:
-    """The spans in order, those that overlap as one; with `touching` also those that meet."""
+    """The spans in order, overlapping ones joined; with `touching` also adjacent ones."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1] + touching:

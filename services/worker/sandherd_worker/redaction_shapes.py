@@ -1,10 +1,10 @@
-"""Tokens that are known by their shape, whoever they belong to. Every pattern is linear in the length of the text."""
+"""Tokens recognised by their format, independent of their owner. Every pattern is linear in the length of the text."""
 
 import re
 from typing import Final
 
 _LONGEST_PART: Final = 1024
-"""Of the parts of a JSON Web Token: many may seem to begin in one word, and each is then read this far."""
+"""Maximum length of a JSON Web Token's first part: one word may contain many candidates, each read this far."""
 _TOKENS: Final = (
     ("sk-", r"[A-Za-z0-9_-]{20,}"),  # Anthropic (sk-ant-…), OpenAI and others
     ("gh[pousr]_", r"[A-Za-z0-9]{20,}"),  # GitHub
@@ -21,30 +21,30 @@ _TOKENS: Final = (
     ),
     ("S[UAO]", r"[A-Z2-7]{56}\b"),  # NATS seeds
 )
-"""How each kind begins, and how it goes on."""
+"""The prefix of each kind, and the pattern that follows it."""
 
 
 def _boundary(begin: str) -> str:
-    """Looks back over such a beginning to where a token may begin.
+    """A lookbehind over such a prefix to where a token may begin.
 
-    That is not within a word, as in `task-…`, unless what looks like one is an escape of JSON or of a URL, or the
-    colour of a terminal.
+    A token does not begin within a word, as in `task-…`, unless the characters before it are an escape of JSON or of a
+    URL, or a terminal colour code.
     """
     before = r"\\[bfnrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"[0-9;\[]m"
     return "(?:" + "|".join((f"(?<![A-Za-z0-9]{begin})", *(f"(?<={one}{begin})" for one in before))) + ")"
 
 
 _KEY_NAME: Final = r"(?:[A-Z +]|%20)*PRIVATE(?:[ +]|%20)KEY"
-"""What stands in the head and the foot of a key; in a URL a blank is written otherwise."""
+"""Part of the header and footer of a key; in a URL a space is encoded differently."""
 _SHAPES: Final = (
     *(f"{begin}{_boundary(begin)}{rest}" for begin, rest in _TOKENS),
     rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
 )
-"""Each begins with a letter of its own: where none of these stands, the search for all of them passes on at once."""
+"""Each begins with a literal first letter: the regex engine skips quickly over text without any of these."""
 _USER: Final = r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)"
 """User and password in a URL."""
 _USUAL: Final = re.compile("|".join(_SHAPES))
-_WITH_URLS: Final = re.compile("|".join((*_SHAPES, _USER)))  # looks back, so it is tried at every letter: slow
+_WITH_URLS: Final = re.compile("|".join((*_SHAPES, _USER)))  # has a lookbehind, so it is tried at every character: slow
 _KEY_HEAD: Final = re.compile(rf"-----BEGIN{_KEY_NAME}-----")
 _KEY_FOOT: Final = re.compile(rf"-----END{_KEY_NAME}-----")
 _HALF_HEAD: Final = re.compile(r"-----BEGIN[A-Z +%20]*-{0,5}\Z")
@@ -56,12 +56,12 @@ _UNFINISHED: Final = re.compile(
 
 
 def shapes(text: str) -> re.Pattern[str]:
-    """What finds the tokens of this text."""
+    """The pattern that finds the tokens of this text."""
     return _WITH_URLS if "://" in text and "@" in text else _USUAL
 
 
 def open_key(text: str) -> int | None:
-    """Where a key begins, or the head of one, whose end has not come yet."""
+    """Where a key, or the header of one, begins that has no end yet; otherwise None."""
     if "-----BEGIN" not in text:
         return None
     closed = max((found.end() for found in _KEY_FOOT.finditer(text)), default=0)
@@ -69,6 +69,6 @@ def open_key(text: str) -> int | None:
     return None if head is None else head.start()
 
 
-def looks_like_a_token(word: str) -> bool:
+def may_be_token(word: str) -> bool:
     """Whether the last word of a text may be the beginning of a token."""
     return _UNFINISHED.search(word) is not None

@@ -1,6 +1,6 @@
-"""Other readings of a text in which an encoded secret stands in one piece, each with the way back to the text.
+"""Transformed views of a text in which an encoded secret is contiguous, each with a mapping back to the text.
 
-All of them are linear in the length of the text, and none keeps anything between two texts.
+All of them are linear in the length of the text, and none holds state between two texts.
 """
 
 import re
@@ -19,22 +19,22 @@ Back = Callable[[Span], Span]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A reading of a text. `back` gives the bytes of the text that a span of the view was read from."""
+    """A view of a text. `back` gives the bytes of the text that a span of the view was read from."""
 
     data: bytes
     back: Back
 
 
 class Projection:
-    """Reads only some characters of a text, as if the others were not there."""
+    """Keeps only some characters of a text and drops the others."""
 
-    def __init__(self, kept: bytes, read_as: bytes) -> None:
-        self._table: Final = bytes.maketrans(kept, read_as)
-        self._dropped: Final = bytes(one for one in range(256) if one not in kept)
-        self._flags: Final = bytes(one in kept for one in range(256))
+    def __init__(self, retained: bytes, read_as: bytes) -> None:
+        self._table: Final = bytes.maketrans(retained, read_as)
+        self._dropped: Final = bytes(one for one in range(256) if one not in retained)
+        self._flags: Final = bytes(one in retained for one in range(256))
 
     def __call__(self, raw: bytes) -> View:
-        """The text in this reading."""
+        """The text in this view."""
         positions: list[int] = []
 
         def back(span: Span) -> Span:
@@ -46,32 +46,36 @@ class Projection:
 
 
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-compact: Final = Projection(_LETTERS + b"+/-_", _LETTERS + b"+/+/")
-"""Only the characters of base64, both alphabets as one: without line ends, indentation, quotes and separators."""
+compact: Final = Projection(_LETTERS, _LETTERS)
+"""Only letters and digits: without line ends, indentation, quotes, separators, and signs at the start of each line.
+
+Those signs may be such as base64 has (`+` in a diff, `//`, `-`), so its own are not read either.
+"""
 hexadecimal: Final = Projection(b"0123456789abcdefABCDEF", b"0123456789abcdefabcdef")
 """Only hexadecimal digits, in lower case."""
 
-_SIGNS: Final = (b"%", b"\\", b"&", b"\x1b")
+_SIGNS: Final = (b"%", b"\\", b"&", b"\x1b", b"'\"'")
 _ESCAPE: Final = re.compile(
     rb"%(?P<url>[0-9A-Fa-f]{2})"
     rb"|\\[uU]\{?(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\}?\\[uU]\{?(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})\}?"
-    rb"|\\u(?P<four>[0-9A-Fa-f]{4})|\\U(?P<eight>[0-9A-Fa-f]{8})|\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}"
-    rb"|\\x(?P<two>[0-9A-Fa-f]{2})|\\(?P<octal>[0-3][0-7]{2})|\\(?P<one>[^\w\s]|[abefnrtv0]|\r?\n| )"
-    rb"|&#(?P<decimal>[0-9]{1,7});|&#[xX](?P<entity>[0-9A-Fa-f]{1,6});|&(?P<named>[A-Za-z][A-Za-z0-9]{1,30};)"
-    rb"|\x1b(?P<colour>\[[0-9;:?]{0,32}[@-~])"
+    rb"|\\u(?P<four>[0-9A-Fa-f]{4})|%u(?P<wide>[0-9A-Fa-f]{4})|\\U(?P<eight>[0-9A-Fa-f]{8})|\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}"
+    rb"|\\x(?P<two>[0-9A-Fa-f]{2})|\\(?P<octal>[0-3][0-7]{2}|[0-7]{1,2})|\\(?P<one>[^\w\s]|[abefnrtv]|\r?\n| )"
+    rb"|'(?:\\(?P<quote>')|\"(?P<quoted>'+)\")'"
+    rb"|&#0{0,8}(?P<decimal>[0-9]{1,7});|&#[xX]0{0,8}(?P<entity>[0-9A-Fa-f]{1,6});|&(?P<named>[A-Za-z][A-Za-z0-9]{1,30};)"
+    rb"|\x1b(?P<terminal>\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]{1,4}[0-~]|[0-OQ-WYZ\\`-~])"
 )
 _SINGLE: Final = {
     b"a": b"\a", b"b": b"\b", b"e": b"\x1b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
-    b"0": b"\0", b"\n": b"", b"\r\n": b"",
+    b"\n": b"", b"\r\n": b"",
 }  # fmt: skip
 
 
 def unescaped(raw: bytes) -> View | None:
-    """The text with the escapes of URLs, JSON, HTML, shells and terminals read; None if it has none."""
+    """The text with the escapes of URLs, JSON, HTML, shells and terminals decoded; None if it has none."""
     if not any(sign in raw for sign in _SIGNS):
         return None
     data, count = _ESCAPE.subn(_read, raw)
-    return View(data, _way_back(raw)) if count else None
+    return View(data, _reverse_map(raw)) if count else None
 
 
 @lru_cache(maxsize=1024)
@@ -82,11 +86,13 @@ def _meaning_of(escape: bytes) -> bytes:
 
 
 def _read(found: re.Match[bytes]) -> bytes:
+    if found.lastgroup == "terminal":
+        return b""
     return _meaning_of(found[0])
 
 
 def _spots(raw: bytes) -> "Iterator[_Spot]":
-    """Where the escapes of a text are."""
+    """The positions of a text's escapes."""
     shift = 0
     for found in _ESCAPE.finditer(raw):
         (start, end), length = found.span(), len(_read(found))
@@ -96,7 +102,7 @@ def _spots(raw: bytes) -> "Iterator[_Spot]":
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where an escape stands: from where to where in the view, and in the text."""
+    """The position of an escape, as start and end in the view and in the text."""
 
     start: int
     end: int
@@ -104,7 +110,7 @@ class _Spot:
     raw_end: int
 
 
-def _way_back(raw: bytes) -> Back:
+def _reverse_map(raw: bytes) -> Back:
     spots: list[_Spot] = []
     starts: list[int] = []
 
@@ -134,8 +140,8 @@ def _meaning(found: re.Match[bytes]) -> bytes:
         return bytes([int(value, 8 if kind == "octal" else 16)])
     if kind == "one":
         return _SINGLE.get(value, value)
-    if kind == "colour":
-        return b""
+    if kind in {"quote", "quoted"}:
+        return value
     if kind == "named":
         return html5.get(value.decode(), found[0].decode()).encode("utf-8", "surrogatepass")
     return _letter(_code(found, kind, value))
@@ -151,19 +157,29 @@ def _letter(code: int) -> bytes:
     return chr(code if code <= 0x10FFFF else 0xFFFD).encode("utf-8", "surrogatepass")
 
 
-_DUMPED: Final = re.compile(rb"(?m)^[0-9A-Fa-f]{6,8}(?::[ \t]|[ \t]{1,4}(?=\S))")
-_DUMP_LINE: Final = re.compile(
-    rb"(?m)^[0-9A-Fa-f]{6,8}(?P<xxd>:)?[ \t]{1,8}"
-    rb"(?P<bytes>(?(xxd)(?:[0-9A-Fa-f]{2,16} ){0,32}[0-9A-Fa-f]{2,16}(?=[ \n]|\Z)"
-    rb"|(?:[0-9A-Fa-f]{2,11} {1,2}){0,32}[0-9A-Fa-f]{2,11}(?=[ \n]|\Z)))?(?P<letters>[^\n]*)"
+_DUMPED: Final = re.compile(rb"0(?<![0-9A-Za-z]0)[0-9A-Fa-f]{5,7}(?::[ \t]|[ \t]{1,8}(?=\S))")
+_ROW: Final = (
+    rb"[0-9A-Fa-f]{6,8}(?P<xxd>:)?[ \t]{1,8}"
+    rb"(?P<bytes>(?(xxd)(?:[0-9A-Fa-f]{2,64} ){0,255}[0-9A-Fa-f]{2,64}(?=[\s\"'`]|\Z)"
+    rb"|(?:-?[0-9A-Fa-f]{2,11} {1,5}){0,255}-?[0-9A-Fa-f]{2,11}(?=[\s\"'`]|\Z)))?"
+)
+_DUMP_LINE: Final = re.compile(rb"(?m)^[^\w\n\"'`]{0,16}" + _ROW + rb"(?P<letters>[^\n]*)")
+_QUOTED_LINE: Final = re.compile(
+    rb"(?m)(?:^[^\w\n]{0,16}|(?<=[\"'`]))" + _ROW + rb"(?P<letters>[^\n]*?)"
+    rb"(?=[\"'],[ \t]{0,9}[\"'][0-9A-Fa-f]{6,8}[: ]|\n|\Z)"
 )
 
 
-def dump(raw: bytes) -> bytes | None:
-    """The text with the offsets and the column of letters of `xxd`, `hexdump` and `od` blanked; None if it has none."""
+def dump(raw: bytes, *, quoted: bool | None) -> bytes | None:
+    """The text with the offsets and the column of letters of `xxd`, `hexdump` and `od` blanked; None if it has none.
+
+    With `quoted`, a row may also begin behind a quote, as in JSON; if that is None, where no line end is escaped.
+    """
     if b"000" not in raw or not _DUMPED.search(raw):
         return None
-    return _DUMP_LINE.sub(_bytes_alone, raw)
+    if quoted is None:
+        quoted = b"\\n" not in raw
+    return (_QUOTED_LINE if quoted else _DUMP_LINE).sub(_bytes_alone, raw)
 
 
 def _bytes_alone(found: re.Match[bytes]) -> bytes:
@@ -173,26 +189,30 @@ def _bytes_alone(found: re.Match[bytes]) -> bytes:
 
 
 _HALF_ESCAPE: Final = re.compile(
-    rb"(?:%[0-9A-Fa-f]?|\\(?:[uU][0-9A-Fa-f{}]{0,9}|x[0-9A-Fa-f]?|[0-7]{0,2})|&[#A-Za-z0-9]{0,32}"
-    rb"|\x1b(?:\[[0-9;:?]{0,32})?)\Z"
+    rb"(?:%u?[0-9A-Fa-f]{0,3}|'(?:\\'?|\"'{0,9}\"?)?|\\(?:[uU][0-9A-Fa-f{}]{0,9}|x[0-9A-Fa-f]?|[0-7]{0,2})|&[#A-Za-z0-9]{0,32}"
+    rb"|\x1b(?:\[[0-?]{0,32}[ -/]{0,4}|[ -/]{1,4})?)\Z"
 )
-_HALF_OFFSET: Final = re.compile(rb"\n[0-9A-Fa-f]{1,8}:?\Z")
+_HALF_LINK: Final = re.compile(rb"\x1b\][^\x07\x1b]*\x1b?")
+_HALF_OFFSET: Final = re.compile(rb"\n[^\w\n]{0,16}[0-9A-Fa-f]{1,8}:?\Z")
 _LONGEST_ESCAPE: Final = 40
 
 
 def without_half_an_escape(raw: bytes) -> bytes:
     """The text without an escape at its end that is not whole yet."""
+    link = raw.rfind(b"\x1b]")
+    if link >= 0 and _HALF_LINK.fullmatch(raw, link):
+        return raw[:link]
     found = _HALF_ESCAPE.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
     return raw if found is None else raw[: found.start()]
 
 
 def without_half_an_offset(raw: bytes) -> bytes:
-    """The text without the offset at its end that begins a line of a dump."""
+    """The text without an offset at its end that begins a line of a dump."""
     found = _HALF_OFFSET.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
     return raw if found is None else raw[: found.start()]
 
 
 def line_end(raw: bytes, place: int) -> int:
-    """Where the line ends that this place is in."""
+    """Where the line that contains this position ends."""
     found = raw.find(b"\n", place)
     return len(raw) if found < 0 else found

@@ -1,7 +1,7 @@
-"""The spool: what was said waits here, on the sandbox's disk, until the broker has acknowledged it.
+"""The spool: stores records on the sandbox's disk until the broker has acknowledged them.
 
-`append` returns a future that is done when an fsync has covered the record; many records share one fsync. Only
-durable records are handed to the uplink: a sequence number that the broker has seen is never used twice.
+`append` returns a future that is done when an fsync has covered the record; many records share one fsync. Only durable
+records are handed to the uplink: a sequence number that the broker has seen is never used twice.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import Cursor
 from sandherd_worker.spool_disk import Disk, Segment, SpoolBrokenError, SpoolError, SpoolFullError, new_segment
 from sandherd_worker.spool_file import Mark, Record, encode
-from sandherd_worker.tasks import end_tasks
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-_LAST_WORDS_BYTES: Final = 1024 * 1024
+_FINAL_EVENT_BYTES: Final = 1024 * 1024
 _CURSOR_PAUSE: Final = 0.2
 
 
@@ -29,7 +29,7 @@ class _Waiting:
     block: bytes
     record: Record
     done: asyncio.Future[None]
-    last_words: bool
+    use_reserve: bool
 
 
 class Spool:
@@ -55,29 +55,29 @@ class Spool:
 
     @classmethod
     def open(cls, directory: Path, *, limit: int) -> "Spool":
-        """The spool in this directory, made if need be. Raises `SpoolError`."""
+        """The spool in this directory, created if necessary. Raises `SpoolError`."""
         return cls(directory, limit)
 
-    # --- what is known of it
+    # --- state
 
     @property
     def sequence(self) -> int:
-        """The highest sequence number that was given out."""
+        """The highest sequence number that was assigned."""
         return self._sequence
 
     @property
     def ended(self) -> bool:
-        """Whether an event that ends the attempt was said, in this run or an earlier one."""
+        """Whether an event that ends the attempt was appended, in this run or an earlier one."""
         return Mark.TERMINAL in self._mark
 
     @property
     def closed(self) -> bool:
-        """Whether the last word was said."""
-        return Mark.LAST_WORD in self._mark
+        """Whether the source's last event was appended."""
+        return Mark.LAST_EVENT in self._mark
 
     @property
     def durable(self) -> int:
-        """The number of the last record that is safe on the disk."""
+        """The number of the last durable record."""
         return self.segments[-1].last
 
     @property
@@ -87,36 +87,36 @@ class Spool:
 
     @property
     def backlog(self) -> int:
-        """About how many bytes the broker has not acknowledged: whole segments, less what is known to be gone."""
+        """Size in bytes of the segments with unacknowledged records."""
         return sum(segment.size for segment in self.segments if segment.last > self.acknowledged)
 
     @property
-    def room(self) -> int:
-        """How many bytes it still takes, if nothing else takes them first."""
+    def free_bytes(self) -> int:
+        """How many bytes it can still store, if nothing else fills the disk first."""
         left = self._limit - sum(segment.size for segment in self.segments)
         return max(0, min(left, self._disk.free()) - self._queued_bytes)
 
     @property
     def trouble(self) -> SpoolError | None:
-        """Why it takes no more but the last words; None while all is well."""
+        """Why it stores nothing but the final records; None while it works."""
         return self._trouble
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until this holds; it is looked at whenever records become durable or acknowledged, or trouble comes."""
+        """Wait until the condition holds; checked when records become durable or acknowledged, or on an error."""
         while not condition():
             await self._changed.wait()
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Call this, too, whenever `until` would look."""
+        """Also call this function whenever `until` would check its condition."""
         self._listeners.append(callback)
 
-    # --- taking
+    # --- appending
 
-    def append(self, record: Record, *, last_words: bool = False) -> asyncio.Future[None]:
-        """Take a record. The future is done when it is on the disk. Raises `SpoolError`; so does the future."""
+    def append(self, record: Record, *, use_reserve: bool = False) -> asyncio.Future[None]:
+        """Append a record. The future is done when it is durable. Raises `SpoolError`; so does the future."""
         block = encode(record)
-        self._check_room(len(block), last_words=last_words)
-        waiting = _Waiting(block, record, asyncio.get_running_loop().create_future(), last_words)
+        self._check_space(len(block), use_reserve=use_reserve)
+        waiting = _Waiting(block, record, asyncio.get_running_loop().create_future(), use_reserve)
         self._queue.append(waiting)
         self._queued_bytes += len(block)
         self._sequence = max(self._sequence, record.sequence)
@@ -125,26 +125,26 @@ class Spool:
             self._committing = asyncio.create_task(self._commit_all())
         return waiting.done
 
-    def append_event(self, make: Callable[[int], Record], *, last_words: bool = False) -> asyncio.Future[None]:
-        """Take the record that `make` builds for the next sequence number. If it raises, the number is not used."""
-        return self.append(make(self._sequence + 1), last_words=last_words)
+    def append_event(self, make: Callable[[int], Record], *, use_reserve: bool = False) -> asyncio.Future[None]:
+        """Append the record that `make` builds for the next sequence number; it may append artifacts before."""
+        return self.append(make(self._sequence + 1), use_reserve=use_reserve)
 
-    # --- giving
+    # --- acknowledging
 
     def acknowledge(self, number: int) -> None:
-        """The broker has this record and all before it."""
+        """The broker has stored this record and all before it."""
         self.acknowledged = max(self.acknowledged, number)
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save_soon())
         self._notify()
 
     async def close(self) -> None:
-        """Let go of the disk. If all is acknowledged, no segment is left: that is how a drained spool is known."""
+        """Close the files. If all is acknowledged, all segments are deleted: that marks a drained spool."""
         if self._committing is not None:
             await asyncio.wait([self._committing])
         if self._saving is not None:
-            await end_tasks([self._saving])
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._let_go)
+            await cancel_and_wait([self._saving], again_after=SHORT_CLEANUP_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._release_segments)
         self._writer.shutdown()
 
     def _recover(self) -> None:
@@ -155,29 +155,29 @@ class Spool:
         self.segments = known or [new_segment(self._disk.directory, self.acknowledged + 1)]
         self._sequence = max(found.sequence, cursor.sequence)
         self._mark = found.mark | cursor.mark
-        self._kept = (self._sequence, self._mark)
+        self._durable_state = (self._sequence, self._mark)
         self.damage = found.damage
 
-    def _check_room(self, size: int, *, last_words: bool) -> None:
-        if isinstance(self._trouble, SpoolBrokenError) or (self._trouble and not last_words):
+    def _check_space(self, size: int, *, use_reserve: bool) -> None:
+        if isinstance(self._trouble, SpoolBrokenError) or (self._trouble and not use_reserve):
             raise self._trouble
         used = sum(segment.size for segment in self.segments) + self._queued_bytes
-        if used + size > self._limit + (_LAST_WORDS_BYTES if last_words else 0):
+        if used + size > self._limit + (_FINAL_EVENT_BYTES if use_reserve else 0):
             self._fail(SpoolFullError(f"the spool holds {used} bytes; its limit is {self._limit}"), [])
-            raise SpoolFullError(f"no room for {size} bytes: the spool's limit is {self._limit}")
+            raise SpoolFullError(f"no space for {size} bytes: the spool's limit is {self._limit}")
 
     async def _commit_all(self) -> None:
         while self._queue:
             batch = self._next_batch()
             segment = self._segment()
             data = b"".join(waiting.block for waiting in batch)
-            last = any(waiting.last_words for waiting in batch)
+            last = any(waiting.use_reserve for waiting in batch)
             try:
                 await asyncio.get_running_loop().run_in_executor(self._writer, self._disk.write, segment, data, last)
             except SpoolError as error:
                 self._fail(error, batch)
             else:
-                self._keep(segment, batch, len(data))
+                self._add(segment, batch, len(data))
 
     def _next_batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
@@ -193,19 +193,19 @@ class Spool:
             self.segments.append(new_segment(self._disk.directory, self.durable + 1))
         return self.segments[-1]
 
-    def _keep(self, segment: Segment, batch: list[_Waiting], size: int) -> None:
+    def _add(self, segment: Segment, batch: list[_Waiting], size: int) -> None:
         segment.count += len(batch)
         segment.size += size
-        sequence, mark = self._kept
+        sequence, mark = self._durable_state
         for waiting in batch:
             sequence, mark = max(sequence, waiting.record.sequence), mark | waiting.record.mark
             if not waiting.done.done():
                 waiting.done.set_result(None)
-        self._kept = (sequence, mark)
+        self._durable_state = (sequence, mark)
         self._notify()
 
     def _fail(self, error: SpoolError, batch: list[_Waiting]) -> None:
-        """What is not on the disk was not said: its numbers are free again. Only the last words are taken from here."""
+        """Discards records that are not durable: their numbers are reused. Then only final records are accepted."""
         self._trouble = self._trouble if isinstance(self._trouble, SpoolBrokenError) else error
         for waiting in (*batch, *(self._queue if batch else ())):
             if not waiting.done.done():
@@ -213,32 +213,32 @@ class Spool:
         if batch:
             self._queue.clear()
             self._queued_bytes = 0
-            self._sequence, self._mark = self._kept
+            self._sequence, self._mark = self._durable_state
         self._notify()
 
     async def _save_soon(self) -> None:
         await asyncio.sleep(_CURSOR_PAUSE)
-        gone = self._droppable()
-        if await asyncio.get_running_loop().run_in_executor(self._writer, self._save, gone):
-            self.segments = self.segments[len(gone) :]
+        droppable = self._droppable()
+        if await asyncio.get_running_loop().run_in_executor(self._writer, self._save, droppable):
+            self.segments = self.segments[len(droppable) :]
 
     def _droppable(self) -> list[Segment]:
         return [segment for segment in self.segments[:-1] if segment.last <= self.acknowledged]
 
-    def _save(self, gone: Sequence[Segment]) -> bool:
-        sequence, mark = self._kept
-        cursor = Cursor(self.acknowledged, sequence, Mark.TERMINAL in mark, Mark.LAST_WORD in mark)
+    def _save(self, droppable: Sequence[Segment]) -> bool:
+        sequence, mark = self._durable_state
+        cursor = Cursor(self.acknowledged, sequence, Mark.TERMINAL in mark, Mark.LAST_EVENT in mark)
         try:
-            spool_cursor.save(self._disk.directory, cursor, durably=bool(gone))
-            if gone:
-                self._disk.remove(gone)
+            spool_cursor.save(self._disk.directory, cursor, durably=bool(droppable))
+            if droppable:
+                self._disk.remove(droppable)
         except OSError:
-            # An old cursor and a segment too many are harmless: the broker drops what it has already.
+            # An old cursor and a leftover segment are harmless: the broker drops duplicates.
             return False
         return True
 
-    def _let_go(self) -> None:
-        self._disk.give_up_reserve()  # a full disk has no room for the cursor, without which no segment may go
+    def _release_segments(self) -> None:
+        self._disk.free_reserve()  # a full disk has no space for the cursor, without which no segment may be deleted
         self._save(self.segments if self.acknowledged >= self.durable else self._droppable())
         self._disk.close(self.segments)
 

@@ -1,4 +1,4 @@
-"""What the spool remembers when its records are gone: how far the broker is, and how far the sequence."""
+"""State of the spool that outlives its records: the last acknowledged record, and the last sequence number."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _NAME: Final = "cursor.json"
 
 @dataclass(frozen=True)
 class Cursor:
-    """`acknowledged` is the number of the last record that the broker has, with all before it."""
+    """`acknowledged` is the number of the last record up to which the broker has stored all."""
 
     acknowledged: int = 0
     sequence: int = 0
@@ -22,15 +22,15 @@ class Cursor:
 
     @property
     def mark(self) -> Mark:
-        """The same as records have it."""
+        """The same as a record's `Mark`."""
         ended = Mark.TERMINAL if self.terminal else Mark.NONE
-        return ended | (Mark.LAST_WORD if self.last_word else Mark.NONE)
+        return ended | (Mark.LAST_EVENT if self.last_word else Mark.NONE)
 
 
 def load(directory: Path) -> Cursor:
-    """The cursor as it was last saved; a fresh one if there is none or it can't be read.
+    """The last saved cursor; a new one if it is missing or can't be read.
 
-    An older cursor than the truth costs a repetition that the broker drops, never a loss.
+    A cursor that is too old causes duplicates, which the broker drops, but never a loss.
     """
     try:
         found = json.loads((directory / _NAME).read_text())
@@ -40,7 +40,7 @@ def load(directory: Path) -> Cursor:
 
 
 def save(directory: Path, cursor: Cursor, *, durably: bool) -> None:
-    """Replace the saved cursor. `durably` before anything is removed that it speaks for. Raises `OSError`."""
+    """Replace the saved cursor. Use `durably` before records that it covers are deleted. Raises `OSError`."""
     fresh = directory / f"{_NAME}.new"
     with fresh.open("w") as file:
         file.write(json.dumps(asdict(cursor)))
@@ -53,7 +53,7 @@ def save(directory: Path, cursor: Cursor, *, durably: bool) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make what was created, renamed or removed in a directory durable."""
+    """Make created, renamed or removed entries of a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

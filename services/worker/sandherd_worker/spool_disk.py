@@ -1,4 +1,4 @@
-"""The spool's hands on the disk: its segments, its lock and its reserve. Everything here may block."""
+"""Disk access of the spool: its segments, its lock and its reserve. Everything here may block."""
 
 import errno
 import fcntl
@@ -18,25 +18,25 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SpoolError(Exception):
-    """The spool can't take or keep what it is given. `reason` is the word for it at the end of an attempt."""
+    """The spool can't store a record. `reason` is published at the end of the attempt."""
 
     reason = "spool_broken"
 
 
 class SpoolFullError(SpoolError):
-    """No room is left for it: it has as much as it may have. Its last words still have a reserve."""
+    """The spool has reached its size limit. The final records may still use the reserve."""
 
     reason = "spool_full"
 
 
 class DiskFullError(SpoolFullError):
-    """The disk has no room left, whoever has taken it."""
+    """The disk has no space left, used by the spool or by others."""
 
     reason = "disk_full"
 
 
 class SpoolBrokenError(SpoolError):
-    """The disk refuses to write; nothing more can be kept."""
+    """The disk can't be written; no more records can be stored."""
 
 
 class SpoolBusyError(SpoolError):
@@ -45,7 +45,7 @@ class SpoolBusyError(SpoolError):
 
 @dataclass
 class Segment:
-    """One file of the spool. `count` and `size` are what is durable in it."""
+    """One file of the spool. `count` and `size` (bytes) cover what is durable in it."""
 
     first: int
     path: Path
@@ -60,8 +60,8 @@ class Segment:
 
 
 @dataclass
-class Recovered:
-    """What an earlier run left: the segments, and what their records say together."""
+class RecoveredSpool:
+    """What an earlier run left: the segments, and the highest sequence and combined marks of their records."""
 
     segments: list[Segment]
     sequence: int = 0
@@ -76,47 +76,47 @@ class Disk:
         self.directory = directory
         self._lock: int | None = None
 
-    def open(self) -> Recovered:
-        """Take the lock, cut off a torn end, and say what is there. Raises `SpoolError`."""
+    def open(self) -> RecoveredSpool:
+        """Take the lock, cut off an incomplete last record, and return what is stored. Raises `SpoolError`."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._take_lock()
+            self._lock_directory()
             self._set_reserve()
             return self._recover()
         except OSError as error:
             raise SpoolBrokenError(f"{self.directory}: {error.strerror or error}") from error
 
-    def write(self, segment: Segment, data: bytes, last_words: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
-        """Append and wait until it is on the disk; nothing of it stays there if that fails. Raises `SpoolError`.
+    def write(self, segment: Segment, data: bytes, use_reserve: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
+        """Append and wait until it is on disk; if that fails, nothing of it stays there. Raises `SpoolError`.
 
-        Last words may have the reserve. It is given up for nothing else and not before: what has filled the disk
-        would take that, too.
+        With `use_reserve` it may use the reserve. Nothing else and nothing earlier frees the reserve: whatever has
+        filled the disk would take that space, too.
         """
         try:
             self._append(segment, data)
         except OSError as error:
             self._undo(segment)
             full = error.errno in _FULL
-            if full and last_words and self.give_up_reserve():
+            if full and use_reserve and self.free_reserve():
                 self.write(segment, data)
                 return
             kind = DiskFullError if full else SpoolBrokenError
             raise kind(f"the spool can't be written: {error.strerror or error}") from error
 
     def free(self) -> int:
-        """How many bytes the disk has left for us."""
+        """Free disk space available to the worker, in bytes."""
         found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize
 
-    def remove(self, gone: Sequence[Segment]) -> None:
-        """Remove these segments. Raises `OSError`."""
-        for segment in gone:
+    def remove(self, acknowledged: Sequence[Segment]) -> None:
+        """Delete these segments. Raises `OSError`."""
+        for segment in acknowledged:
             self._shut(segment)
             segment.path.unlink(missing_ok=True)
         sync_directory(self.directory)
 
-    def give_up_reserve(self) -> bool:
-        """Give up the reserve; whether there was one."""
+    def free_reserve(self) -> bool:
+        """Free the reserve; returns whether there was one."""
         try:
             (self.directory / _RESERVED).unlink()
         except OSError:
@@ -124,14 +124,14 @@ class Disk:
         return True
 
     def close(self, held: Sequence[Segment]) -> None:
-        """Let go of the files and the lock."""
+        """Close the files and release the lock."""
         for segment in held:
             self._shut(segment)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def _take_lock(self) -> None:
+    def _lock_directory(self) -> None:
         self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,15 +141,15 @@ class Disk:
             raise SpoolBusyError(f"{self.directory} is held by another worker") from None
 
     def _set_reserve(self) -> None:
-        """A full disk when starting is met by `write`; recovery has to be possible without any room.
+        """Allocate the reserve. A full disk is reported later, by `write`: recovery must work without any space.
 
-        What a lost worker has reserved is not let go: an agent that it left may still be filling the disk.
+        A lost worker's reserve is not freed: an agent that it left running may still be filling the disk.
         """
         with suppress(OSError), (self.directory / _RESERVED).open("ab") as file:
             os.posix_fallocate(file.fileno(), 0, _RESERVE)
 
-    def _recover(self) -> Recovered:
-        found = Recovered([])
+    def _recover(self) -> RecoveredSpool:
+        found = RecoveredSpool([])
         damage: list[str] = []
         for first, path in segments(self.directory):
             content = scan(path.read_bytes())
@@ -162,7 +162,7 @@ class Disk:
         return found
 
     def _cut(self, path: Path, content: Scan) -> list[str]:
-        """Cut off what is no whole record, and make the rest durable: a killed writer may not have done that."""
+        """Cut off an incomplete record and sync the rest: a killed writer may not have synced it."""
         with path.open("r+b") as file:
             if content.torn:
                 file.truncate(content.end)
@@ -180,13 +180,13 @@ class Disk:
         os.fdatasync(segment.descriptor)
 
     def _undo(self, segment: Segment) -> None:
-        """Raises `SpoolBrokenError` if even that is refused: the file's end is then unknown."""
+        """Raises `SpoolBrokenError` if even that fails: the end of the file is then unknown."""
         if segment.descriptor is None:
             return
         try:
             os.ftruncate(segment.descriptor, segment.size)
         except OSError as error:
-            raise SpoolBrokenError(f"the spool can't be cut back: {error.strerror or error}") from error
+            raise SpoolBrokenError(f"the spool can't be truncated: {error.strerror or error}") from error
 
     def _shut(self, segment: Segment) -> None:
         if segment.descriptor is not None:

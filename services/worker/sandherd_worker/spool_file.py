@@ -1,4 +1,4 @@
-"""The spool on disk: how a record is written, and what is read back of a file that may end in the middle of one.
+"""The spool's file format: how records are written, and read back from a file that may end within one.
 
 A record is its length and the CRC-32 of what follows (4 bytes each, big-endian), then kind, flags, sequence, the
 lengths of subject and message id, and these two and the payload.
@@ -27,18 +27,18 @@ class Kind(IntEnum):
 
 
 class Mark(IntFlag):
-    """What has to be remembered of a record after it has left the spool."""
+    """What must be known of a record even after it has left the spool."""
 
     NONE = 0
     TERMINAL = 1
     """It ends the attempt."""
-    LAST_WORD = 2
-    """Nothing of this source comes after it."""
+    LAST_EVENT = 2
+    """The last event of this source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message as it waits for the broker. `sequence` is 0 for what is no event."""
+    """One message waiting for the broker. `sequence` is 0 if it is not an event."""
 
     kind: Kind
     subject: str
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was found in a segment: its records, where the last whole one ends, and how many bytes stand behind that."""
+    """The content of a segment: its records, where the last complete one ends, and how many bytes follow that."""
 
     records: list[Record]
     end: int
@@ -58,7 +58,7 @@ class Scan:
 
 
 def encode(record: Record) -> bytes:
-    """The record as it stands in the file."""
+    """The record as bytes in the file's format."""
     subject, msg_id = record.subject.encode(), record.msg_id.encode()
     head = _HEAD.pack(record.kind, record.mark, record.sequence, len(subject), len(msg_id))
     body = b"".join((head, subject, msg_id, record.payload))
@@ -66,7 +66,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes, offset: int = 0) -> tuple[Record, int] | None:
-    """The record at `offset` and where the next one begins; None if there is no whole and sound one."""
+    """The record at `offset` and the offset of the next one; None if there is no complete and intact one."""
     start = offset + _FRAME.size
     if len(data) < start:
         return None
@@ -78,7 +78,7 @@ def decode(data: bytes, offset: int = 0) -> tuple[Record, int] | None:
 
 
 def needed(data: bytes, offset: int) -> int:
-    """How many bytes the record at `offset` takes, frame included; the frame's own size if not even that is there."""
+    """How many bytes the record at `offset` takes, frame included; the frame's size if even that is incomplete."""
     if len(data) < offset + _FRAME.size:
         return _FRAME.size
     length: int = _FRAME.unpack_from(data, offset)[0]
@@ -100,7 +100,7 @@ def _read_body(body: bytes) -> Record:
 
 
 def scan(data: bytes) -> Scan:
-    """All whole records from the beginning."""
+    """All complete records from the beginning."""
     records, offset = [], 0
     while (found := decode(data, offset)) is not None:
         record, offset = found
@@ -109,7 +109,7 @@ def scan(data: bytes) -> Scan:
 
 
 def segment_path(directory: Path, first: int) -> Path:
-    """The segment whose first record has this number."""
+    """The path of the segment whose first record has this number."""
     return directory / f"{first:020d}{_SUFFIX}"
 
 

@@ -1,4 +1,4 @@
-"""Reading the spool back, in order, from the first record that the broker has not acknowledged."""
+"""Reads the spool back, in order, from the first record that the broker has not acknowledged."""
 
 import os
 from collections import deque
@@ -13,7 +13,7 @@ _READ_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Spooled:
+class SpooledRecord:
     """A durable record and its number in the spool."""
 
     number: int
@@ -21,25 +21,25 @@ class Spooled:
 
 
 class SpoolReader:
-    """A place in the spool. There is one reader; it is never behind what was acknowledged."""
+    """A read position in the spool. There is one reader; it never returns a record that is already acknowledged."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._ready: deque[Spooled] = deque()
+        self._ready: deque[SpooledRecord] = deque()
         self._first = 0
         self._descriptor: int | None = None
         self._offset = 0
         self._number = 0
-        """The last record that was read."""
+        """The number of the last record that was read."""
 
-    def take(self) -> Spooled | None:
-        """The next durable record, or None if there is none now. Raises `SpoolBrokenError`."""
+    def next(self) -> SpooledRecord | None:
+        """The next durable record, or None if no further one is durable yet. Raises `SpoolBrokenError`."""
         while not self._ready and self._number < self._spool.durable:
             self._fill()
         return self._ready.popleft() if self._ready else None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -56,17 +56,17 @@ class SpoolReader:
         self._offset += read
 
     def _decode(self, segment: Segment, data: bytes) -> int:
-        """Take the whole records in `data`; returns how many bytes they are."""
+        """Decode the complete records in `data`; returns how many bytes they take."""
         offset = 0
         while self._number < segment.last and (found := decode(data, offset)) is not None:
             record, offset = found
             self._number += 1
             if self._number > self._spool.acknowledged:
-                self._ready.append(Spooled(self._number, record))
+                self._ready.append(SpooledRecord(self._number, record))
         return offset
 
     def _current(self) -> tuple[Segment, int]:
-        """The segment with the next record, and its open file; all segments before it are behind us."""
+        """The segment with the next record, and its open file; all segments before it are already read."""
         segment = next(segment for segment in self._spool.segments if segment.last > self._number)
         if self._descriptor is not None and segment.first == self._first:
             return segment, self._descriptor

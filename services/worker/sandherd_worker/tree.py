@@ -1,4 +1,4 @@
-"""The work tree as it was last seen, and what has changed in it since. All of it blocks; it runs in a thread."""
+"""The last seen state of the work tree, and the changes since. All of it blocks; it runs in a thread."""
 
 import os
 import re
@@ -9,51 +9,52 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandherd_worker.diffs import Change, compare, is_binary
-from sandherd_worker.earlier import NOWHERE, Earlier
+from sandherd.archives.ignore import IgnoreRules
+from sandherd_worker.content_store import NOWHERE, ContentStore
+from sandherd_worker.diffs import Change, Clean, compare, is_binary
 from sandherd_worker.fingerprints import (
     IDENTITY_BYTES,
+    RemovedFile,
     changed_at,
     content_of,
     digest_of,
     head_of,
+    renames,
     signature_of,
     size_of,
 )
-from sandherd_worker.ignore import Ignored
-from sandherd_worker.renames import Gone, renames
 
-MOST_FILES: Final = 200_000
-"""How many files are watched; of what is beyond, changes are not told."""
-_KEPT_BYTES: Final = 256 * 1024 * 1024
-"""What earlier contents may weigh together on the disk; files beyond it are seen to change, without a diff."""
+MAX_FILES: Final = 200_000
+"""Maximum number of watched files; changes of further files are not reported."""
+_MAX_CONTENT_BYTES: Final = 256 * 1024 * 1024
+"""Maximum size of earlier contents on disk; files beyond it are reported as changed, without a diff."""
 _CLOCK_TICK_NS: Final = 50_000_000
 """A file that was read within this time of its last change may have changed again without a new time stamp."""
 _ENTRY: Final = struct.Struct("<32s?Q")
 _BEING_WRITTEN: Final = re.compile(r"\.tmp\.\d+\.[0-9a-f]{12}\Z")
-"""How the name of a new file ends while Claude Code writes it; it is renamed when it is complete."""
+"""The suffix of a new file's name while Claude Code writes it; it is renamed when it is complete."""
 
 
 class _Entry(NamedTuple):
-    """What is known of a file. It is kept as bytes: there may be very many."""
+    """The recorded state of a file. Stored as bytes: there may be very many."""
 
     signature: bytes
-    """What changes when a file changes; it begins with what stays when it is moved."""
+    """Changes when a file changes; begins with the part that survives a move."""
     sure: bool
     """Whether an equal signature means equal content."""
     place: int
-    """Where its content is among the earlier ones."""
+    """Where its content is in the content store."""
     digest: bytes
-    """Of the content; empty for a file that was not read."""
+    """The digest of the content; empty for a file that was not read."""
 
     def packed(self) -> bytes:
         return _ENTRY.pack(self.signature, self.sure, self.place) + self.digest
 
-    def gone(self, path: str) -> Gone:
-        return Gone(path, self.signature, self.digest)
+    def removed(self, path: str) -> RemovedFile:
+        return RemovedFile(path, self.signature, self.digest)
 
     def has_content_of(self, other: "_Entry") -> bool:
-        """Of a file that was not read this is said if it is the same one, not written to since."""
+        """Whether the content is equal. Files that were not read are equal if they are the same file, unmodified."""
         if self.digest and other.digest:
             return self.digest == other.digest
         return self.signature[:IDENTITY_BYTES] == other.signature[:IDENTITY_BYTES]
@@ -66,7 +67,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class FileChange:
-    """What happened to one file between two looks. Paths are relative, with forward slashes."""
+    """The change of one file between two scans. Paths are relative, with forward slashes."""
 
     path: str
     kind: str
@@ -77,76 +78,78 @@ class FileChange:
 
 @dataclass
 class _Differences:
-    """What is not as it was. The contents are not read yet."""
+    """Files that differ from the recorded state. The contents are not read yet."""
 
-    gone: set[str]
-    """What was not found again."""
+    missing: set[str]
+    """Recorded paths that were not found."""
     found: dict[str, bytes] = field(default_factory=dict)
-    """The signatures of what is new or not surely the same."""
+    """The signatures of files that are new or possibly changed."""
 
 
 class WorkTree:
-    """Compares a directory with what it was. Symbolic links are not followed; what they point to is their content."""
+    """Compares a directory with its recorded state. Symbolic links are not followed; their content is their target."""
 
-    def __init__(self, root: Path, store: Path) -> None:
+    def __init__(self, root: Path, store: Path, clean: Clean = str) -> None:
         self._root = root
+        self._clean = clean
         self._entries: dict[str, bytes] = {}
-        self._earlier = Earlier(store, _KEPT_BYTES)
-        self._ignored = Ignored()
+        self._earlier = ContentStore(store, _MAX_CONTENT_BYTES)
+        self._ignored = IgnoreRules()
         self._unseen: list[str] = []
         self.too_many = False
         """Whether there were more files than are watched."""
 
     def take_baseline(self) -> None:
-        """What is there now is where changes are counted from."""
+        """Record the current state; changes are counted from it."""
         for path, signature in self._differences(last=True).found.items():
             self._enter(path, signature, content_of(self._root / path, signature))
 
     def changes(self, *, last: bool = False) -> Iterator[FileChange]:
-        """What has changed since the last look: the deletions, then the rest, each in the order of the paths.
+        """Changes since the last scan: the deletions, then the rest, each in the order of the paths.
 
-        Each is read when it is asked for; what is not asked for is found by the next look. A file that an agent is
-        writing under a temporary name is reported under its final name, or by the `last` look if it was never renamed.
+        Each file is read when its change is consumed; what is not consumed is found by the next scan. A file that an
+        agent is writing under a temporary name is reported under its final name, or by the `last` scan if it was never
+        renamed.
         """
         different = self._differences(last=last)
         moved = self._moved(different)
-        for path in sorted(different.gone.difference(moved.values())):
-            yield from self._gone(path)
+        for path in sorted(different.missing.difference(moved.values())):
+            yield from self._removals(path)
         for path, signature in sorted(different.found.items()):
-            yield from self._look(path, signature, moved.get(path))
+            yield from self._changes_at(path, signature, moved.get(path))
         if self._earlier.wasteful:
             self._tidy()
 
     @property
     def unseen(self) -> str | None:
-        """A directory that the last look could not read, if there was any: relative, `.` is the whole tree."""
+        """A directory that the last scan could not read, or None: relative, `.` is the whole tree."""
         return self._unseen[0].rstrip("/") or "." if self._unseen else None
 
-    def passes_over(self, path: str) -> bool:
+    def ignores(self, path: str) -> bool:
         """Whether nothing at this path, relative to the tree, is watched."""
         return self._ignored.within(path)
 
     def close(self) -> None:
-        """Let go of the earlier contents."""
+        """Close the content store."""
         self._earlier.close()
 
-    # --- looking
+    # --- scanning
 
     def _differences(self, *, last: bool) -> _Differences:
         different = _Differences(set(self._entries))
         self._unseen.clear()
         for path, signature in self._walk():
             known = self._entries.get(path)
-            different.gone.discard(path)
+            different.missing.discard(path)
             if known is None and not last and _BEING_WRITTEN.search(path):
                 continue
-            if known is None and len(self._entries) + len(different.found) >= MOST_FILES:
+            if known is None and len(self._entries) + len(different.found) >= MAX_FILES:
                 self.too_many = True
             elif known is None or not known.startswith(signature + b"\1"):
                 different.found[path] = signature
         if self._unseen:
             unseen = tuple(self._unseen)
-            different.gone = {path for path in different.gone if not path.startswith(unseen)}
+            different.missing = {path for path in different.missing if not path.startswith(unseen)}
         return different
 
     def _walk(self) -> Iterator[tuple[str, bytes]]:
@@ -165,7 +168,7 @@ class WorkTree:
                         yield path, signature
 
     def _entries_of(self, directory: str) -> list[os.DirEntry[str]]:
-        """What is in a directory. Of one that can't be read it is not said that all in it is gone."""
+        """The entries of a directory. If it can't be read, its files are not reported as deleted."""
         try:
             with os.scandir(self._root / directory) as entries:
                 return list(entries)
@@ -177,10 +180,10 @@ class WorkTree:
 
     # --- one file
 
-    def _look(self, path: str, signature: bytes, moved_from: str | None) -> Iterator[FileChange]:
+    def _changes_at(self, path: str, signature: bytes, moved_from: str | None) -> Iterator[FileChange]:
         content = content_of(self._root / path, signature)
         if content is None and not os.path.lexists(self._root / path):
-            yield from self._gone(moved_from or path)
+            yield from self._removals(moved_from or path)
             return
         if moved_from is not None:
             self._entries[path] = self._entries.pop(moved_from)
@@ -196,28 +199,30 @@ class WorkTree:
         elif content is None:
             change = Change(is_binary(self._head(path, None)), 0, 0, None, f"not read: {size_of(signature)} bytes")
         elif known is not None and before is None:
-            change = Change(is_binary(content), 0, 0, None, "no earlier copy was kept to compare with")
+            change = Change(is_binary(content), 0, 0, None, "no earlier copy was stored to compare with")
         else:
-            change = compare(path, before, content, previous=moved_from)
+            change = compare(path, before, content, previous=moved_from, clean=self._clean)
         yield FileChange(path, kind, change, moved_from)
 
     def _head(self, path: str, content: bytes | None) -> bytes:
         return head_of(self._root / path) if content is None else content
 
-    def _gone(self, path: str) -> Iterator[FileChange]:
+    def _removals(self, path: str) -> Iterator[FileChange]:
         packed = self._entries.pop(path, None)
         if packed is None:
             return
         known = _Entry.read(packed)
         before = self._earlier.load(known.place)
         self._earlier.drop(known.place)
-        if self.passes_over(path):
+        if self.ignores(path):
             return
-        change = Change(False, 0, 0, None, "no earlier copy was kept")
-        yield FileChange(path, "deleted", change if before is None else compare(path, before, None))
+        change = Change(False, 0, 0, None, "no earlier copy was stored")
+        if before is not None:
+            change = compare(path, before, None, clean=self._clean)
+        yield FileChange(path, "deleted", change)
 
     def _enter(self, path: str, signature: bytes, content: bytes | None) -> _Entry:
-        """Remember the file as it is now."""
+        """Record the file's current state."""
         known = _Entry.read(self._entries[path]) if path in self._entries else None
         digest = b"" if content is None else digest_of(content)
         sure = time.time_ns() - changed_at(signature) > _CLOCK_TICK_NS
@@ -225,17 +230,17 @@ class WorkTree:
             entry = _Entry(signature, sure, known.place, digest)
         else:
             self._earlier.drop(NOWHERE if known is None else known.place)
-            entry = _Entry(signature, sure, NOWHERE if content is None else self._earlier.keep(content), digest)
+            entry = _Entry(signature, sure, NOWHERE if content is None else self._earlier.store(content), digest)
         self._entries[path] = entry.packed()
         return entry
 
     def _moved(self, different: _Differences) -> dict[str, str]:
-        """The new paths of what was moved, each with its old one."""
-        if not different.gone:
+        """Maps the new paths of moved files to their old ones."""
+        if not different.missing:
             return {}
-        gone = [_Entry.read(self._entries[path]).gone(path) for path in different.gone]
+        missing = [_Entry.read(self._entries[path]).removed(path) for path in different.missing]
         new = {path: signature for path, signature in different.found.items() if path not in self._entries}
-        return renames(gone, new, lambda path: digest_of(content_of(self._root / path, new[path]) or b""))
+        return renames(missing, new, lambda path: digest_of(content_of(self._root / path, new[path]) or b""))
 
     def _tidy(self) -> None:
         paths = list(self._entries)

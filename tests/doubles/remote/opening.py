@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from spawner.runtimes.boxes.provider import Provider
-from spawner.runtimes.boxes.retrying import Patience
-from spawner.runtimes.remote.bringing import Kind
-from spawner.runtimes.remote.calls import Http, RuntimeApi
+from spawner.runtimes.boxes.retry import Patience
+from spawner.runtimes.remote.api_clients import Http, RuntimeApi
+from spawner.runtimes.remote.creation import RemoteRuntimeOptions
 from spawner.runtimes.remote.provider import Remote
 from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double
 
@@ -19,7 +19,7 @@ def remote(double: Double, key: str = KEY, **kind: Any) -> Remote:
     """The adapter at this double; it waits for nothing longer than it has to."""
     http = Http(30.0)
     given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "patience": PATIENCE, **kind}
-    return Remote(http, RuntimeApi(http, double.url, key, PATIENCE), Kind(**given))
+    return Remote(http, RuntimeApi(http, double.url, key, PATIENCE), RemoteRuntimeOptions(**given))
 
 
 @pytest.fixture

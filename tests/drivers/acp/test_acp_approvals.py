@@ -1,4 +1,4 @@
-"""An agent asks for leave: the question goes up, the answer comes back as one of the options that it offered."""
+"""Approvals of an ACP agent: the request is passed on, and the decision returns as one of its options."""
 
 import json
 
@@ -9,8 +9,8 @@ from tests.drivers.acp.conftest import Converse
 pytestmark = pytest.mark.agents
 
 
-async def test_a_decision_reaches_the_agent(converse: Converse) -> None:
-    """The call is seen before it is asked about; the answer is for once, in words of the agent."""
+async def test_decision_reaches_the_agent(converse: Converse) -> None:
+    """The call is published before its approval; the decision selects the agent's option for one call."""
     driver = await converse("may t1 rm -rf build\ndone t1 gone\nmay t2 mv\nfailed t2 denied")
     ask = await driver.heard("driver.ask")
     assert (ask["tool"], ask["input"], ask["reason"]) == ("execute", {"command": "rm -rf build"}, "rm -rf build")
@@ -23,8 +23,8 @@ async def test_a_decision_reaches_the_agent(converse: Converse) -> None:
     assert len(driver.said("agent.tool_use")) == len(driver.said("agent.tool_result")) == 2
 
 
-async def test_what_can_not_be_refused_in_its_words_is_cancelled(converse: Converse) -> None:
-    """An agent that offers no way to say no is told that its question is void."""
+async def test_approval_without_reject_option_is_cancelled(converse: Converse) -> None:
+    """A denied call is answered with the outcome `cancelled` if the agent offers no option to reject it."""
     driver = await converse("may! t1 rm")
     ask = await driver.heard("driver.ask")
     driver.send("decide", approval_id=ask["approval_id"], granted=False, reason=None)
@@ -32,8 +32,8 @@ async def test_what_can_not_be_refused_in_its_words_is_cancelled(converse: Conve
     assert driver.said("agent.message")[0]["content"] == "[cancelled]"
 
 
-async def test_an_interrupt_voids_the_question(converse: Converse) -> None:
-    """The agent is told so, as the protocol wants it, and so is one that asks on after it was cancelled."""
+async def test_interrupt_cancels_the_approval(converse: Converse) -> None:
+    """The agent gets the outcome `cancelled`, also for a request after the interrupt."""
     driver = await converse("may t1 rm\nmay t2 mv\nwait")
     await driver.heard("driver.ask")
     driver.send("interrupt")
@@ -42,16 +42,16 @@ async def test_an_interrupt_voids_the_question(converse: Converse) -> None:
     assert len(driver.said("driver.ask")) == 1
 
 
-async def test_stop_voids_the_question(converse: Converse) -> None:
-    """Nobody answers any more; the end doesn't wait for anybody."""
+async def test_stop_cancels_the_approval(converse: Converse) -> None:
+    """The stop does not wait for a decision."""
     driver = await converse("may t1 rm\nwait")
     await driver.heard("driver.ask")
     assert await driver.stop() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
 
 
-async def test_files_by_way_of_the_client_need_leave(converse: Converse) -> None:
-    """Where not all is allowed, a file is written or read for the agent only when the worker says yes."""
+async def test_file_access_through_client_needs_approval(converse: Converse) -> None:
+    """A read or write that the agent requests of its client waits for the worker's decision unless all is allowed."""
     driver = await converse("say begin", approvals={"otherwise": "ask"})
     await driver.heard("driver.turn", state="idle")
     yes, no = driver.work_dir / "yes.txt", driver.work_dir / "no.txt"
@@ -67,8 +67,8 @@ async def test_files_by_way_of_the_client_need_leave(converse: Converse) -> None
     assert all(answer.startswith("error") and "because" in answer for answer in (refused, unread))
 
 
-async def test_leave_for_a_call_is_good_for_its_file_once(converse: Converse) -> None:
-    """An agent that has asked for its edit, and then has its client write the file, asks people but once."""
+async def test_approval_of_edit_covers_one_write_of_its_file(converse: Converse) -> None:
+    """An agent whose edit was approved may have its client write that file once without a second approval."""
     driver = await converse("say begin", approvals={"tools": {"edit": "ask"}})
     await driver.heard("driver.turn", state="idle")
     path = driver.work_dir / "a.txt"

@@ -1,4 +1,4 @@
-"""The scripted agent writes the protocol's messages by hand: each is one that the protocol's library knows."""
+"""The scripted agent's handwritten messages conform to the protocol's library."""
 
 import asyncio
 import json
@@ -7,8 +7,8 @@ from pathlib import Path
 HOLDING = Path(__file__).parent / "holding_to_models.py"
 
 
-async def test_what_the_scripted_agent_writes_is_what_the_protocol_has(python: Path) -> None:
-    """Every kind of message fits the library's model of it, with no field that the model does not know."""
+async def test_scripted_agent_conforms_to_protocol_models(python: Path) -> None:
+    """Each kind of message of the scripted agent fits the library's model of it, without unknown fields."""
     holding = await asyncio.create_subprocess_exec(
         python, HOLDING, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

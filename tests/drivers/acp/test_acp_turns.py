@@ -1,13 +1,13 @@
-"""An agent that speaks the protocol, from its task to its follow-up turns: a real process, driven for real."""
+"""Turns of an ACP agent in a real process, from its task to follow-up turns."""
 
 import json
 from shutil import which
 
 import pytest
 
-from sandherd_worker.harnesses.event_lines import read_line
 from tests.drivers.acp.conftest import Converse
 from tests.drivers.driver_process import DriverProcess
+from tests.events_pipe import published
 
 pytestmark = pytest.mark.agents
 
@@ -16,8 +16,8 @@ def said(driver: DriverProcess) -> list[str]:
     return [line["content"] for line in driver.said("agent.message")]
 
 
-async def test_a_task_from_begin_to_end(converse: Converse) -> None:
-    """Ready, one turn with all that the agent told, the outcome, idle; an end in order when it is asked to."""
+async def test_task_runs_from_begin_to_stop(converse: Converse) -> None:
+    """The driver reports ready, one turn with all updates, the outcome and idle, and stops with status 0."""
     driver = await converse(
         "think hm\nsay Hello\nplan a|b\n"
         'tool t1 execute {"command": "ls"}\nmore t1 {"status": "in_progress"}\ndone t1 a.py\n'
@@ -40,24 +40,25 @@ async def test_a_task_from_begin_to_end(converse: Converse) -> None:
     ]  # fmt: skip
 
 
-async def test_what_is_said_is_what_a_worker_reads(converse: Converse) -> None:
-    """Every event is one of the contract, with the turn that it belongs to."""
+async def test_events_of_driver_conform_to_contract(converse: Converse) -> None:
+    """The worker reads each line of the driver as an event of the contract, with its turn."""
     driver = await converse("say a\ntool t edit\nfailed t no\nplan x\ncost 1\nend refusal")
     await driver.heard("driver.turn", state="idle")
     events = [line for line in driver.lines if line["type"].startswith("agent.")]
-    read = [read_line(json.dumps(line).encode(), 99, "driver") for line in events]
-    assert {event.turn for event in read} == {1}  # type: ignore[attr-defined]  # an agent's events have it
+    read = await published(b"".join(json.dumps(line).encode() + b"\n" for line in events), "driver", turn=99)
+    assert [event.type for event in read] == [line["type"] for line in events]
+    assert {event.turn for event in read} == {1}
 
 
-async def test_an_agent_has_its_environment_and_none_of_ours(converse: Converse) -> None:
-    """What it was given by the task; the driver's own path for Python is not its."""
+async def test_agent_has_the_environment_of_its_task(converse: Converse) -> None:
+    """The driver's own path for Python is not passed on."""
     driver = await converse("env SCRIPTED\nsay |\nenv PYTHONPATH\nsay |\nenv SANDHERD_EVENTS_FD", SCRIPTED="yes")
     await driver.heard("driver.turn", state="idle")
     assert said(driver) == ["yes|unset|"]
 
 
-async def test_a_message_after_the_end_is_a_turn_of_its_own(converse: Converse) -> None:
-    """In the same session, with a receipt; the outcome of the task is said once."""
+async def test_message_after_the_end_is_a_turn_of_its_own(converse: Converse) -> None:
+    """The message is acknowledged in the same session; the task's outcome is reported once."""
     driver = await converse("say one")
     await driver.heard("driver.turn", state="idle")
     message = driver.message("say two\nprompts")
@@ -68,8 +69,8 @@ async def test_a_message_after_the_end_is_a_turn_of_its_own(converse: Converse) 
     assert [line["turn"] for line in driver.said("agent.turn_completed")] == [1, 2]
 
 
-async def test_messages_in_a_turn_wait_for_its_end(converse: Converse) -> None:
-    """They are the next prompt, in order, once, and taken only then; the agent is not idle in between."""
+async def test_messages_during_a_turn_wait_for_its_end(converse: Converse) -> None:
+    """The messages are the next prompt, in order, once, and are acknowledged only then, without idleness between."""
     driver = await converse("may t1 go")
     ask = await driver.heard("driver.ask")
     sent = [driver.message("prompts"), driver.message("say b", "guardian_nudge"), driver.message("say c", "system")]
@@ -87,8 +88,8 @@ async def test_messages_in_a_turn_wait_for_its_end(converse: Converse) -> None:
     assert driver.said("driver.result")[0]["turns"] == 2
 
 
-async def test_a_message_that_expires_during_a_turn_is_not_given(converse: Converse) -> None:
-    """It is refused at the turn's end, each time that it comes, and the agent waits as if it had not come."""
+async def test_message_that_expires_during_a_turn_is_refused(converse: Converse) -> None:
+    """The message is refused at the turn's end, each time that it comes, and the agent stays idle."""
     driver = await converse("may t1 go")
     late = {"message": "m", "message_type": "user_message", "content": "say late", "sender_id": None, "expires_at": 1}
     for turn, count in ((1, 1), (2, 2)):
@@ -105,8 +106,8 @@ async def test_a_message_that_expires_during_a_turn_is_not_given(converse: Conve
     assert "m" not in [line["message"] for line in driver.said("driver.taken")]
 
 
-async def test_a_message_that_comes_again_is_acknowledged_again(converse: Converse) -> None:
-    """And not given to the agent a second time."""
+async def test_repeated_message_is_acknowledged_without_delivery(converse: Converse) -> None:
+    """The agent does not get the message a second time."""
     driver = await converse("say one")
     await driver.heard("driver.turn", state="idle")
     again = {"message": "m", "message_type": "user_message", "content": "say two", "sender_id": None}
@@ -119,10 +120,10 @@ async def test_a_message_that_comes_again_is_acknowledged_again(converse: Conver
 
 
 @pytest.mark.parametrize("temper", ["calm", "angry"])
-async def test_an_interrupt_keeps_the_session(converse: Converse, temper: str) -> None:
-    """The turn ends, which is no outcome of the task; the next message goes on in the same session, and is one.
+async def test_interrupt_keeps_the_session(converse: Converse, temper: str) -> None:
+    """The interrupted turn is no outcome of the task; the next message continues the session and is one.
 
-    Also if the agent answers a cancelled turn with an error.
+    The same holds if the agent replies to a cancelled turn with an error.
     """
     driver = await converse("tool t1 execute\nwait", temper)
     await driver.heard("agent.tool_use")
@@ -137,17 +138,17 @@ async def test_an_interrupt_keeps_the_session(converse: Converse, temper: str) -
     assert len(json.loads(result["final_output"])) == 2
 
 
-async def test_an_agent_that_does_not_heed_an_interrupt_is_told_again(converse: Converse) -> None:
-    """And so are people; until it ends its turn."""
-    driver = await converse("wait", "stubborn", hasty="_CANCELLING")
+async def test_unheeded_interrupt_is_repeated_and_reported(converse: Converse) -> None:
+    """The driver repeats an interrupt that the agent ignores and reports an error until the turn ends."""
+    driver = await converse("wait", "stubborn", hasty="_CANCEL_INTERVAL")
     await driver.heard("driver.turn", state="running")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle")
     assert {error["phase"] for error in driver.said("agent.error")} == {"interrupt"}
 
 
-async def test_a_message_that_interrupts(converse: Converse) -> None:
-    """The turn is cancelled, and the agent goes on with the message at once, after those that came before it."""
+async def test_interrupting_message_is_the_next_turn(converse: Converse) -> None:
+    """The turn is cancelled, and the agent continues with the message at once, after earlier ones."""
     driver = await converse("wait")
     await driver.heard("driver.turn", state="running")
     first, second = driver.message("say one"), driver.message("prompts", "interrupt")
@@ -157,8 +158,8 @@ async def test_a_message_that_interrupts(converse: Converse) -> None:
     assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["interrupted", "end_turn"]
 
 
-async def test_an_interrupt_before_the_first_turn(converse: Converse) -> None:
-    """It reaches the turn that is about to begin; one that comes while the agent waits changes nothing."""
+async def test_interrupt_before_the_first_turn_stops_it(converse: Converse) -> None:
+    """The interrupt applies to the turn that is about to begin; one while the agent is idle has no effect."""
     driver = await converse("wait")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle")
@@ -168,8 +169,8 @@ async def test_an_interrupt_before_the_first_turn(converse: Converse) -> None:
     assert (await driver.heard("driver.result"))["final_output"] == "on"
 
 
-async def test_costs_are_charged_by_turn(converse: Converse) -> None:
-    """The agent's total grows; each turn has its part."""
+async def test_costs_are_charged_per_turn(converse: Converse) -> None:
+    """Each turn is charged the difference between the agent's running totals."""
     driver = await converse("cost 0.1")
     await driver.heard("driver.turn", state="idle")
     driver.message("cost 0.4")
@@ -177,8 +178,8 @@ async def test_costs_are_charged_by_turn(converse: Converse) -> None:
     assert [usage["cost_micro_usd"] for usage in driver.said("agent.usage")] == [100_000, 300_000]
 
 
-async def test_files_by_way_of_the_client(converse: Converse) -> None:
-    """The agent reads and writes its work tree; what is elsewhere is refused, and the turn goes on."""
+async def test_file_access_through_client_is_confined(converse: Converse) -> None:
+    """The agent reads and writes its work tree; a path elsewhere is refused, and the turn continues."""
     driver = await converse("fs")
     await driver.heard("driver.turn", state="idle")
     inside, outside = driver.work_dir / "a.txt", driver.home / "outside.txt"
@@ -195,8 +196,8 @@ async def test_files_by_way_of_the_client(converse: Converse) -> None:
     assert not outside.exists()
 
 
-async def test_a_session_is_gone_on_with(converse: Converse) -> None:
-    """What the agent tells again is not said again, nor is what it had cost charged again."""
+async def test_resumed_session_repeats_no_event_and_no_cost(converse: Converse) -> None:
+    """Updates that the agent replays when it loads a session are neither published nor charged a second time."""
     resume = {"session_id": "sess-7", "transcript": "", "fork": False}
     driver = await converse("say new\ncost 0.75", resume=resume)
     result = await driver.heard("driver.result")
@@ -206,22 +207,22 @@ async def test_a_session_is_gone_on_with(converse: Converse) -> None:
     assert driver.said("agent.usage")[0]["cost_micro_usd"] == 250_000
 
 
-async def test_a_session_is_forked(converse: Converse) -> None:
-    """By an agent that can."""
+async def test_session_is_forked_by_capable_agent(converse: Converse) -> None:
+    """A fork has the session id that the agent returns."""
     resume = {"session_id": "sess-7", "transcript": "", "fork": True}
     driver = await converse("say new", "forks", resume=resume)
     assert (await driver.heard("driver.ready"))["session_id"] == "sess-7-fork"
 
 
-async def test_what_an_agent_complains_about_is_output(converse: Converse) -> None:
-    """Its standard error is the terminal."""
+async def test_stderr_of_agent_is_output(converse: Converse) -> None:
+    """What the agent prints on standard error is the driver's output."""
     driver = await converse("complain about the weather")
     await driver.heard("driver.result")
     await driver.until(lambda: "about the weather" in driver.output, "nothing was printed")
 
 
-async def test_an_agent_is_told_of_servers_of_further_tools(converse: Converse) -> None:
-    """As its protocol has it: by name, with variables one by one, and with the whole path of a program that has one."""
+async def test_mcp_servers_are_passed_to_agent(converse: Converse) -> None:
+    """The agent receives each server's name, its variables one by one, and the absolute path of its program."""
     servers = {
         "herd": {"command": "/no/such/python", "args": ["-m", "x"], "env": {"TOKEN": "t"}},
         "shell": {"command": "sh", "args": [], "env": {}},

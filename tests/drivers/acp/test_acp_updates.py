@@ -1,14 +1,14 @@
-"""From session updates to events: what an agent tells becomes what people and rules read. No agent is needed here."""
+"""Session updates of the protocol become events, without an agent."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sandherd_drivers.acp.costs import Costs
-from sandherd_drivers.acp.updates import Updates
-from sandherd_drivers.shortening import shorten
-from sandherd_worker.harnesses.event_lines import read_line
+from sandherd_drivers.acp.updates import Costs, Updates
+from sandherd_drivers.line_encoder import encode_line
+from tests.events_pipe import published
 
 Said = list[tuple[str, dict[str, Any]]]
 
@@ -37,12 +37,12 @@ def told(updates: Updates, *told: dict[str, Any], stop: str = "end_turn", usage:
     def whole() -> Iterator[tuple[str, dict[str, Any]]]:
         yield from updates.begin_turn()
         for update in told:
-            yield from updates.take(update)
+            yield from updates.events_for(update)
         yield from updates.end_turn(stop, usage)
 
     said = list(whole())
-    for event, fields in said:
-        read_line(shorten(event, fields), 1)
+    lines = b"".join(encode_line(event, fields) for event, fields in said)
+    assert [event.type for event in asyncio.run(published(lines))] == [event for event, _ in said]
     return said
 
 
@@ -50,8 +50,8 @@ def named(said: Said, event: str) -> list[dict[str, Any]]:
     return [fields for name, fields in said if name == event]
 
 
-def test_chunks_are_one_message_at_its_end(updates: Updates) -> None:
-    """The pieces of a text are said once, joined; another kind of text, or a tool call, ends it."""
+def test_chunks_are_joined_to_one_message(updates: Updates) -> None:
+    """The chunks of a text are published as one message; another kind of text or a tool call ends it."""
     said = told(
         updates, chunk("Let "), chunk("me "), chunk("hm", "agent_thought_chunk"), chunk("see"), tool("1"), chunk("!")
     )
@@ -60,22 +60,22 @@ def test_chunks_are_one_message_at_its_end(updates: Updates) -> None:
     assert [name for name, _ in said][:4] == ["agent.message", "agent.thinking", "agent.message", "agent.tool_use"]
 
 
-def test_a_message_s_name_ends_the_one_before(updates: Updates) -> None:
-    """Two messages in a row are two, if the agent names them."""
+def test_message_id_separates_messages(updates: Updates) -> None:
+    """Two messages in a row are two if the agent names them."""
     said = told(updates, chunk("a", messageId="1"), chunk("b", messageId="1"), chunk("c", messageId="2"))
     assert [fields["content"] for fields in named(said, "agent.message")] == ["ab", "c"]
     assert updates.last_message == "c"
 
 
-def test_what_does_not_interrupt_a_text(updates: Updates) -> None:
-    """Usage, and a tool that goes on beside it, leave a text whole."""
+def test_usage_and_tool_progress_do_not_split_a_text(updates: Updates) -> None:
+    """Chunks before and after a usage update or a tool's progress are one message."""
     usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
     said = told(updates, tool("1"), chunk("a"), usage, progress("1", content=[]), chunk("b"))
     assert [fields["content"] for fields in named(said, "agent.message")] == ["ab"]
 
 
-def test_a_text_without_an_end_is_said_in_parts(updates: Updates) -> None:
-    """Each part fits a line, and nothing is lost."""
+def test_endless_text_is_published_in_parts(updates: Updates) -> None:
+    """Each part of a text without an end fits a line, and no character is lost."""
     said = told(updates, *(chunk("x" * 150_000) for _ in range(10)), chunk("y" * 700_000))
     contents = [fields["content"] for fields in named(said, "agent.message")]
     assert max(map(len, contents)) <= 300_000
@@ -91,14 +91,14 @@ def test_a_text_without_an_end_is_said_in_parts(updates: Updates) -> None:
         ({"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}, "[file:///a]"),
     ],
 )
-def test_what_is_no_text_is_named(updates: Updates, block: dict[str, Any], text: str) -> None:
-    """An image in a message is not lost without a word."""
+def test_content_other_than_text_is_described(updates: Updates, block: dict[str, Any], text: str) -> None:
+    """An image or another block in a message is published as a text that describes it."""
     said = told(updates, {"sessionUpdate": "agent_message_chunk", "content": block})
     assert named(said, "agent.message")[0]["content"] == text
 
 
-def test_a_tool_call_has_a_begin_and_an_end(updates: Updates) -> None:
-    """Begun at its first update, in flight, and ended with what it gave and how long it took."""
+def test_tool_call_has_start_and_end(updates: Updates) -> None:
+    """The call starts at its first update, and ends with its result and its duration."""
     begun = tool("1", rawInput={"command": "ls"})
     running = progress("1", status="in_progress")
     content = [{"type": "content", "content": {"type": "text", "text": "a.py"}}, {"type": "diff", "path": "/w/a.py"}]
@@ -114,21 +114,21 @@ def test_a_tool_call_has_a_begin_and_an_end(updates: Updates) -> None:
     }  # fmt: skip
 
 
-def test_a_failed_tool_is_an_error(updates: Updates) -> None:
-    """Its end says so."""
+def test_failed_tool_is_an_error(updates: Updates) -> None:
+    """The end of its call is marked as an error."""
     said = told(updates, tool("1"), progress("1", status="failed", rawOutput="no such file"))
     result = named(said, "agent.tool_result")[0]
     assert (result["is_error"], result["result"]) == (True, "no such file")
 
 
-def test_a_long_answer_is_cut(updates: Updates) -> None:
-    """At 5,000 characters, and the event says how long it was."""
+def test_long_result_is_truncated(updates: Updates) -> None:
+    """The limit is 5,000 characters, and the event has the full length."""
     result = named(told(updates, tool("1", status="completed", rawOutput="x" * 9000)), "agent.tool_result")[0]
     assert (len(result["result"]), result["result_truncated"], result["result_full_length"]) == (5000, True, 9000)
 
 
-def test_a_tool_that_has_no_end_ends_with_its_turn(updates: Updates) -> None:
-    """Nothing stays in flight for ever, and the next turn's updates of it open nothing anew."""
+def test_unfinished_tool_ends_with_its_turn(updates: Updates) -> None:
+    """No call stays open, and updates in the next turn open none."""
     said = told(updates, tool("1"), tool("2", status="in_progress"), stop="cancelled")
     ends = [(fields["tool_use_id"], fields["is_error"]) for fields in named(said, "agent.tool_result")]
     assert ends == [("1", True), ("2", True)]
@@ -136,8 +136,8 @@ def test_a_tool_that_has_no_end_ends_with_its_turn(updates: Updates) -> None:
     assert named(told(updates, progress("1", status="completed")), "agent.tool_use") == []
 
 
-def test_an_input_that_is_still_written_is_waited_for(updates: Updates) -> None:
-    """A call whose input is empty at first begins with its whole input, or when it begins to run."""
+def test_incomplete_input_is_waited_for(updates: Updates) -> None:
+    """A call with an empty input starts with its whole input, or when it begins to run."""
     said = told(updates, tool("1", rawInput={}, status="pending"), progress("1", rawInput={"command": "ls"}))
     assert named(said, "agent.tool_use")[0]["input"] == {"command": "ls"}
     said = told(updates, tool("2", rawInput={}, status="pending"), progress("2", status="in_progress"))
@@ -154,49 +154,51 @@ def test_an_input_that_is_still_written_is_waited_for(updates: Updates) -> None:
         ({"kind": None, "title": "x" * 9000}, "x" * 200),
     ],
 )
-def test_a_tool_s_name(updates: Updates, fields: dict[str, Any], name: str) -> None:
-    """The agent's own name for it if it tells one, then the kind, then what it shows people."""
+def test_tool_name_is_the_agents_then_the_kind_then_the_title(
+    updates: Updates, fields: dict[str, Any], name: str
+) -> None:
+    """The first that the agent sends is used."""
     assert named(told(updates, tool("1", **fields)), "agent.tool_use")[0]["tool"] == name
 
 
-def test_without_an_input_people_see_what_is_shown(updates: Updates) -> None:
-    """The title and the files, when the agent keeps its input to itself."""
+def test_tool_call_without_input_shows_title_and_paths(updates: Updates) -> None:
+    """The title and the locations are published as the input if the agent sends none."""
     said = told(updates, tool("1", locations=[{"path": "/w/a"}, {"path": "/w/b", "line": 3}]))
     assert named(said, "agent.tool_use")[0]["input"] == {"title": "Call 1", "paths": ["/w/a", "/w/b"]}
 
 
-def test_a_call_that_was_never_begun_is_begun(updates: Updates) -> None:
-    """An update alone makes a call known; a second end says nothing."""
+def test_unknown_call_is_started_by_an_update(updates: Updates) -> None:
+    """An update alone starts a call; a second end yields no event."""
     said = told(updates, progress("9", status="completed"), progress("9", status="completed"))
     names = [name for name, _ in said]
     assert (names.count("agent.tool_use"), names.count("agent.tool_result")) == (1, 1)
 
 
-def test_leave_is_asked_for_a_call_that_people_can_see(updates: Updates) -> None:
-    """The call is said before the question, once."""
-    list(updates.take(tool("1", rawInput={}, status="pending")))
-    call, said = updates.asked_about({"toolCallId": "1", "rawInput": {"command": "rm"}, "title": "Run rm"})
+def test_tool_call_is_published_before_its_approval(updates: Updates) -> None:
+    """The call of an approval request is published first, and once."""
+    list(updates.events_for(tool("1", rawInput={}, status="pending")))
+    call, said = updates.call_for_approval({"toolCallId": "1", "rawInput": {"command": "rm"}, "title": "Run rm"})
     assert [name for name, _ in said] == ["agent.tool_use"]
     assert (call.tool, call.input, call.title) == ("execute", {"command": "rm"}, "Run rm")
-    assert updates.asked_about({"toolCallId": "1"})[1] == []
+    assert updates.call_for_approval({"toolCallId": "1"})[1] == []
     assert named(told(updates, progress("1", status="completed")), "agent.tool_use") == []
 
 
-def test_a_plan_is_a_system_message(updates: Updates) -> None:
-    """With its entries as they are."""
+def test_plan_is_a_system_message(updates: Updates) -> None:
+    """The event has the plan's entries unchanged."""
     entries = [{"content": "Read", "priority": "high", "status": "pending"}]
     said = told(updates, {"sessionUpdate": "plan", "entries": entries})
     assert named(said, "agent.system_message") == [{"metadata": {"subtype": "plan", "entries": entries}}]
 
 
-def test_what_is_not_known_says_nothing(updates: Updates) -> None:
-    """Updates of a later protocol, or of no use here, are passed over."""
+def test_unknown_updates_are_ignored(updates: Updates) -> None:
+    """Updates of a later protocol, or of no use to Sandherd, produce no event."""
     said = told(updates, {"sessionUpdate": "available_commands_update"}, {"sessionUpdate": "dance"}, {})
     assert [name for name, _ in said] == ["agent.assistant_message"]
 
 
-def test_costs_are_differences(updates: Updates) -> None:
-    """The agent tells a running total; each turn is charged what it has added, in whole micro-dollars."""
+def test_costs_are_differences_of_totals(updates: Updates) -> None:
+    """Each turn is charged what the agent's running total has grown by, in whole micro-dollars."""
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.1, "currency": "USD"}}
     more = {**cost, "cost": {"amount": 0.3000004, "currency": "USD"}}
     first = named(told(updates, cost, usage={"inputTokens": 5, "cachedReadTokens": 2}), "agent.usage")
@@ -207,27 +209,27 @@ def test_costs_are_differences(updates: Updates) -> None:
     assert named(told(updates, more), "agent.usage") == []
 
 
-def test_what_a_session_has_cost_before_is_not_charged_again() -> None:
-    """What the agent tells of it before our first turn is where counting begins, however often it tells it."""
+def test_costs_before_resume_are_not_charged() -> None:
+    """Totals that the agent replays before the first new turn set the baseline, however often they are repeated."""
     costs = Costs(resumed=True)
     for amount in (1.0, 4.0, 5.0):
-        costs.take({"amount": amount, "currency": "USD"}, replayed=True)
-    assert (costs.charge(None), costs.lost) == (None, False)
-    costs.take({"amount": 5.5, "currency": "USD"})
+        costs.record_total({"amount": amount, "currency": "USD"}, replayed=True)
+    assert (costs.charge(None), costs.is_incomplete) == (None, False)
+    costs.record_total({"amount": 5.5, "currency": "USD"})
     assert (costs.charge(None) or {})["cost_micro_usd"] == 500_000
 
 
-def test_a_total_that_was_begun_anew_is_charged_whole() -> None:
-    """An agent that takes a session up may count from nothing, and one that counts on is charged what comes on top."""
+def test_restarted_total_is_charged_whole() -> None:
+    """An agent that resumes may count from zero; one that continues its total is charged the difference."""
     costs = Costs(resumed=True)
-    costs.take({"amount": 5.0, "currency": "USD"}, replayed=True)
+    costs.record_total({"amount": 5.0, "currency": "USD"}, replayed=True)
     for amount in (0.2, 0.3):
-        costs.take({"amount": amount, "currency": "USD"})
+        costs.record_total({"amount": amount, "currency": "USD"})
     assert (costs.charge(None) or {})["cost_micro_usd"] == 300_000
 
 
-def test_a_first_total_in_the_middle_of_a_turn_is_no_secret_loss() -> None:
-    """It holds what somebody was charged for before, and part of this turn: that is said, and counting begins there."""
+def test_first_total_within_a_turn_is_reported_as_incomplete() -> None:
+    """A resumed session's first total in a turn becomes the baseline, and an error event reports the uncharged part."""
     updates = Updates(resumed=True)
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 5.0, "currency": "USD"}}
     more = {**cost, "cost": {"amount": 5.5, "currency": "USD"}}
@@ -238,9 +240,9 @@ def test_a_first_total_in_the_middle_of_a_turn_is_no_secret_loss() -> None:
     assert named(told(updates, more), "agent.error") == []
 
 
-def test_another_currency_is_not_taken_for_dollars() -> None:
-    """It is not charged."""
+def test_other_currency_is_not_charged() -> None:
+    """A total in euros yields no charge in dollars."""
     costs = Costs()
-    costs.take({"amount": 5.0, "currency": "EUR"})
-    costs.take(None)
+    costs.record_total({"amount": 5.0, "currency": "EUR"})
+    costs.record_total(None)
     assert costs.charge({}) is None

@@ -1,4 +1,4 @@
-"""The files that an agent may ask for: those in the work tree, whatever the path looks like."""
+"""File access that an ACP agent requests of its client is confined to the work tree."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd_drivers.acp.work_tree import RefusedPathError, WorkTree
+from sandherd_drivers.acp.work_tree import ClientFiles, RefusedPathError
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(root: Path) -> WorkTree:
-    return WorkTree(root)
+def tree(root: Path) -> ClientFiles:
+    return ClientFiles(root)
 
 
-def test_reading_and_writing(root: Path, tree: WorkTree) -> None:
-    """A file is written, with the folders on its way, written over, and read."""
+def test_file_is_written_and_read(root: Path, tree: ClientFiles) -> None:
+    """A file is written with missing folders, overwritten, and read."""
     path = str(root / "src" / "new" / "a.py")
     tree.write(path, "a longer text\n")
     tree.write(path, "short\n")
@@ -43,15 +43,15 @@ def test_reading_and_writing(root: Path, tree: WorkTree) -> None:
         (9, 9, ""),
     ],
 )
-def test_some_lines(root: Path, tree: WorkTree, line: int | None, limit: int | None, text: str) -> None:
-    """Counted from 1; only a line feed ends one."""
+def test_range_of_lines_is_read(root: Path, tree: ClientFiles, line: int | None, limit: int | None, text: str) -> None:
+    """Lines count from 1; only a line feed ends one."""
     (root / "a").write_text("a\nb\x0c\nc\n")
     assert tree.read(str(root / "a"), line, limit) == text
 
 
 @pytest.mark.parametrize("path", ["../secret", "x/../../secret", "/etc/passwd", "secret", ".", "", "\0"])
-def test_paths_that_lead_out(root: Path, tree: WorkTree, path: str) -> None:
-    """By `..`, from the root of the system, relative to nowhere, or no file at all: neither read nor written."""
+def test_path_outside_the_work_tree_is_refused(root: Path, tree: ClientFiles, path: str) -> None:
+    """A path with `..`, an absolute, a relative and an empty path are neither read nor written."""
     asked = path if path in {"secret", "", "\0"} else os.path.join(root, path)  # noqa: PTH118  # as an agent would
     with pytest.raises(RefusedPathError):
         tree.read(asked)
@@ -60,8 +60,8 @@ def test_paths_that_lead_out(root: Path, tree: WorkTree, path: str) -> None:
     assert (root.parent / "secret").read_text() == "not yours"
 
 
-def test_links_that_lead_out(root: Path, tree: WorkTree) -> None:
-    """A link to a file or a folder outside, also one to nothing yet, is as good as the path it leads to."""
+def test_link_to_the_outside_is_refused(root: Path, tree: ClientFiles) -> None:
+    """A link to a file or folder outside, existing or not, counts as the path it leads to."""
     (root / "file").symlink_to(root.parent / "secret")
     (root / "folder").symlink_to(root.parent)
     (root / "nothing").symlink_to(root.parent / "not-yet")
@@ -73,8 +73,8 @@ def test_links_that_lead_out(root: Path, tree: WorkTree) -> None:
     assert {path.name for path in root.parent.iterdir()} == {"work", "secret"}
 
 
-def test_links_that_stay_inside(root: Path, tree: WorkTree) -> None:
-    """They are followed; and the work tree may be named by a link itself."""
+def test_link_within_the_work_tree_is_followed(root: Path, tree: ClientFiles) -> None:
+    """The work tree may be named by a link itself."""
     (root / "real").mkdir()
     (root / "link").symlink_to("real")
     (linked := root.parent / "also-work").symlink_to(root)
@@ -82,7 +82,7 @@ def test_links_that_stay_inside(root: Path, tree: WorkTree) -> None:
     assert (root / "real" / "a").read_text() == "a"
 
 
-def test_a_link_that_appears_in_between_is_not_followed(root: Path, tree: WorkTree) -> None:
+def test_link_swapped_in_during_access_is_not_followed(root: Path, tree: ClientFiles) -> None:
     """However often a folder is swapped for a link that leads out, nothing outside is read or written."""
     inside, over = root / "swapped", threading.Event()
 
@@ -113,8 +113,8 @@ def test_a_link_that_appears_in_between_is_not_followed(root: Path, tree: WorkTr
     assert (root.parent / "secret").read_text() == "not yours"
 
 
-def test_what_is_no_file_or_no_text(root: Path, tree: WorkTree) -> None:
-    """A pipe that nobody writes to holds nothing up; a folder, a picture and half a character are refused."""
+def test_pipes_folders_and_binary_files_are_refused(root: Path, tree: ClientFiles) -> None:
+    """Opening a pipe does not block; a folder, a picture and a broken UTF-8 sequence are refused."""
     os.mkfifo(root / "pipe")
     (root / "picture").write_bytes(b"\x89PNG\xff")
     for path in ("pipe", "picture"):
@@ -131,8 +131,8 @@ def test_what_is_no_file_or_no_text(root: Path, tree: WorkTree) -> None:
     assert (root / "kept").read_text() == "kept"
 
 
-def test_a_file_that_is_too_large_is_refused(root: Path, tree: WorkTree) -> None:
-    """Nobody's memory is filled by one."""
+def test_oversized_file_is_refused(root: Path, tree: ClientFiles) -> None:
+    """A file over the limit is not read into memory."""
     with (root / "huge").open("wb") as file:
         file.truncate(64 * 1024 * 1024)
     with pytest.raises(RefusedPathError, match="larger"):

@@ -1,4 +1,4 @@
-"""What the real agent may do: asked for before each use of a tool, in every mode, also by a sub-agent."""
+"""Approvals of the real Claude agent for each tool call, in every mode, also of a subagent."""
 
 import json
 
@@ -19,8 +19,10 @@ def decide(driver: DriverProcess, asked: dict[str, str], *, granted: bool, reaso
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
-async def test_leave_is_asked_in_every_mode(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
-    """Granted, the tool runs; denied, it doesn't, and the model is told why."""
+async def test_approval_is_requested_in_every_permission_mode(
+    claude: StartClaude, model: AnthropicModel, mode: str
+) -> None:
+    """A granted tool runs; a denied one does not, and the model receives the reason."""
     model.script(
         calls("Write", file_path="yes.txt", content="1"),
         calls("Bash", command="touch no.txt"),
@@ -43,8 +45,8 @@ async def test_leave_is_asked_in_every_mode(claude: StartClaude, model: Anthropi
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-async def test_nothing_is_asked_where_all_is_allowed(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
-    """Whatever the program itself would ask for is granted."""
+async def test_nothing_is_asked_where_policy_allows_all(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
+    """Permissions that the program itself would request are granted without an approval."""
     model.script(calls("Bash", command="touch a.txt"), calls("Write", file_path="b.txt", content="1"), says("done"))
     driver = await claude("work", permission_mode=mode)
     await driver.heard("driver.result", error_type=None)
@@ -52,8 +54,8 @@ async def test_nothing_is_asked_where_all_is_allowed(claude: StartClaude, model:
     assert {path.name for path in driver.work_dir.iterdir()} == {"a.txt", "b.txt"}
 
 
-async def test_an_interrupt_takes_the_question_back(claude: StartClaude, model: AnthropicModel) -> None:
-    """The turn ends, an answer that comes too late does nothing, and the session goes on."""
+async def test_interrupt_withdraws_the_approval(claude: StartClaude, model: AnthropicModel) -> None:
+    """The turn ends, a late decision has no effect, and the session continues."""
     model.script(calls("Bash", command="touch no.txt"), says("better"))
     driver = await claude("work", approvals=ASK)
     asked = await driver.heard("driver.ask")
@@ -65,8 +67,8 @@ async def test_an_interrupt_takes_the_question_back(claude: StartClaude, model: 
     assert not (driver.work_dir / "no.txt").exists()
 
 
-async def test_a_work_tree_can_not_switch_the_questions_off(claude: StartClaude, model: AnthropicModel) -> None:
-    """Neither by its settings of hooks nor by its own permissions."""
+async def test_work_tree_cannot_disable_approvals(claude: StartClaude, model: AnthropicModel) -> None:
+    """The work tree's hooks and permissions have no effect on approvals."""
 
     def prepare(driver: DriverProcess) -> None:
         settings = driver.work_dir / ".claude" / "settings.json"
@@ -80,8 +82,8 @@ async def test_a_work_tree_can_not_switch_the_questions_off(claude: StartClaude,
     assert not (driver.work_dir / "no.txt").exists()
 
 
-async def test_a_subagent_is_asked_about_and_seen(claude: StartClaude, model: AnthropicModel) -> None:
-    """Its start and its end are events of their own; a tool that it uses is asked for like any."""
+async def test_subagent_is_reported_and_needs_approvals(claude: StartClaude, model: AnthropicModel) -> None:
+    """The start and end of a subagent are events; its tools need approvals like any."""
 
     def main_or_sub(asked: object) -> Answer:
         words = getattr(asked, "words", "")

@@ -1,4 +1,4 @@
-"""What goes wrong with the real agent: told for what it is."""
+"""Failures of the real Claude agent and their error types."""
 
 from signal import SIGKILL, SIGTERM, Signals
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.agents
         (500, "model_unavailable", "API Error: 500"),
     ],
 )
-async def test_an_error_of_the_models_server_fails_the_task(
+async def test_error_of_the_models_server_fails_the_task(
     claude: StartClaude, model: AnthropicModel, status: int, error_type: str, text: str
 ) -> None:
-    """Only one that may pass is worth another attempt. The session goes on all the same."""
+    """Only a temporary error is retryable. The session continues."""
     model.script(Failure(status=status, message="scripted"), says("better"))
     driver = await claude("begin")
     result = await driver.heard("driver.result")
@@ -34,8 +34,8 @@ async def test_an_error_of_the_models_server_fails_the_task(
     await driver.heard("agent.message", content="better")
 
 
-async def test_a_busy_server_is_asked_again(claude: StartClaude, model: AnthropicModel) -> None:
-    """And that is said."""
+async def test_rate_limited_request_is_retried_and_reported(claude: StartClaude, model: AnthropicModel) -> None:
+    """A 429 of the model's server is retried, and a system message reports the retry."""
     model.script(Failure(status=429, headers={"retry-after": "0"}), says("there"))
     driver = await claude("begin", env={"CLAUDE_CODE_MAX_RETRIES": "1"})
     assert (await driver.heard("driver.result"))["error_type"] is None
@@ -43,16 +43,16 @@ async def test_a_busy_server_is_asked_again(claude: StartClaude, model: Anthropi
     assert [notice["error_status"] for notice in notices if notice["subtype"] == "api_retry"] == [429]
 
 
-async def test_nobody_at_the_models_address_is_a_failure_that_may_pass(claude: StartClaude) -> None:
-    """Told with the address's fault, not as a success."""
+async def test_unreachable_model_address_is_a_temporary_failure(claude: StartClaude) -> None:
+    """The result is `model_unavailable`, not a success."""
     driver = await claude("begin", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     result = await driver.heard("driver.result")
     assert result["error_type"] == "model_unavailable"
     assert result["stop_reason"] == "api_error"
 
 
-async def test_too_many_steps_are_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
-    """It is stopped after as many as were allowed."""
+async def test_exceeded_turn_limit_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
+    """The program is stopped after the permitted number of turns."""
     model.script(*(calls("Bash", command="true") for _ in range(3)))
     driver = await claude("begin", max_turns=2)
     result = await driver.heard("driver.result")
@@ -61,8 +61,8 @@ async def test_too_many_steps_are_a_failure(claude: StartClaude, model: Anthropi
     assert len(model.requests) == 2
 
 
-async def test_too_much_money_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
-    """A message after that is refused rather than forgotten."""
+async def test_exceeded_budget_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
+    """A later message is refused rather than dropped."""
     model.script(calls("Bash", command="true", usage=Usage(input_tokens=1_000_000)), says("never said"))
     driver = await claude("begin", max_budget_micro_usd=500_000)
     result = await driver.heard("driver.result")
@@ -76,10 +76,10 @@ async def test_too_much_money_is_a_failure(claude: StartClaude, model: Anthropic
 
 
 @pytest.mark.parametrize("ended_by", [SIGKILL, SIGTERM], ids=["SIGKILL", "SIGTERM"])
-async def test_a_program_that_is_killed_is_told_apart(
+async def test_killed_program_ends_the_driver_with_its_signal(
     claude: StartClaude, model: AnthropicModel, ended_by: Signals
 ) -> None:
-    """In the middle of a command: the stream broke off, what waits is refused, and the driver ends."""
+    """A program killed during a command yields a stream error; waiting messages are refused, and the driver ends."""
     model.script(calls("Bash", command=UNTIL_ENOUGH))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
@@ -97,10 +97,8 @@ async def test_a_program_that_is_killed_is_told_apart(
     assert driver.said("driver.transcript")
 
 
-async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
-    claude: StartClaude, model: AnthropicModel
-) -> None:
-    """As far as it has got, before its outcome is said."""
+async def test_turn_that_does_not_stop_in_time_is_charged(claude: StartClaude, model: AnthropicModel) -> None:
+    """The turn is charged as far as it has got, before its outcome is reported."""
     model.script(calls("Bash", command=UNTIL_ENOUGH))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
@@ -112,10 +110,8 @@ async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
 
 
-async def test_a_program_that_is_killed_while_it_waits_spoils_no_outcome(
-    claude: StartClaude, model: AnthropicModel
-) -> None:
-    """The task was done; what is said afterwards is an error of the stream."""
+async def test_program_killed_while_idle_leaves_the_outcome(claude: StartClaude, model: AnthropicModel) -> None:
+    """The task was done; the kill is reported as an error of the stream."""
     model.script(says("done"))
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle")
@@ -123,3 +119,11 @@ async def test_a_program_that_is_killed_while_it_waits_spoils_no_outcome(
     assert (await driver.heard("agent.stream_error"))["error_type"] == "sigkill"
     assert await driver.ended() == 0
     assert [line["error_type"] for line in driver.said("driver.result")] == [None]
+
+
+async def test_missing_key_is_permanent_and_named(claude: StartClaude) -> None:
+    """Another attempt would lack it, too; a user has to set it."""
+    driver = await claude("begin", env={"ANTHROPIC_API_KEY": ""})
+    result = await driver.heard("driver.result")
+    assert result["error_type"] == "model_refused"
+    assert "ANTHROPIC_API_KEY is not set; add --secret-env ANTHROPIC_API_KEY" in result["error"]

@@ -1,4 +1,4 @@
-"""What the specification says of Claude, as the real agent and its model see it."""
+"""Options of a task as the real Claude agent and its model receive them."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.harnesses import Approvals
+from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.claude.options import environment, limits, session_options, tool_options
 from sandherd_drivers.commands import Begin, Resume
-from sandherd_drivers.leave import asks
 from tests.drivers.claude.conftest import StartClaude, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
@@ -37,8 +37,8 @@ def metadata(driver: DriverProcess) -> dict[str, Any]:
 
 
 @pytest.mark.agents
-async def test_the_model_gets_what_was_specified(claude: StartClaude, model: AnthropicModel) -> None:
-    """Its name, the system prompt with what comes behind it, and no tool beside those that are allowed."""
+async def test_options_of_task_reach_the_model(claude: StartClaude, model: AnthropicModel) -> None:
+    """The model's name, the system prompt with its appendix and only the allowed tools are in the request."""
     model.script(says("hello"))
     driver = await claude(
         "begin",
@@ -60,8 +60,8 @@ async def test_the_model_gets_what_was_specified(claude: StartClaude, model: Ant
 
 
 @pytest.mark.agents
-async def test_the_tools_that_look_work_on_the_real_work_tree(claude: StartClaude, model: AnthropicModel) -> None:
-    """Read, Glob and Grep, where the task names them: each finds the file, and is told."""
+async def test_search_tools_read_the_work_tree(claude: StartClaude, model: AnthropicModel) -> None:
+    """Read, Glob and Grep find the file and return it, where the task permits them."""
     model.script(
         calls("Read", file_path="notes.md"),
         calls("Glob", pattern="*.md"),
@@ -79,8 +79,8 @@ async def test_the_tools_that_look_work_on_the_real_work_tree(claude: StartClaud
 
 
 @pytest.mark.agents
-async def test_the_sdks_own_prompt_is_kept_unless_replaced(claude: StartClaude, model: AnthropicModel) -> None:
-    """What is to come behind it comes behind it; the work tree's instructions and skills are there."""
+async def test_sdk_prompt_is_used_unless_replaced(claude: StartClaude, model: AnthropicModel) -> None:
+    """An appended prompt follows the SDK's own; the work tree's instructions and skills are part of the request."""
     model.script(
         Answer(blocks=(Call("Skill", {"skill": "greet", "args": "Ada"}),)),
         says("hello"),
@@ -97,8 +97,8 @@ async def test_the_sdks_own_prompt_is_kept_unless_replaced(claude: StartClaude, 
 
 
 @pytest.mark.agents
-async def test_skills_and_subagents_can_be_left_out(claude: StartClaude, model: AnthropicModel) -> None:
-    """Neither is offered, and a model that calls them anyway gets an error."""
+async def test_skills_and_subagents_can_be_disabled(claude: StartClaude, model: AnthropicModel) -> None:
+    """Disabled skills and subagents are not offered, and a model that calls them anyway gets an error."""
     task = {"description": "look", "prompt": "look", "subagent_type": "general-purpose"}
     model.script(
         Answer(blocks=(Call("Skill", {"skill": "greet"}), Call("Task", task))),
@@ -114,8 +114,8 @@ async def test_skills_and_subagents_can_be_left_out(claude: StartClaude, model: 
 
 @pytest.mark.agents
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-async def test_a_tool_is_allowed_in_part_or_denied(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
-    """What a pattern doesn't name is denied; a tool that is denied is not there."""
+async def test_tool_is_allowed_by_pattern_or_denied(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
+    """Calls outside a pattern are denied; a denied tool is not offered."""
     model.script(
         calls("Bash", command="echo fine"),
         calls("Bash", command="touch no.txt"),
@@ -132,8 +132,8 @@ async def test_a_tool_is_allowed_in_part_or_denied(claude: StartClaude, model: A
 
 @pytest.mark.agents
 @pytest.mark.parametrize("otherwise", ["allow", "ask"])
-async def test_in_plan_mode_nothing_is_done(claude: StartClaude, model: AnthropicModel, otherwise: str) -> None:
-    """Leave to use a tool, by the policy or by somebody, is none to carry the plan out."""
+async def test_plan_mode_executes_nothing(claude: StartClaude, model: AnthropicModel, otherwise: str) -> None:
+    """An approval of a tool, by policy or user, does not permit carrying out the plan."""
     model.script(calls("Write", file_path="no.txt", content="1"), says("I only plan"))
     driver = await claude("begin", permission_mode="plan", approvals={"tools": {}, "otherwise": otherwise})
     if otherwise == "ask":
@@ -144,8 +144,8 @@ async def test_in_plan_mode_nothing_is_done(claude: StartClaude, model: Anthropi
 
 
 @pytest.mark.agents
-async def test_a_plan_that_is_granted_is_carried_out(claude: StartClaude, model: AnthropicModel) -> None:
-    """Somebody is asked, with the plan to read."""
+async def test_approved_plan_is_carried_out(claude: StartClaude, model: AnthropicModel) -> None:
+    """The approval request has the plan's text."""
     model.script(
         calls("ExitPlanMode", plan="write yes.txt"), calls("Write", file_path="yes.txt", content="1"), says("done")
     )
@@ -158,34 +158,36 @@ async def test_a_plan_that_is_granted_is_carried_out(claude: StartClaude, model:
     assert (driver.work_dir / "yes.txt").exists()
 
 
-def test_only_a_policy_that_allows_all_asks_nothing() -> None:
-    """The driver judges as the contract does."""
+def test_only_a_policy_that_allows_all_needs_no_approval() -> None:
+    """The driver's judgement of a policy equals that of the contract."""
     policies = (
         Approvals(),
         Approvals(otherwise="ask"),
         Approvals(tools={"Bash": "deny"}),
         Approvals(tools={"B": "allow"}),
     )
-    assert [asks({"approvals": policy.model_dump()}) for policy in policies] == [not it.allows_all for it in policies]
-    assert not asks({})
+    assert [needs_approval({"approvals": policy.model_dump()}) for policy in policies] == [
+        not it.allows_all for it in policies
+    ]
+    assert not needs_approval({})
 
 
-def test_what_the_environment_says_of_retries_holds() -> None:
-    """All else that the driver needs comes first."""
+def test_retry_settings_of_environment_are_used() -> None:
+    """A setting of retries in the environment wins; the driver's own variables win over all others."""
     given = {"CLAUDE_CODE_MAX_RETRIES": "2", "CLAUDE_CONFIG_DIR": "/elsewhere"}
     made = environment(given, Path("/own"))
     assert (made["CLAUDE_CODE_MAX_RETRIES"], made["CLAUDE_CONFIG_DIR"]) == ("2", "/own")
     assert environment({}, Path("/own"))["CLAUDE_CODE_MAX_RETRIES"].isdigit()
 
 
-def test_a_budget_is_for_this_attempt() -> None:
-    """What the session has cost before is added, for the program counts on."""
+def test_budget_is_per_attempt() -> None:
+    """The session's earlier cost is added to the budget, because the program's total includes it."""
     assert limits({"max_budget_micro_usd": 500_000}, 1.25) == {"max_turns": None, "max_budget_usd": 1.75}
     assert limits({}, 1.25)["max_budget_usd"] is None
 
 
-def test_a_session_has_a_name_of_ours_unless_it_goes_on() -> None:
-    """A fork has a new one."""
+def test_new_session_has_id_of_driver() -> None:
+    """A new or forked session has an id chosen by the driver; a resumed one has its old id."""
     assert session_options(Begin("t", "/w", "/s"), "new") == {"session_id": "new"}
     goes_on = Begin("t", "/w", "/s", resume=Resume("old", "/t"))
     assert session_options(goes_on, "new") == {"resume": "old"}
@@ -193,15 +195,15 @@ def test_a_session_has_a_name_of_ours_unless_it_goes_on() -> None:
     assert session_options(forked, "new") == {"resume": "old", "fork_session": True, "session_id": "new"}
 
 
-def test_nobody_at_a_terminal_is_asked() -> None:
-    """The tool for that is never there; tools of MCP servers are not the program's own."""
+def test_terminal_question_tool_is_disallowed() -> None:
+    """`AskUserQuestion` is disallowed; tools of MCP servers are not passed on as the program's own."""
     assert "AskUserQuestion" in tool_options({})["disallowed_tools"]
     assert tool_options({"allowed_tools": ["mcp__herd__ask_human", "Read"]})["tools"] == ["Read"]
 
 
 @pytest.mark.agents
-async def test_tools_of_others_are_offered_and_asked_about(claude: StartClaude, model: AnthropicModel) -> None:
-    """By the Model Context Protocol, from the first request on; they are asked about under their whole names."""
+async def test_mcp_tools_are_offered_and_need_approval(claude: StartClaude, model: AnthropicModel) -> None:
+    """Tools of MCP servers are in the first request, and approvals name them in full."""
     server = {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
     tool = "mcp__herd__ask_human"
     model.script(calls(tool, question="tabs?"), says("so be it"))

@@ -1,4 +1,4 @@
-"""Sessions of the real agent: kept, resumed, forked, charged once, and ended in order."""
+"""Sessions of the real Claude agent: stored, resumed, forked, charged once, and stopped cleanly."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ def costs(driver: DriverProcess) -> list[int]:
     return [line["cost_micro_usd"] for line in driver.said("agent.usage")]
 
 
-async def test_each_turn_is_charged_for_itself(claude: StartClaude, model: AnthropicModel) -> None:
-    """In whole millionths of a dollar, with its tokens, for the model that was used."""
+async def test_each_turn_is_charged_separately(claude: StartClaude, model: AnthropicModel) -> None:
+    """The charge is in whole millionths of a dollar, with tokens, per model."""
     model.script(says("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), says("two", usage=PRICED))
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle", turn=1)
@@ -52,10 +52,10 @@ async def test_each_turn_is_charged_for_itself(claude: StartClaude, model: Anthr
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["after its end", "after a turn"])
 @pytest.mark.parametrize("fork", [False, True], ids=["resumed", "forked"])
-async def test_a_session_goes_on_from_its_transcript(
+async def test_session_resumes_from_its_transcript(
     claude: StartClaude, model: AnthropicModel, tmp_path: Path, in_order: bool, fork: bool
 ) -> None:
-    """In another directory and with nothing else; a fork has a new name; what was charged is not charged again."""
+    """A session resumes in another directory; a fork has a new id, and earlier costs are not charged again."""
     model.script(says("one", usage=PRICED), says("two", usage=PRICED), says("three", usage=PRICED))
     first = await claude("remember the pelican")
     await first.heard("driver.turn", state="idle", turn=1)
@@ -77,8 +77,8 @@ async def test_a_session_goes_on_from_its_transcript(
     assert "which birds?" in Path(second.said("driver.transcript")[0]["path"]).read_text()
 
 
-async def test_a_transcript_is_whole_at_each_turns_end(claude: StartClaude, model: AnthropicModel) -> None:
-    """It is said before the outcome, under the session's own name, with the last words in it."""
+async def test_transcript_is_complete_at_each_turns_end(claude: StartClaude, model: AnthropicModel) -> None:
+    """The transcript precedes the outcome, under the session's id, with the last text in it."""
     model.script(says("the very last words"))
     driver = await claude("begin")
     said = await driver.heard("driver.transcript", keep=True)
@@ -87,10 +87,8 @@ async def test_a_transcript_is_whole_at_each_turns_end(claude: StartClaude, mode
     await driver.heard("driver.result")
 
 
-async def test_a_session_whose_program_was_killed_goes_on(
-    claude: StartClaude, model: AnthropicModel, tmp_path: Path
-) -> None:
-    """In the middle of a command: the model is told that its result was never known."""
+async def test_session_of_killed_program_resumes(claude: StartClaude, model: AnthropicModel, tmp_path: Path) -> None:
+    """After a kill during a command, the model is informed that the command's result is unknown."""
     model.script(calls("Bash", command=UNTIL_ENOUGH), says("again, then"))
     first = await claude("remember the pelican")
     await appears(first.work_dir / "begun")
@@ -103,10 +101,10 @@ async def test_a_session_whose_program_was_killed_goes_on(
 
 
 @pytest.mark.parametrize("name", ["0b7e0f3c-0000-4000-8000-000000000000", "../../escape"])
-async def test_a_session_that_is_not_there_is_a_failure_to_start(
+async def test_missing_session_is_a_start_error(
     claude: StartClaude, model: AnthropicModel, tmp_path: Path, name: str
 ) -> None:
-    """With a text that says so; nothing is asked of the model."""
+    """The error names the reason; no request is made to the model."""
     (tmp_path / "empty.jsonl").touch()
     resume = {"session_id": name, "transcript": str(tmp_path / "empty.jsonl"), "fork": False}
     driver = await claude("go on", resume=resume)
@@ -117,8 +115,8 @@ async def test_a_session_that_is_not_there_is_a_failure_to_start(
     assert model.requests == []
 
 
-async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: AnthropicModel) -> None:
-    """The command is killed, the turn is charged, what waits is no loss, the transcript is whole, the exit is 0."""
+async def test_stop_during_turn_ends_cleanly(claude: StartClaude, model: AnthropicModel) -> None:
+    """The command is killed, the turn charged, no waiting message lost, the transcript complete, the exit status 0."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
     model.script(says("never ending", gate=asyncio.Event()))
     driver = await claude("work")
@@ -135,10 +133,10 @@ async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: 
 
 
 @pytest.mark.parametrize("grace", [None, 2.8], ids=["a SIGTERM", "a word and a SIGTERM"])
-async def test_a_sigterm_in_a_turn_is_an_end_in_order(
+async def test_sigterm_during_turn_ends_cleanly(
     claude: StartClaude, model: AnthropicModel, grace: float | None
 ) -> None:
-    """As a worker sends it to the whole group: the outcome and the transcript are said all the same."""
+    """A SIGTERM to the whole group, as the worker sends it, still yields the outcome and the transcript."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
     model.script(says("never ending", gate=asyncio.Event()))
     driver = await claude("count the herons")
@@ -151,8 +149,8 @@ async def test_a_sigterm_in_a_turn_is_an_end_in_order(
     assert "count the herons" in Path(driver.said("driver.transcript")[-1]["path"]).read_text()
 
 
-async def test_a_stop_is_heard_while_the_agent_begins(claude: StartClaude, model: AnthropicModel) -> None:
-    """Nobody waits for a program that does not come up."""
+async def test_stop_is_obeyed_while_the_agent_starts(claude: StartClaude, model: AnthropicModel) -> None:
+    """The driver does not wait for a program that does not start."""
     for _ in range(5):
         driver = await claude("begin")
         begun = await _begun(psutil.Process(driver.process.pid))
@@ -178,8 +176,8 @@ async def _begun(driver: psutil.Process) -> psutil.Process:
             await asyncio.sleep(0.001)
 
 
-async def test_a_worker_that_is_gone_is_no_reason_to_stay(claude: StartClaude, model: AnthropicModel) -> None:
-    """The driver ends in order, with the program."""
+async def test_closed_stdin_stops_driver_and_program(claude: StartClaude, model: AnthropicModel) -> None:
+    """The driver ends without an error, with its program, when the worker closes its input."""
     model.script(says("one"))
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle")

@@ -1,4 +1,4 @@
-"""Turns of the real agent: what it does becomes events, and what is said to it reaches the model."""
+"""Turns of the real Claude agent: its actions become events, and messages reach the model."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def told(driver: DriverProcess) -> list[str]:
 
 
 async def test_every_block_becomes_its_event(claude: StartClaude, model: AnthropicModel) -> None:
-    """Thoughts, words, real calls of Write, Edit and Bash with their results; then the outcome, and it waits."""
+    """Thoughts, texts and real calls of Write, Edit and Bash with results are events, before outcome and idle."""
     content = {"file_path": "a.txt", "content": "1\n"}
     model.script(
         Answer(blocks=(Thinking("a file"), Text("I write it"), Call("Write", content))),
@@ -67,8 +67,8 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     assert await driver.stop() == 0
 
 
-async def test_a_message_is_seen_in_the_middle_of_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
-    """By the next request of the same turn, framed by who speaks; the receipt is said when the model gets it."""
+async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
+    """The next request has it with its sender; the receipt comes when the model gets it."""
     model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("heard you"))
     driver = await claude("work")
     await driver.heard("agent.tool_use")
@@ -82,8 +82,8 @@ async def test_a_message_is_seen_in_the_middle_of_the_turn(claude: StartClaude, 
     assert [line["turn"] for line in driver.said("agent.turn_completed")] == [1]
 
 
-async def test_a_message_that_expires_behind_a_tool_is_taken_back(claude: StartClaude, model: AnthropicModel) -> None:
-    """The program had it, and the model never sees it; one that came too late is not given at all."""
+async def test_message_that_expires_behind_a_tool_is_withdrawn(claude: StartClaude, model: AnthropicModel) -> None:
+    """The program had the message, and the model never gets it; one that is late already is not delivered."""
     model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("nobody spoke"))
     driver = await claude("work")
     await driver.heard("agent.tool_use")
@@ -100,8 +100,8 @@ async def test_a_message_that_expires_behind_a_tool_is_taken_back(claude: StartC
     await driver.heard("driver.result", error_type=None)
 
 
-async def test_a_message_that_a_hook_turns_away_is_never_taken(claude: StartClaude, model: AnthropicModel) -> None:
-    """However often it comes: the model has not seen it, so each time it is refused, and the session goes on."""
+async def test_message_blocked_by_hook_is_refused_each_time(claude: StartClaude, model: AnthropicModel) -> None:
+    """The model has not seen the message, so it is refused however often it comes, and the session continues."""
 
     def prepare(driver: DriverProcess) -> None:
         settings = driver.work_dir / ".claude" / "settings.json"
@@ -124,7 +124,7 @@ async def test_a_message_that_a_hook_turns_away_is_never_taken(claude: StartClau
 
 
 async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model: AnthropicModel) -> None:
-    """Each a turn of its own, in order; the outcome is said once. The same message again is no turn."""
+    """Each is a turn of its own, in order; the outcome is reported once. A repeated message is no turn."""
     model.script(says("one"), says("two"), says("three"))
     driver = await claude("first")
     await driver.heard("driver.turn", state="idle", turn=1)
@@ -140,8 +140,8 @@ async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model:
     assert len(driver.said("driver.result")) == 1
 
 
-async def test_an_interrupt_stops_a_command_and_keeps_the_session(claude: StartClaude, model: AnthropicModel) -> None:
-    """The command is killed, the task has no outcome yet, and the next message goes on in the same conversation."""
+async def test_interrupt_stops_a_command_and_keeps_the_session(claude: StartClaude, model: AnthropicModel) -> None:
+    """The command is killed, the task has no outcome yet, and the next message continues the conversation."""
     model.script(calls("Bash", command=SLEEPS), says("what now?"))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
@@ -157,8 +157,8 @@ async def test_an_interrupt_stops_a_command_and_keeps_the_session(claude: StartC
     assert not (driver.work_dir / "woken").exists()
 
 
-async def test_an_interrupt_stops_the_model(claude: StartClaude, model: AnthropicModel) -> None:
-    """While it streams its words."""
+async def test_interrupt_stops_the_model(claude: StartClaude, model: AnthropicModel) -> None:
+    """The interrupt comes while the model streams its reply."""
     model.script(says("one two three", gate=asyncio.Event()), says("better"))
     driver = await claude("talk")
     await model.asked(1)
@@ -169,8 +169,8 @@ async def test_an_interrupt_stops_the_model(claude: StartClaude, model: Anthropi
     await driver.heard("driver.result", error_type=None)
 
 
-async def test_an_interrupt_before_the_turn_has_begun_stops_it(claude: StartClaude, model: AnthropicModel) -> None:
-    """The message and the interrupt come together."""
+async def test_interrupt_with_its_message_stops_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
+    """The message and the interrupt come together, before the turn begins."""
     endless = says("never ending", gate=asyncio.Event())
 
     def step(asked: Request) -> Answer:
@@ -186,8 +186,8 @@ async def test_an_interrupt_before_the_turn_has_begun_stops_it(claude: StartClau
     await driver.heard("agent.message", content="better")
 
 
-async def test_an_interrupt_of_nothing_is_harmless(claude: StartClaude, model: AnthropicModel) -> None:
-    """It says again that it waits, and the next turn runs to its end."""
+async def test_interrupt_while_idle_is_harmless(claude: StartClaude, model: AnthropicModel) -> None:
+    """The driver reports idle again, and the next turn completes."""
     model.script(says("one"), says("two"))
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle", turn=1)
@@ -198,10 +198,8 @@ async def test_an_interrupt_of_nothing_is_harmless(claude: StartClaude, model: A
     assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["end_turn", "end_turn"]
 
 
-async def test_an_interrupt_with_words_stops_what_was_before_it_alone(
-    claude: StartClaude, model: AnthropicModel
-) -> None:
-    """A message that waited in vain is not lost; the words are a turn of their own, which runs to its end."""
+async def test_interrupt_with_message_stops_only_earlier_work(claude: StartClaude, model: AnthropicModel) -> None:
+    """Messages that waited are not lost; the interrupt's message is a turn of its own and completes."""
 
     def step(asked: Request) -> Answer:
         return says("better") if "do this" in asked.words else calls("Bash", command=SLEEPS)
@@ -220,8 +218,8 @@ async def test_an_interrupt_with_words_stops_what_was_before_it_alone(
     assert not (driver.work_dir / "woken").exists()
 
 
-async def test_a_task_is_not_done_while_a_subagent_works(claude: StartClaude, model: AnthropicModel) -> None:
-    """Though the turn that started it is over; what it found begins a turn by itself, whose words are the outcome."""
+async def test_task_is_not_done_while_a_subagent_runs(claude: StartClaude, model: AnthropicModel) -> None:
+    """The starting turn is over; the subagent's result begins a turn by itself, whose text is the outcome."""
     gate = asyncio.Event()
 
     def step(asked: Request) -> Answer:
@@ -242,8 +240,8 @@ async def test_a_task_is_not_done_while_a_subagent_works(claude: StartClaude, mo
     assert [line["state"] for line in driver.said("driver.turn")] == ["running", "running", "idle"]
 
 
-async def test_a_very_long_message_is_no_end(claude: StartClaude, model: AnthropicModel) -> None:
-    """Longer than what the SDK takes by itself, and than a line to the worker: the file is whole, the event is cut."""
+async def test_very_long_message_is_truncated_in_event_only(claude: StartClaude, model: AnthropicModel) -> None:
+    """An input longer than the SDK's buffer and a worker's line is written in full, and truncated in the event."""
     size = 1_500_000
     model.script(calls("Write", file_path="long.txt", content="x" * size), says("done"))
     driver = await claude("work")

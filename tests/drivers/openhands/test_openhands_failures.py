@@ -1,4 +1,4 @@
-"""What goes wrong with the real agent, and how that is told."""
+"""Failures of the real OpenHands agent and how they are reported."""
 
 import shlex
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.models.openai_answers import Answer, Call, Failure, Usage, calls
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
 
 
-async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """A model's server that is not there or refuses ends the turn, and once the task; the next word is taken up.
+async def test_model_and_tool_failures_end_only_their_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """A model's server that is unreachable or refuses ends the turn, and once the task; the next message is accepted.
 
-    A call of no tool, one that can't be read and one that fails are errors of calls. The limit ends the turn.
+    A call of an unknown tool, an unreadable and a failing call are errors of calls. The iteration limit ends the turn.
     """
     model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
     driver = await openhands("Try.", max_iterations=4)
@@ -45,10 +45,8 @@ async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model:
     assert len(driver.said("driver.result")) == 1
 
 
-async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
-    openhands: StartOpenHands, model: OpenAIModel
-) -> None:
-    """As far as it has got, before its outcome is said."""
+async def test_turn_that_does_not_stop_in_time_is_charged(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """The turn is charged as far as it has got, before its outcome is reported."""
     stubborn = "trap '' INT; touch began; while :; do sleep 0.02; done"
     model.script(
         calls(
@@ -68,13 +66,13 @@ async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
 @pytest.mark.parametrize(
     ("env", "resume", "error"),
     [
-        ({"LLM_MODEL": ""}, None, "no model is named"),
+        ({"LLM_MODEL": ""}, None, "no model is set"),
         ({}, {"session_id": "0b7e0f3c-0000-4000-8000-000000000000", "transcript": "nowhere"}, "nowhere"),
         ({}, {"session_id": "../../escape", "transcript": "empty"}, "empty"),
     ],
     ids=["no model", "no transcript", "no session"],
 )
-async def test_what_can_not_begin_fails_to_start(
+async def test_impossible_start_is_reported_as_start_error(
     openhands: StartOpenHands,
     model: OpenAIModel,
     tmp_path: Path,
@@ -82,7 +80,7 @@ async def test_what_can_not_begin_fails_to_start(
     resume: dict[str, Any] | None,
     error: str,
 ) -> None:
-    """With a text that says why; what was said meanwhile is refused, and the driver ends in order."""
+    """The result names the reason, waiting messages are refused, and the driver ends with status 0."""
     (tmp_path / "empty").touch()
     if resume is not None:
         resume = {**resume, "transcript": str(tmp_path / resume["transcript"])}

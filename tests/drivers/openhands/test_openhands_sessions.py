@@ -1,4 +1,4 @@
-"""Sessions of the real agent: ended in order with nothing left, and gone on with from a transcript."""
+"""Sessions of the real OpenHands agent: stopped cleanly, and resumed from a transcript."""
 
 import os
 import shutil
@@ -26,10 +26,10 @@ def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
     return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
 
 
-async def test_a_session_is_stopped_resumed_and_forked(
+async def test_session_is_stopped_resumed_and_forked(
     openhands: StartOpenHands, model: OpenAIModel, tmp_path: Path
 ) -> None:
-    """In the middle of a turn, with nothing left; elsewhere, with nothing but its transcript; charged once."""
+    """The session is stopped within a turn without a leftover process, resumed elsewhere, and charged once."""
     apart = f'setsid nohup bash -c "{STUBBORN.format("apart")}" >/dev/null 2>&1 & echo started'
     command = Call("terminal", {"command": STUBBORN.format("begun")}, "call_unanswered")
     model.script(calls("terminal", command=apart), Answer(calls=(command,)))
@@ -57,10 +57,10 @@ async def test_a_session_is_stopped_resumed_and_forked(
     _goes_on(third, model.requests[-1], ["Remember the heron.", "I go on.", "And you?"])
 
 
-async def test_a_session_outlives_a_kill_in_the_middle_of_its_turn(
+async def test_session_survives_a_kill_during_its_turn(
     openhands: StartOpenHands, model: OpenAIModel, tmp_path: Path
 ) -> None:
-    """What the driver had written by then is enough to go on from; a call without an answer has one then."""
+    """The transcript so far suffices to resume; a call without a result then has one."""
     model.script(calls("terminal", command="echo two herons"), calls("terminal", command=STUBBORN.format("begun")))
     first = await openhands("Count the herons.")
     await appears(first.work_dir / "begun")
@@ -80,8 +80,8 @@ async def test_a_session_outlives_a_kill_in_the_middle_of_its_turn(
     assert model.requests[-1].roles[-2:] == ["tool", "user"]
 
 
-async def test_a_sigterm_in_a_turn_is_an_end_in_order(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """As the worker sends it to the whole group: the outcome and the transcript are said all the same."""
+async def test_sigterm_during_turn_ends_cleanly(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """A SIGTERM to the whole group, as the worker sends it, still yields the outcome and the transcript."""
     model.script(calls("terminal", command=STUBBORN.format("begun")))
     driver = await openhands("Count the herons.")
     await appears(driver.work_dir / "begun")
@@ -113,8 +113,8 @@ def _goes_on(driver: DriverProcess, shown: Request, words: list[str]) -> None:
     assert driver.said("agent.tool_use") == [], "what was said before is not said again"
 
 
-async def test_an_end_before_the_agent_is_there(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """A worker that is gone, or says stop at once, waits for nothing; nothing is left of what was begun."""
+async def test_stop_before_the_agent_has_started_ends_it(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """A closed input or an immediate stop waits for nothing; no process is left."""
     driver = await openhands("Begin.")
     driver.close_input()
     assert await driver.ended() == 0

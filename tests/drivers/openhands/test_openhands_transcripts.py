@@ -1,4 +1,4 @@
-"""Transcripts: one file for what the SDK keeps in a directory, without the SDK."""
+"""Transcripts of OpenHands: one file for the SDK's directory of a conversation, without the SDK."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sandherd_drivers.openhands.transcripts import place, restore, save
+from sandherd_drivers.openhands.transcripts import conversation_dir, restore, save
 
 SESSION = str(uuid4())
 
@@ -32,24 +32,24 @@ def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(99_998, 100_002)], ids=["none", "one", "many"])
-def test_what_is_saved_is_restored(tmp_path: Path, numbers: range) -> None:
-    """Under another name too: in order, each event as it was, the last one as the place to go on from."""
+def test_saved_conversation_is_restored(tmp_path: Path, numbers: range) -> None:
+    """A conversation is restored under another id with each event in order, and continues from the last one."""
     directory = keep(tmp_path / "first", numbers)
     save(directory, tmp_path / "kept.jsonl")
     other = str(uuid4())
     restore(tmp_path / "kept.jsonl", tmp_path / "second", other)
-    state, found = read(place(tmp_path / "second", other))
+    state, found = read(conversation_dir(tmp_path / "second", other))
     assert found == read(directory)[1]
     assert state == {
         "id": other,
-        "persistence_dir": str(place(tmp_path / "second", other)),
+        "persistence_dir": str(conversation_dir(tmp_path / "second", other)),
         "leaf_event_id": found[-1]["id"] if found else None,
         "execution_status": "finished",
     }
 
 
-def test_a_transcript_is_replaced_at_once(tmp_path: Path) -> None:
-    """Whoever reads it finds the old one or the new one; each line is a document of its own."""
+def test_transcript_is_replaced_atomically(tmp_path: Path) -> None:
+    """A reader finds the old one or the new one; each line is a document of its own."""
     directory = keep(tmp_path, range(3))
     transcript = tmp_path / "kept.jsonl"
     for _ in range(2):
@@ -60,15 +60,15 @@ def test_a_transcript_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[]\n", '{"kind": "MessageEvent"}\n', "no JSON\n"])
-def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str) -> None:
-    """Before anything is laid out."""
+def test_invalid_transcript_is_refused(tmp_path: Path, text: str) -> None:
+    """An invalid transcript is refused before any file is written."""
     (tmp_path / "kept.jsonl").write_text(text)
     with pytest.raises(ValueError, match=r"kept\.jsonl|Expecting"):
         restore(tmp_path / "kept.jsonl", tmp_path / "root", SESSION)
     assert not (tmp_path / "root").exists()
 
 
-def test_a_session_has_a_name_of_the_sdks(tmp_path: Path) -> None:
-    """One that is none leads nowhere."""
+def test_session_has_an_id_of_the_sdk(tmp_path: Path) -> None:
+    """An invalid id is refused."""
     with pytest.raises(ValueError, match="badly formed"):
-        place(tmp_path, "../../escape")
+        conversation_dir(tmp_path, "../../escape")

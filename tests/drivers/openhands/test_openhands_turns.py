@@ -1,4 +1,4 @@
-"""Turns of the real agent: its tools work on the real work tree, and all that it does is said once."""
+"""Turns of the real OpenHands agent: tools work on the real work tree, and each action is reported once."""
 
 import json
 import sys
@@ -29,8 +29,8 @@ def tool(driver: DriverProcess, type: str, call: str) -> dict[str, Any]:
     return found
 
 
-async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """From the task to its outcome, and a turn after it: tools, words, thoughts, figures, output and transcript."""
+async def test_task_is_completed_and_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """Tools, texts, thoughts, usage, output and transcript are reported, also in a second turn."""
     write = Call("terminal", {"command": "echo one > notes.txt && echo written && ls no-such-file"}, "call_write")
     model.script(
         lambda request: Answer(text="I begin.", thinking="How?", calls=(write,), usage=USAGE),

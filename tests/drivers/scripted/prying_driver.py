@@ -14,7 +14,7 @@ async def main(wire: Wire) -> None:
     looked = subprocess.run(  # noqa: ASYNC221  # there is nothing else to do
         ["/bin/sh", "-c", LOOK], capture_output=True, check=True, text=True, close_fds=False, stdin=None
     )
-    wire.event("agent.message", content=looked.stdout.strip())
+    wire.publish_event("agent.message", content=looked.stdout.strip())
 
 
 if __name__ == "__main__":

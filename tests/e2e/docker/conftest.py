@@ -16,10 +16,10 @@ from aiodocker import Docker, DockerError
 from aiodocker.volumes import DockerVolume
 
 from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
-from spawner.runtimes.boxes.furnishing import ROOT
+from spawner.runtimes.boxes.box_files import ROOT
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE, Engine
 from tests.patience import PATIENCE
@@ -94,7 +94,7 @@ class Dockered:
 
     async def submit(self, script: str, **spec: Any) -> str:
         """A task that runs a script, and is tried once unless it says otherwise."""
-        spec = {"retry": Retry(max_attempts=1), **spec}
+        spec = {"retry": RetryPolicy(max_attempts=1), **spec}
         told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
         return await self.herd.submit(told)
 

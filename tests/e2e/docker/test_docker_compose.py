@@ -1,4 +1,4 @@
-"""The images and docker-compose.yml for real: built, brought up, and worked with, on a real engine.
+"""The images and docker-compose.yml, built, started and used on a real engine.
 
 What is not ours is Debian with the same programs, under the names that the file has. Not run: telemetry, whose programs
 no package here carries; and the firewall between networks, for which this engine has no rules.
@@ -22,8 +22,8 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from packaging.utils import canonicalize_name
 
-from sandherd.bus.permissions import SERVICES
-from sandherd.stack.nats import quiet_port
+from sandherd.bus.auth.permissions import SERVICES
+from sandherd.stack.nats import free_port
 from tests.e2e.line import ROOT, SANDHERD
 from tests.engines import images
 from tests.engines.compose import Compose
@@ -58,12 +58,12 @@ def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
         docker_engine,
         DOCKER_GID=str(Path(socket).stat().st_gid),
         DOCKER_SOCKET=socket,
-        NATS_PORT=str(quiet_port()),
-        NATS_WEBSOCKET_PORT=str(quiet_port()),
+        NATS_PORT=str(free_port()),
+        NATS_WEBSOCKET_PORT=str(free_port()),
         # An engine can't grant more than it has.
         SANDHERD_OPEN_FILES=str(min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     )
-    (group, _build, up), *_ = steps("Bring it up")
+    (group, _build, up), *_ = steps("Start it")
     assert (group.partition("=")[0], up) == ("export DOCKER_GID", "docker compose up -d")
     try:
         found.said("up", "-d")
@@ -127,8 +127,8 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("service", images.SERVICES)
-async def test_an_image_is_small_and_may_write_nowhere(docker: Docker, built: dict[str, str], service: str) -> None:
-    """A numbered user that owns nothing of it, no pip and no compiler, one layer of packages, and an init first."""
+async def test_image_is_small_and_read_only(docker: Docker, built: dict[str, str], service: str) -> None:
+    """A numbered user owns none of it; there is no pip and no compiler, one layer of packages, and an init first."""
     found = await docker.images.inspect(built[service])
     base = await docker.images.inspect(images.python_image())
     assert found["Size"] - base["Size"] < LARGEST.get(service, LARGE)
@@ -142,10 +142,8 @@ async def test_an_image_is_small_and_may_write_nowhere(docker: Docker, built: di
 
 
 @pytest.mark.parametrize("service", images.SERVICES)
-async def test_an_image_has_what_it_needs_and_all_of_it_compiled(
-    docker: Docker, built: dict[str, str], service: str
-) -> None:
-    """No package of another service's, and nothing of one; the base's modules are compiled as well as the packages."""
+async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: dict[str, str], service: str) -> None:
+    """No package of another service is in it; the base's modules are compiled as well as the packages."""
     seen = json.loads(await ran_in(docker, built[service], "/opt/sandherd/bin/python", "-c", LOOK))
     assert seen["left"] == seen["not compiled"] == []
     contents = json.loads((images.DOCKERFILE.parent / "contents.json").read_text())
@@ -168,8 +166,8 @@ async def ran_in(docker: Docker, image: str, *command: str) -> str:
         await made.delete(force=True)
 
 
-async def test_a_newcomer_follows_the_page(docker: Docker, compose: Compose) -> None:
-    """Every service becomes healthy, and what docs/compose.md says next does as it says, to a task's whole history."""
+async def test_documented_steps_start_compose(docker: Docker, compose: Compose) -> None:
+    """Every service becomes healthy, and the further steps of docs/compose.md work, to a task's whole history."""
     await until_healthy(docker)
     (credential, where, run, audit), (inside,) = steps("Give it work")
     with tempfile.TemporaryDirectory(prefix="composed-") as folder:
@@ -202,10 +200,10 @@ async def follow(compose: Compose, folder: Path, *commands: str) -> str:
     return out.decode()
 
 
-async def test_up_again_changes_nothing(docker: Docker, compose: Compose) -> None:
-    """Keys, streams and tables are there already; those who make them say so and end well, and nobody else is moved.
+async def test_second_up_changes_nothing(docker: Docker, compose: Compose) -> None:
+    """Keys, streams and tables exist; the one-shot parts exit with 0, and no service is restarted.
 
-    It is done as docs/upgrade.md says.
+    The steps are those of docs/upgrade.md.
     """
     ((_build, up, after_it),) = steps("Compose", "upgrade.md")
     before = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
@@ -219,8 +217,8 @@ async def test_up_again_changes_nothing(docker: Docker, compose: Compose) -> Non
 
 
 @pytest.mark.usefixtures("compose")
-async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: Docker) -> None:
-    """What runs is a numbered user; and what it is given is its credential, the spawner's keys beside it."""
+async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) -> None:
+    """Each process is a numbered user with its own credential, the spawner with its keys beside it."""
     seen = {}
     for service in SERVICES:
         assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
@@ -233,15 +231,15 @@ async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: D
 
 
 @pytest.mark.usefixtures("compose")
-async def test_who_reaches_the_broker_does_not_reach_its_monitoring(docker: Docker) -> None:
-    """It would tell a sandbox, which is on a network with it, of every connection and what that hears."""
+async def test_broker_monitoring_is_unreachable_from_its_network(docker: Docker) -> None:
+    """A sandbox on the broker's network would learn of every connection and its subscriptions."""
     look = "import socket; [print(port, socket.socket().connect_ex(('nats', port)) == 0) for port in (4222, 8222)]"
     assert await said_in(docker, "monitor", f'python -c "{look}"') == "4222 True\n8222 False\n"
 
 
 @pytest.mark.usefixtures("compose")
-async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker) -> None:
-    """The health check sees what /readyz says, and shows it; when the broker is back the service is well again."""
+async def test_service_without_its_broker_is_unhealthy(docker: Docker) -> None:
+    """The health check shows the problem of /readyz; when the broker is back the service is healthy again."""
     broker = await container(docker, "nats")
     await broker.stop(t=10)
     async with asyncio.timeout(PATIENCE):
@@ -253,8 +251,8 @@ async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker) -> 
 
 
 @pytest.mark.usefixtures("compose")
-async def test_a_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
-    """Every write fails, and the server goes on to answer: its health check ends it, and the engine starts it again."""
+async def test_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
+    """Every write fails, and the server still responds: its health check ends it, and the engine restarts it."""
     await until_healthy(docker)
     before = (await shown(docker, "nats"))["State"]["Pid"]
     # As its own user: root may need a further capability for that.
@@ -269,8 +267,8 @@ async def test_a_broker_that_does_not_store_is_restarted(docker: Docker) -> None
     await until_healthy(docker)
 
 
-async def test_a_service_that_is_told_to_end_does_so_in_order(docker: Docker, compose: Compose) -> None:
-    """SIGTERM goes past the init to the service, which ends by itself, with status 0, before anybody kills it."""
+async def test_stopped_service_exits_with_zero(docker: Docker, compose: Compose) -> None:
+    """SIGTERM passes the init to the service, which ends by itself, with status 0, before a kill."""
     compose.said("stop", "--timeout", "30", *SERVICES)
     for service in SERVICES:
         state = (await shown(docker, service))["State"]

@@ -1,4 +1,4 @@
-"""Stopping a stack whose sandboxes are containers of a real engine: `down` ends them in order, accidents do not."""
+"""Stopping a stack with containers of a real engine: `down` stops them, crashes do not."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 from aiodocker import Docker
 
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.specs import Retry
+from sandherd.contracts.specs import RetryPolicy
 from sandherd.stack.control import status
 from tests.e2e.docker.conftest import HOLD, at, new_home, ran
 from tests.engines.docker import Engine
@@ -20,7 +20,7 @@ from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
 TWICE = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
-AGAIN = Retry(max_attempts=2, first_delay_seconds=0)
+AGAIN = RetryPolicy(max_attempts=2, first_delay_seconds=0)
 
 
 @pytest.fixture
@@ -72,10 +72,8 @@ async def kill_supervisor(home: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["in order", pytest.param("after its supervisor was killed", marks=pytest.mark.long)])
-async def test_down_ends_containers_in_order_and_the_next_up_leaves_nothing(
-    home: Path, docker_engine: Engine, how: str
-) -> None:
-    """Each worker has said that it was stopped, and ended by itself; what is left is removed once that was taken in."""
+async def test_down_ends_containers_and_the_next_up_removes_them(home: Path, docker_engine: Engine, how: str) -> None:
+    """Each worker reports the stop and ends by itself; its container is removed once that is stored."""
     async with at(home, docker_engine) as herd:
         task = await herd.submit(TWICE, retry=AGAIN)
         sandbox = await herd.began(task)
@@ -94,8 +92,8 @@ async def test_down_ends_containers_in_order_and_the_next_up_leaves_nothing(
         assert "before" in str(await herd.events(task))
 
 
-async def test_a_container_that_outlives_its_stack_is_found_again(home: Path, docker_engine: Engine) -> None:
-    """Supervisor and spawner are killed: the agent works on, and the next spawner lets it finish its first attempt."""
+async def test_container_that_outlives_its_stack_is_adopted(home: Path, docker_engine: Engine) -> None:
+    """Supervisor and spawner are killed: the agent continues, and the next spawner lets its first attempt finish."""
     async with at(home, docker_engine) as herd:
         task = await herd.submit(HOLD)
         sandbox = await herd.began(task)

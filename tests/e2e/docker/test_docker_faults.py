@@ -1,4 +1,4 @@
-"""What goes wrong around a container of a real engine: each ends in a typed event, is whole, and leaves nothing."""
+"""Faults around a container of a real engine: each ends in a typed event, with a whole history and nothing left."""
 
 import asyncio
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.specs import Limits, Retry
+from sandherd.contracts.specs import RetryPolicy, SandboxLimits
 from tests.e2e.docker.conftest import HOLD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
 KILL_WORKER = "kill -9 $(pgrep -f sandherd_worker.main | head -1)"
 
 
-async def test_a_worker_that_is_killed_is_made_up_for_in_its_box(dockered: Any) -> None:
-    """Another one says what it could not say any more; the next attempt does the task."""
+async def test_killed_worker_is_recovered_in_its_container(dockered: Any) -> None:
+    """Another worker publishes what the first could not; the next attempt completes the task."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
-    task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
     await dockered.sh(sandbox, KILL_WORKER)
     view = await dockered.ended(task)
@@ -27,10 +27,10 @@ async def test_a_worker_that_is_killed_is_made_up_for_in_its_box(dockered: Any) 
     assert "before" in str(await dockered.events(task))
 
 
-async def test_a_worker_that_the_kernel_ends_for_memory_is_told_so(dockered: Any) -> None:
-    """It is not taken for one that somebody killed."""
+async def test_oom_killed_worker_is_reported_as_such(dockered: Any) -> None:
+    """The error type is not that of any other kill."""
     # The kernel is told to take the worker first, and then made to take somebody.
-    task = await dockered.submit(HOLD, limits=Limits(memory_mb=192))
+    task = await dockered.submit(HOLD, limits=SandboxLimits(memory_mb=192))
     sandbox = await dockered.began(task)
     worker = "$(pgrep -f sandherd_worker.main | head -1)"
     # As the container's root: a worker can't be traced, so its files in /proc are not its user's.
@@ -42,8 +42,8 @@ async def test_a_worker_that_the_kernel_ends_for_memory_is_told_so(dockered: Any
     await dockered.whole(sandbox)
 
 
-async def test_a_box_that_is_killed_whole_is_recovered(dockered: Any) -> None:
-    """Every process of it at once, as by `docker kill`: the spawner has it started again, to say what was left."""
+async def test_killed_container_is_recovered(dockered: Any) -> None:
+    """Every process is killed at once, as by `docker kill`: the spawner restarts it to publish what was left."""
     task = await dockered.submit(f"echo before; {HOLD}")
     sandbox = await dockered.began(task)
     await dockered.docker.containers.container(f"sandherd-{sandbox}").kill(signal="SIGKILL")
@@ -53,10 +53,10 @@ async def test_a_box_that_is_killed_whole_is_recovered(dockered: Any) -> None:
     assert "before" in str(await dockered.events(task))
 
 
-async def test_a_container_that_a_stranger_removes_loses_nothing(dockered: Any) -> None:
-    """Its volume has what was not said yet: a container is made anew to say that, and the task is tried again."""
+async def test_externally_removed_container_loses_no_event(dockered: Any) -> None:
+    """The volume has the unpublished events: a new container publishes them, and the task is retried."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
-    task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
     await dockered.remove(sandbox)
     view = await dockered.ended(task)
@@ -66,10 +66,10 @@ async def test_a_container_that_a_stranger_removes_loses_nothing(dockered: Any) 
     assert "before" in str(await dockered.events(task))
 
 
-async def test_a_sandbox_that_a_stranger_removes_is_lost_and_tried_again(dockered: Any) -> None:
-    """With its volume: what it had not said is gone, and that is said: `sandbox_lost`."""
+async def test_externally_removed_sandbox_is_lost_and_retried(dockered: Any) -> None:
+    """The volume was removed too: unpublished events are gone, which is reported as `sandbox_lost`."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
-    task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
     await dockered.remove_all(sandbox)
     view = await dockered.ended(task)
@@ -79,17 +79,17 @@ async def test_a_sandbox_that_a_stranger_removes_is_lost_and_tried_again(dockere
     await dockered.whole(view.sandbox)
 
 
-async def test_an_image_that_is_not_there_is_refused_by_its_name(dockered: Any) -> None:
-    """At once, and not tried again."""
-    task = await dockered.submit("true", image="sandherd-no-such:1", retry=Retry(max_attempts=3))
+async def test_missing_image_is_refused_by_name(dockered: Any) -> None:
+    """The refusal comes at once, and is not retried."""
+    task = await dockered.submit("true", image="sandherd-no-such:1", retry=RetryPolicy(max_attempts=3))
     view = await dockered.ended(task)
     assert (view.state, view.error_type, view.attempt) == ("failed", ErrorType.RUNTIME_REFUSED, 1)
     assert "sandherd-no-such:1" in view.error
     await dockered.whole()
 
 
-async def test_a_folder_that_is_not_there_is_refused_by_its_name(dockered: Any) -> None:
-    """What a profile mounts and the host lacks is no empty folder."""
+async def test_missing_mount_source_is_refused_by_name(dockered: Any) -> None:
+    """A folder that a profile mounts and the host lacks is no empty folder."""
     task = await dockered.submit("true", profile="elsewhere")
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.RUNTIME_REFUSED)
@@ -97,8 +97,8 @@ async def test_a_folder_that_is_not_there_is_refused_by_its_name(dockered: Any) 
     await dockered.whole()
 
 
-async def test_a_disk_that_is_full_is_told_by_the_worker(dockered: Any) -> None:
-    """A small volume stands for it: the agent fails by itself, and all that it said is there."""
+async def test_full_disk_is_reported_by_the_worker(dockered: Any) -> None:
+    """A small volume stands for it: the agent fails by itself, and all of its output is stored."""
     options = {"type": "tmpfs", "device": "tmpfs", "o": "size=1m,mode=1777"}
     await dockered.docker.volumes.create({"Name": "sandherd-test-small", "DriverOpts": options})
     try:
@@ -112,10 +112,13 @@ async def test_a_disk_that_is_full_is_told_by_the_worker(dockered: Any) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["in order", "by a crash"])
-async def test_an_engine_that_is_started_again_mid_task(dockered: Any, crash: bool) -> None:
-    """Its containers end with it. In order, each worker says so itself; after a crash it is recovered. Then again."""
+async def test_engine_restart_during_a_task_is_recovered(dockered: Any, crash: bool) -> None:
+    """Containers end with the engine.
+
+    After an orderly stop each worker reports it; after a crash it is recovered. The task then runs again.
+    """
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
-    task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    task = await dockered.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
     await asyncio.to_thread(dockered.engine.kill if crash else dockered.engine.stop)
     await asyncio.to_thread(dockered.engine.start)
@@ -127,8 +130,8 @@ async def test_an_engine_that_is_started_again_mid_task(dockered: Any, crash: bo
     assert "before" in str(await dockered.events(task))
 
 
-async def test_an_engine_that_is_away_is_asked_again(dockered: Any) -> None:
-    """A sandbox that is wanted meanwhile is made once it is back."""
+async def test_sandbox_is_created_once_the_engine_is_back(dockered: Any) -> None:
+    """A sandbox requested while the engine is down is created later."""
     await asyncio.to_thread(dockered.engine.stop)
     try:
         task = await dockered.submit("true")

@@ -1,4 +1,4 @@
-"""Images with the worker in them, built for real: on a real engine, by Docker's own command."""
+"""Images with the worker, built on a real engine by Docker's own command."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ from aiodocker import DockerError
 
 from sandherd.contracts.failures import ErrorType
 from spawner.runtimes.commands import Command
-from spawner.runtimes.docker.containers import Kind
+from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.engine import Engine as Provider
 from tests.e2e.docker.conftest import HOLD
 from tests.e2e.line import SANDHERD
@@ -42,8 +42,8 @@ async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
-    """It is one small layer, has the label, and sandboxes of it are brought no worker."""
+async def test_task_runs_in_a_built_image(dockered: Any) -> None:
+    """The image is one small layer with the label, and its sandboxes get no worker uploaded."""
     status, out, err = await build(dockered, "--base", IMAGE, "--tag", "sandherd-test-agents:1")
     assert status == 0, err
     built = json.loads(out)
@@ -65,8 +65,8 @@ async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
     await dockered.whole(sandbox)
 
 
-async def test_what_was_pushed_is_pulled_elsewhere_and_used(dockered: Any) -> None:
-    """To a real registry: taken off this engine and pulled from there it is the same image, and a task runs in it."""
+async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
+    """Removed from this engine and pulled from a real registry it is the same image, and a task runs in it."""
     with Registry() as registry:
         tag = f"{registry.host}/team/agents:7"
         status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
@@ -86,8 +86,8 @@ async def test_what_was_pushed_is_pulled_elsewhere_and_used(dockered: Any) -> No
         await dockered.docker.images.delete(tag)
 
 
-async def test_a_registry_that_is_away_is_said(dockered: Any) -> None:
-    """What was built is there all the same, and the command says that it was not pushed."""
+async def test_unreachable_registry_is_reported(dockered: Any) -> None:
+    """The image is built all the same, and the command states that it was not pushed."""
     with Registry() as registry:
         host = registry.host
     tag = f"{host}/team/agents:8"
@@ -97,8 +97,8 @@ async def test_a_registry_that_is_away_is_said(dockered: Any) -> None:
     await dockered.docker.images.delete(tag)
 
 
-async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(dockered: Any) -> None:
-    """As Alpine's are: all that is run in an image or a container of ours by a shell needs no more than they can."""
+async def test_busybox_image_is_built_on_and_used(dockered: Any) -> None:
+    """As with Alpine's images: every shell script in an image or container needs only what busybox has."""
     await with_busybox(dockered, "sandherd-test-busybox:1")
     tag = "sandherd-test-agents:9"
     status, _, err = await build(dockered, "--base", "sandherd-test-busybox:1", "--tag", tag)
@@ -107,7 +107,7 @@ async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(d
     sandbox = await dockered.began(task)
     found = await dockered.sh(sandbox, "for one in sh tar head timeout; do readlink -f $(which $one); done")
     assert found.split() == [BUSYBOX] * 4
-    engine = Provider(dockered.docker, Kind(tag))
+    engine = Provider(dockered.docker, ContainerOptions(tag))
     ran = await engine.run(sandbox, Command(argv=["sh", "-c", "cat given; exit 3"]))
     assert (ran.code, ran.out) == (3, b"one\n")
     assert (await engine.run(sandbox, Command(argv=["sleep", "4711"], seconds=0.5))).timed_out
@@ -122,8 +122,8 @@ async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(d
     await dockered.whole(brought.sandbox)
 
 
-async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any) -> None:
-    """By the command as well as by the runtime, which names the command; and nothing is left of either."""
+async def test_base_without_python_is_refused_with_the_remedy(dockered: Any) -> None:
+    """Command and runtime refuse it, the runtime naming the command; and nothing is left of either."""
     await without_python(dockered, "sandherd-test-bare:1")
     status, out, err = await build(dockered, "--base", "sandherd-test-bare:1", "--tag", "sandherd-test-agents:2")
     assert (status, out) == (1, "")
@@ -136,8 +136,8 @@ async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any)
     await dockered.whole()
 
 
-async def test_what_can_not_be_built_says_why(dockered: Any) -> None:
-    """A base that nobody has is named."""
+async def test_failed_build_states_why(dockered: Any) -> None:
+    """A base that does not exist is named."""
     status, _, err = await build(dockered, "--base", "sandherd-no-such:1", "--tag", "sandherd-test-agents:3")
     assert status == 1
     assert "sandherd-no-such:1" in err

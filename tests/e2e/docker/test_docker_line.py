@@ -1,18 +1,18 @@
-"""Whole tasks in containers of a real engine, through the real stack: from their submission to nothing being left."""
+"""Tasks in containers of a real engine through the real stack, from submission to removal."""
 
 from typing import Any
 
 import pytest
 
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.specs import Limits, Retry
+from sandherd.contracts.specs import RetryPolicy, SandboxLimits
 from tests.e2e.docker.conftest import FORWARDED, HOLD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-async def test_a_task_from_its_submission_to_its_diff(dockered: Any) -> None:
-    """It finds its files, is nobody, changes something, and all that it did and said is stored."""
+async def test_task_runs_from_submission_to_its_diff(dockered: Any) -> None:
+    """The task has its files and no privileges, and its change and its output are stored."""
     script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
     task = await dockered.submit(script, files={"given": "one\ntwo\n"})
     view = await dockered.ended(task)
@@ -25,8 +25,8 @@ async def test_a_task_from_its_submission_to_its_diff(dockered: Any) -> None:
     assert "+three" in changed["diff_preview"]
 
 
-async def test_what_is_forwarded_is_there_and_is_a_secret(dockered: Any) -> None:
-    """The spawner's own variable, by its name; its value is in no event, though the agent prints it."""
+async def test_forwarded_variable_is_present_and_secret(dockered: Any) -> None:
+    """The spawner's own variable is passed by name; its value is in no event, though the agent prints it."""
     task = await dockered.submit('test "$FORWARDED" = forwarded-value-4711 && echo "<$FORWARDED>" && env')
     view = await dockered.ended(task)
     assert view.state == "completed", view.error
@@ -36,8 +36,8 @@ async def test_what_is_forwarded_is_there_and_is_a_secret(dockered: Any) -> None
     assert "<" in stored
 
 
-async def test_what_a_profile_mounts_is_there(dockered: Any) -> None:
-    """A volume that is shared and is root's, as the engine makes it, and a folder that can't be written to."""
+async def test_mounts_of_a_profile_are_present(dockered: Any) -> None:
+    """A shared volume is root's, as the engine creates it, and a read-only folder refuses writes."""
     await dockered.docker.volumes.create({"Name": "sandherd-test-data"})
     try:
         script = "cat /given/note; touch /given/mine 2>/dev/null && exit 3; mount | grep ' /data ' &&"
@@ -51,17 +51,17 @@ async def test_what_a_profile_mounts_is_there(dockered: Any) -> None:
         await (await dockered.docker.volumes.get("sandherd-test-data")).delete(force=True)
 
 
-async def test_the_agent_that_takes_too_much_memory_is_told_from_one_that_fails(dockered: Any) -> None:
-    """As `out_of_memory`; the worker lives on to say it."""
+async def test_oom_killed_agent_is_distinguished_from_a_failed_one(dockered: Any) -> None:
+    """The error is `out_of_memory`; the worker survives to report it."""
     eats = "exec python3 -c \"b = b'x' * (1 << 30)\""
-    task = await dockered.submit(eats, limits=Limits(memory_mb=128))
+    task = await dockered.submit(eats, limits=SandboxLimits(memory_mb=128))
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.OUT_OF_MEMORY)
     await dockered.whole(view.sandbox)
 
 
-async def test_the_agent_that_a_signal_ends_is_told_with_it(dockered: Any) -> None:
-    """Its number is in the event."""
+async def test_signal_that_ended_the_agent_is_reported(dockered: Any) -> None:
+    """The signal's number is in the event."""
     task = await dockered.submit("kill -SEGV $$")
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.SIGNAL)
@@ -69,8 +69,8 @@ async def test_the_agent_that_a_signal_ends_is_told_with_it(dockered: Any) -> No
     await dockered.whole(view.sandbox)
 
 
-async def test_a_task_that_is_called_off_leaves_nothing(dockered: Any) -> None:
-    """Its container is gone, with its volume; what it said until then is not."""
+async def test_cancelled_task_leaves_no_container(dockered: Any) -> None:
+    """The container is gone with its volume; earlier events are stored."""
     task = await dockered.submit(f"echo before; {HOLD}")
     sandbox = await dockered.began(task)
     await dockered.herd.cancel(task, reason="enough")
@@ -80,8 +80,8 @@ async def test_a_task_that_is_called_off_leaves_nothing(dockered: Any) -> None:
     assert "before" in str(await dockered.events(task))
 
 
-async def test_a_sandbox_stands_still_and_goes_on(dockered: Any) -> None:
-    """As the engine pauses it: nothing in it runs, and afterwards it goes on where it was."""
+async def test_sandbox_is_paused_and_resumed(dockered: Any) -> None:
+    """Nothing runs in a container that the engine pauses, and afterwards it continues."""
     task = await dockered.submit(HOLD)
     sandbox = await dockered.began(task)
     await dockered.herd.pause(sandbox)
@@ -107,10 +107,10 @@ stat -c %a run.sh 'a b/ü/file'
 """
 
 
-async def test_another_attempt_goes_on_with_the_work_of_the_first(dockered: Any) -> None:
-    """As it was left, links and modes too; in Debian's own Python, which has no filter to unpack archives with."""
+async def test_next_attempt_restores_the_work_of_the_first(dockered: Any) -> None:
+    """Links and modes are restored too; in Debian's own Python, which has no filter to unpack archives with."""
     script = f'if [ "$SANDHERD_ATTEMPT" = 1 ]; then {FIRST} fi; {SECOND}'
-    retry = Retry(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
+    retry = RetryPolicy(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
     task = await dockered.submit(script, files={"given": "one\n"}, on_retry="restore", retry=retry)
     view = await dockered.ended(task)
     assert (view.state, view.attempt) == ("completed", 2), view.error

@@ -1,4 +1,4 @@
-"""Whole tasks in pods, through the real stack: from their submission to nothing being left, and no token anywhere."""
+"""Tasks in pods through the real stack, from submission to removal, with no token left anywhere."""
 
 import asyncio
 import os
@@ -14,10 +14,11 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
+from spawner.runtimes.boxes.box_files import ROOT
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.e2e.line import SANDHERD
 from tests.live_files import contents_below
@@ -45,7 +46,7 @@ class Line:
         self.home, self.herd, self.cluster = home, herd, cluster
 
     async def submit(self, script: str, **spec: Any) -> str:
-        spec = {"retry": Retry(max_attempts=1), **spec}
+        spec = {"retry": RetryPolicy(max_attempts=1), **spec}
         told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
         return await self.herd.submit(told)
 
@@ -81,7 +82,7 @@ class Line:
                 one["metadata"] for one in self.cluster.objects("pods") if one["metadata"]["name"].endswith(sandbox)
             ]
             folders = [self.cluster.folder / "pods" / pod["uid"] for pod in pods]
-            return sandbox if any((folder / "sandherd/work/began").exists() for folder in folders) else None
+            return sandbox if any((folder / f"{ROOT[1:]}/work/began").exists() for folder in folders) else None
 
         return await eventually(look)
 
@@ -144,8 +145,8 @@ async def line(home: Path, cluster: Cluster) -> AsyncIterator[Line]:
         yield Line(home, herd, cluster)
 
 
-async def test_a_task_from_its_submission_to_its_diff(line: Line) -> None:
-    """In a pod whose image lacks the worker. Nothing that is left anywhere has the token that leads to the cluster."""
+async def test_task_runs_from_submission_to_its_diff(line: Line) -> None:
+    """The pod's image lacks the worker. No file and no event has the token of the cluster."""
     script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
     task = await line.submit(script, files={"given": "one\ntwo\n"})
     view = await line.ended(task)
@@ -169,8 +170,8 @@ def told(line: Line, secret: str) -> list[Path]:
     return [path for path, content in files.items() if secret.encode() in content]
 
 
-async def test_a_pod_whose_program_is_killed_whole_is_recovered(line: Line) -> None:
-    """Every process of it at once: its files are there yet, and another worker says what was left unsaid."""
+async def test_killed_pod_is_recovered(line: Line) -> None:
+    """Every process is killed at once: its files remain, and another worker publishes what was left."""
     task = await line.submit(f"echo before; {HOLD}")
     sandbox = await line.began(task)
     uid = line.pod(sandbox)["metadata"]["uid"]
@@ -181,10 +182,10 @@ async def test_a_pod_whose_program_is_killed_whole_is_recovered(line: Line) -> N
     await line.whole(sandbox)
 
 
-async def test_a_pod_that_is_evicted_is_lost_and_tried_again(line: Line) -> None:
-    """What it had not said is gone with it: that is said as `sandbox_lost`, and why, and the next attempt does it."""
+async def test_evicted_pod_is_lost_and_retried(line: Line) -> None:
+    """Unpublished events are gone: that is reported as `sandbox_lost` with the reason, and a retry runs."""
     script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
-    task = await line.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    task = await line.submit(script, retry=RetryPolicy(max_attempts=2, first_delay_seconds=0))
     sandbox = await line.began(task)
     message = "The node was low on resource: memory."
     await line.cluster.later(line.cluster.kubelet.evict(line.pod(sandbox), "Evicted", message))
@@ -192,25 +193,25 @@ async def test_a_pod_that_is_evicted_is_lost_and_tried_again(line: Line) -> None
     assert (view.state, view.attempt) == ("completed", 2), view.error
     failed = (await line.event(task, "sandbox.failed"))["data"]
     assert failed["error_type"] == ErrorType.SANDBOX_LOST
-    assert "was evicted: The node was low on resource: memory." in failed["error"]
+    assert "was evicted by its node: The node was low on resource: memory." in failed["error"]
     assert view.sandbox is not None
     await line.whole(view.sandbox)
 
 
-async def test_the_agent_that_takes_too_much_memory_is_told_from_one_that_fails(line: Line) -> None:
-    """As `out_of_memory`."""
-    from sandherd.contracts.specs import Limits
+async def test_oom_killed_agent_is_distinguished_from_a_failed_one(line: Line) -> None:
+    """The error is `out_of_memory`."""
+    from sandherd.contracts.specs import SandboxLimits
 
     eats = "exec python3 -c \"b = b'x' * (1 << 30)\""
-    task = await line.submit(eats, limits=Limits(memory_mb=192))
+    task = await line.submit(eats, limits=SandboxLimits(memory_mb=192))
     view = await line.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.OUT_OF_MEMORY), view.error
     assert view.sandbox is not None
     await line.whole(view.sandbox)
 
 
-async def test_a_task_that_is_called_off_leaves_nothing(line: Line) -> None:
-    """Its pod is gone; what it said until then is not."""
+async def test_cancelled_task_leaves_no_pod(line: Line) -> None:
+    """The pod is gone; earlier events are stored."""
     task = await line.submit(f"echo before; {HOLD}")
     sandbox = await line.began(task)
     await line.herd.cancel(task, reason="enough")

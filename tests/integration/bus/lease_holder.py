@@ -12,7 +12,7 @@ from sandherd.telemetry import logs
 async def main(url: str, credentials: str, key: str, ttl: str) -> None:
     async with Bus.open(url, name="t", identity=Identity.file(Path(credentials)), inbox="_INBOX_spawner") as bus:
         lease = Lease(bus, key, "the subprocess", ttl=float(ttl))
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         await lease.wait_held()
         print("held", lease.fence, flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.connection import Bus, Identity, Watch
+from sandherd.bus.auth.setup_permissions import INBOX
+from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of
-from sandherd.bus.setup_permissions import INBOX
 from sandherd.bus.stream_configs import bucket_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
@@ -33,7 +33,7 @@ def bus_with(
 @asynccontextmanager
 async def attacker(herd: Broker) -> AsyncIterator[Speaker]:
     """A connection with the provisioner's credential, and what the broker refused it."""
-    watch, violations = Watch(), list[str]()
+    watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     async with bus_with(herd, Registrar(herd.identity).mint_provisioner(), watch=watch) as bus:
         yield Speaker(Principal.OPERATOR, bus, violations)

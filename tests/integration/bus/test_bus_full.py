@@ -1,4 +1,4 @@
-"""A stream that is full: what its publishers do, and that nothing is lost, doubled or taken for hopeless."""
+"""Publishers at a full stream: nothing is lost, doubled or given up."""
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from sandherd.bus.connection import Bus, StreamFullError
-from sandherd.bus.fullness import Fullness, read_fill
 from sandherd.bus.provision import provision
-from sandherd.bus.publishing import Speaker
+from sandherd.bus.publisher import EventPublisher
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.events.monitor import MonitorDeadFound
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
+from sandherd.service.stream_usage import StreamUsage, read_fill
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 
@@ -44,8 +44,8 @@ async def fill_up(bus: Bus) -> int:
     return taken
 
 
-async def test_every_publisher_is_told_that_it_is_full_and_may_try_again(herd: Broker) -> None:
-    """Workers and services get an error that means `again`; none of what was taken before is pushed out by them."""
+async def test_full_stream_returns_a_retryable_error(herd: Broker) -> None:
+    """Workers and services receive a retryable error, and no stored message is discarded."""
     await make_small(herd)
     async with AsyncExitStack() as stack:
         taken = await fill_up(await stack.enter_async_context(herd.bus(P.WORKER, project="p1", sandbox="sbx-1")))
@@ -58,8 +58,8 @@ async def test_every_publisher_is_told_that_it_is_full_and_may_try_again(herd: B
         assert (fill.first, fill.messages) == (1, taken)
 
 
-async def test_what_was_refused_is_stored_once_when_there_is_room(herd: Broker) -> None:
-    """A refusal is not remembered as the message: the same id is taken later, and a third time it is a duplicate."""
+async def test_refused_message_is_stored_once_after_space_is_freed(herd: Broker) -> None:
+    """A refusal does not count for deduplication: the same id is accepted later, and then is a duplicate."""
     await make_small(herd)
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus, herd.provisioner() as jetstream:
         await fill_up(bus)
@@ -70,8 +70,8 @@ async def test_what_was_refused_is_stored_once_when_there_is_room(herd: Broker) 
         assert (await bus.publish(FLOOD, LARGE, msg_id="late")).duplicate
 
 
-async def test_who_must_be_heard_speaks_on_until_there_is_room(herd: Broker) -> None:
-    """An event that a service says is said again and again, and its number is not used up by the refusals."""
+async def test_numbered_event_is_retried_until_space_is_freed(herd: Broker) -> None:
+    """A service's event is published again until it is accepted, and refusals use up no number."""
     await make_small(herd)
     async with (
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as flooder,
@@ -90,18 +90,18 @@ async def test_who_must_be_heard_speaks_on_until_there_is_room(herd: Broker) -> 
                 raise
 
         bus.publish = watched  # type: ignore[method-assign, assignment]  # watched
-        speaker = Speaker(bus, "monitor")
+        speaker = EventPublisher(bus, "monitor")
         found = MonitorDeadFound(rule="dead", age_seconds=1, limit_seconds=1)
-        saying = asyncio.create_task(speaker.say(found, project="p1", entity="sbx-1"))
+        saying = asyncio.create_task(speaker.publish(found, project="p1", entity="sbx-1"))
         await refused.wait()
         assert not saying.done()
         await jetstream.purge_stream("EVENTS", seq=5)
         assert (await saying).sequence == 1
-        assert (await speaker.say(found, project="p1", entity="sbx-1")).sequence == 2
+        assert (await speaker.publish(found, project="p1", entity="sbx-1")).sequence == 2
 
 
-async def test_a_stream_of_the_version_before_no_longer_lets_the_oldest_go(herd: Broker) -> None:
-    """EVENTS of an older set-up, which dropped the oldest, refuses when it is full after the upgrade, and keeps all."""
+async def test_upgraded_stream_no_longer_drops_the_oldest(herd: Broker) -> None:
+    """EVENTS of an older set-up, which dropped the oldest, refuses when it is full after the upgrade."""
     async with herd.provisioner() as jetstream:
         old = stream_config(replace(BY_STREAM["EVENTS"], refuse_when_full=False))
         await jetstream.update_stream(old)
@@ -112,15 +112,15 @@ async def test_a_stream_of_the_version_before_no_longer_lets_the_oldest_go(herd:
             assert (fill.refuses, fill.messages) == (True, 1)
 
 
-async def test_how_full_a_stream_is_is_measured_by_its_name(herd: Broker) -> None:
-    """Each stream of a service has its ratio under its own name, and one that will refuse is told to people."""
+async def test_fullness_of_a_stream_is_exported_by_name(herd: Broker) -> None:
+    """Each stream of a service has its ratio under its own name, and one that will refuse is reported."""
     from prometheus_client import CollectorRegistry
 
     from sandherd.telemetry.meters import Meters
 
     await make_small(herd)
     registry = CollectorRegistry()
-    fullness = Fullness(("EVENTS", "OUTPUT", "KV_tasks"), Meters(registry))
+    fullness = StreamUsage(("EVENTS", "OUTPUT", "KV_tasks"), Meters(registry))
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as flooder, herd.bus(P.SPAWNER) as bus:
         await fill_up(flooder)
         watching = asyncio.create_task(fullness.watch(bus))

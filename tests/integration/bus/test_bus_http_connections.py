@@ -1,4 +1,4 @@
-"""Ways of keeping a connection to a service's HTTP server, each of which ends by itself and lets others in."""
+"""Slow and stalled connections to a service's HTTP server end by themselves and do not block others."""
 
 import asyncio
 import socket
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from sandherd.bus.http_connections import ConnectionLimits, ConnectionTable
-from sandherd.bus.service import Service
 from sandherd.contracts.subjects import Principal
+from sandherd.service.http_connections import ConnectionLimits, OpenConnections
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 
 SHORT = ConnectionLimits(exchange=0.5)
-FEW = ConnectionLimits(usual=8, most=16, grace=0.05, exchange=60)
+FEW = ConnectionLimits(usual=8, maximum=16, grace=0.05, exchange=60)
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -46,8 +46,8 @@ WAYS = {
 
 
 @pytest.mark.parametrize("sent", WAYS.values(), ids=WAYS.keys())
-async def test_an_exchange_that_is_not_completed_ends(serve: Any, sent: bytes) -> None:
-    """A connection is closed by the server when its exchange is not complete in time, whatever was sent of it."""
+async def test_incomplete_exchange_is_closed_at_its_deadline(serve: Any, sent: bytes) -> None:
+    """The server closes a connection whose exchange is not complete in time, whatever was sent of it."""
     service = await serve(SHORT)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(sent)
@@ -55,7 +55,7 @@ async def test_an_exchange_that_is_not_completed_ends(serve: Any, sent: bytes) -
     writer.close()
 
 
-async def test_a_byte_now_and_then_does_not_prolong_it(serve: Any) -> None:
+async def test_slow_bytes_do_not_prolong_an_exchange(serve: Any) -> None:
     """A header that never ends, one byte after the other, is closed at the deadline of the exchange."""
     service = await serve(SHORT)
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
@@ -74,8 +74,8 @@ async def test_a_byte_now_and_then_does_not_prolong_it(serve: Any) -> None:
         writer.close()
 
 
-async def test_a_response_that_is_not_read_ends(serve: Any) -> None:
-    """A peer that asks for page after page and reads none is closed, with what waits to be sent to it."""
+async def test_unread_response_is_closed(serve: Any) -> None:
+    """A client that requests page after page and reads none is closed, with its pending output."""
     service = await serve(SHORT)
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -93,8 +93,8 @@ async def test_a_response_that_is_not_read_ends(serve: Any) -> None:
     assert await _dropped(service, "slow") == 1
 
 
-async def test_a_header_without_end_is_refused(serve: Any) -> None:
-    """A header longer than 16 KiB is answered with 400 and the connection closed, however fast it comes."""
+async def test_endless_header_is_refused(serve: Any) -> None:
+    """A header longer than 16 KiB gets a 400 and the connection is closed, however fast it comes."""
     service = await serve(ConnectionLimits(exchange=60))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 40_000)
@@ -103,22 +103,22 @@ async def test_a_header_without_end_is_refused(serve: Any) -> None:
     writer.close()
 
 
-async def test_the_oldest_without_progress_make_room(serve: Any) -> None:
-    """With more connections than the limit, the oldest are closed and a new one is answered."""
+async def test_oldest_stalled_connections_are_closed_for_new_ones(serve: Any) -> None:
+    """With more connections than the limit, the oldest are closed and a new one gets its response."""
     service = await serve(FEW)
-    held = [await _half(service) for _ in range(3 * FEW.most)]
+    held = [await _half(service) for _ in range(3 * FEW.maximum)]
     assert await _healthy(service)
-    for reader, _ in held[: 2 * FEW.most]:
+    for reader, _ in held[: 2 * FEW.maximum]:
         await _closed(reader)
     for _, writer in held:
         writer.close()
 
 
-async def test_idle_connections_make_room(serve: Any) -> None:
-    """Many connections that were answered once and are kept open do not keep a new one out either."""
+async def test_idle_connections_are_closed_for_new_ones(serve: Any) -> None:
+    """Many idle keep-alive connections do not prevent a new one either."""
     service = await serve(FEW)
     async with AsyncExitStack() as stack:
-        for _ in range(3 * FEW.most):
+        for _ in range(3 * FEW.maximum):
             reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
             stack.callback(writer.close)
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -127,7 +127,7 @@ async def test_idle_connections_make_room(serve: Any) -> None:
 
 
 async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
-    """Requests that come together are answered one after the other, and the connection ends at the last's deadline."""
+    """Requests that come together are processed in order, and the connection ends at the last's deadline."""
     service = await serve(ConnectionLimits(exchange=4))  # none of them may be late by itself
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
@@ -164,11 +164,11 @@ class Clock:
             work()
 
 
-def test_a_young_connection_is_not_the_first_to_go() -> None:
-    """While there are fewer than the most, none is closed before its grace is over: its request may be on its way."""
+def test_young_connection_is_not_closed_first() -> None:
+    """Below the maximum, none is closed before its grace is over: its request may be under way."""
     clock, closed = Clock(), list[int]()
-    limits = ConnectionLimits(usual=2, most=4, grace=1)
-    table = ConnectionTable(limits, lambda: clock.now, clock.soon, lambda _why: None)
+    limits = ConnectionLimits(usual=2, maximum=4, grace=1)
+    table = OpenConnections(limits, lambda: clock.now, clock.soon, lambda _why: None)
     peers: list[Any] = [Peer(closed, number) for number in range(6)]
     for peer in peers[:4]:
         table.opened(peer)
@@ -189,11 +189,11 @@ def test_a_young_connection_is_not_the_first_to_go() -> None:
     assert len(table) == 2
 
 
-def test_a_request_that_waits_to_be_read_is_read_first() -> None:
-    """Of those chosen to be closed, one whose request is read in the turn between is answered instead."""
+def test_pending_request_is_read_before_closing() -> None:
+    """A connection chosen to be closed whose request is read in the same turn gets its response instead."""
     clock, closed = Clock(), list[int]()
-    limits = ConnectionLimits(usual=1, most=9, grace=1)
-    table = ConnectionTable(limits, lambda: clock.now, clock.soon, lambda _why: None)
+    limits = ConnectionLimits(usual=1, maximum=9, grace=1)
+    table = OpenConnections(limits, lambda: clock.now, clock.soon, lambda _why: None)
     peers: list[Any] = [Peer(closed, number) for number in range(3)]
     table.opened(peers[0])
     table.opened(peers[1])
@@ -206,10 +206,10 @@ def test_a_request_that_waits_to_be_read_is_read_first() -> None:
 
 
 @pytest.mark.parametrize(("descriptors", "most"), [(1024, 256), (20_000, 4096), (16, 8)])
-def test_the_limits_follow_from_the_descriptors(descriptors: int, most: int) -> None:
-    """The HTTP server takes at most a quarter of the file descriptors, so that the broker and sandboxes have theirs."""
+def test_connection_limits_follow_from_the_descriptors(descriptors: int, most: int) -> None:
+    """The HTTP server uses at most a quarter of the file descriptors; the broker and sandboxes have theirs."""
     limits = ConnectionLimits().within(descriptors)
-    assert (limits.most, limits.usual) == (most, min(256, most))
+    assert (limits.maximum, limits.usual) == (most, min(256, most))
 
 
 async def _half(service: Service) -> Opened:

@@ -1,4 +1,4 @@
-"""A lease is one replica's at a time, on a real broker."""
+"""A lease is held by one replica at a time, on a real broker."""
 
 import asyncio
 import signal
@@ -34,14 +34,14 @@ async def line_of(process: asyncio.subprocess.Process) -> list[str]:
     return (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().split()
 
 
-async def test_one_holds_and_the_next_takes_over(herd: Broker) -> None:
-    """While one holds it the other does not; given back, it is the other's, with a greater token."""
+async def test_lease_is_held_by_one_and_passes_to_the_next(herd: Broker) -> None:
+    """While one replica holds it the other does not; released, it passes with a greater token."""
     async with herd.bus(Principal.SPAWNER) as bus:
         # Long enough for a machine that lets nobody renew for some seconds.
         first, second = Lease(bus, KEY, "first", ttl=6), Lease(bus, KEY, "second", ttl=6)
-        keeping = asyncio.create_task(first.keep())
+        keeping = asyncio.create_task(first.run())
         await first.wait_held()
-        waiting = asyncio.create_task(second.keep())
+        waiting = asyncio.create_task(second.run())
         renewed = first._revision
         async with asyncio.timeout(PATIENCE):
             while first._revision < renewed + 4:  # four renewals later, longer than a time to live
@@ -55,28 +55,28 @@ async def test_one_holds_and_the_next_takes_over(herd: Broker) -> None:
         waiting.cancel()
 
 
-async def test_a_killed_holder_is_replaced(herd: Broker) -> None:
-    """The lease of a holder that was killed runs out by itself, and is another's."""
+async def test_killed_holder_is_replaced(herd: Broker) -> None:
+    """The lease of a killed holder expires by itself, and passes to another."""
     process = await start_holder(herd, 2)
     held = await line_of(process)
     process.kill()
     await process.wait()
     async with herd.bus(Principal.SPAWNER) as bus:
         lease = Lease(bus, KEY, "next", ttl=2)
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.fence > int(held[1])
         keeping.cancel()
 
 
-async def test_a_paused_holder_cannot_act(herd: Broker) -> None:
-    """A holder that was stopped for longer than its lease finds, as soon as it goes on, that it may not act."""
+async def test_paused_holder_cannot_act(herd: Broker) -> None:
+    """A holder suspended for longer than its lease finds at once that it may not act."""
     process = await start_holder(herd, 2)
     held = await line_of(process)
     process.send_signal(signal.SIGSTOP)
     async with herd.bus(Principal.SPAWNER) as bus:
         lease = Lease(bus, KEY, "next", ttl=2)
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert process.stdin is not None
         process.stdin.write(b"may you act?\n")
@@ -86,25 +86,25 @@ async def test_a_paused_holder_cannot_act(herd: Broker) -> None:
     await asyncio.wait_for(process.wait(), PATIENCE)
 
 
-async def test_a_foreign_write_locks_no_lease(herd: Broker) -> None:
-    """What was written to a lease's key without a time to live would stay for ever: it counts as free."""
+async def test_key_written_without_ttl_does_not_block_lease(herd: Broker) -> None:
+    """A value without a time to live would stay for ever: it counts as free."""
     async with herd.bus(Principal.SPAWNER) as bus:
         foreign = await bus.js.publish(f"$KV.leases.{KEY}", b"somebody")
         lease = Lease(bus, KEY, "first", ttl=2)
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.fence > foreign.seq
         keeping.cancel()
 
 
-async def test_whoever_sees_a_holder_is_well(herd: Broker) -> None:
-    """A replica that waits is well for as long as the holder renews, longer than three times the lease's life."""
+async def test_waiting_replica_reports_no_problem_while_holder_renews(herd: Broker) -> None:
+    """A replica that waits reports no problem for as long as the holder renews, beyond three times the lease's TTL."""
     async with herd.bus(Principal.SPAWNER) as bus:
         first, second = Lease(bus, KEY, "first", ttl=2), Lease(bus, KEY, "second", ttl=2)
         async with asyncio.timeout(PATIENCE):
-            keeping = asyncio.create_task(first.keep())
+            keeping = asyncio.create_task(first.run())
             await first.wait_held()
-            waiting = asyncio.create_task(second.keep())
+            waiting = asyncio.create_task(second.run())
             begun = first._revision
             while first._revision < begun + 12:  # four times its life; it may stand still for three times its life
                 await asyncio.sleep(0.01)
@@ -113,19 +113,19 @@ async def test_whoever_sees_a_holder_is_well(herd: Broker) -> None:
         waiting.cancel()
 
 
-async def test_a_lease_that_nobody_can_take_is_a_problem(herd: Broker) -> None:
-    """Without a holder that anybody sees, it is one after three times the lease's life, until it is held."""
+async def test_lease_without_holder_is_a_problem(herd: Broker) -> None:
+    """A lease that no replica can acquire is a problem after three times its TTL, until it is held."""
     async with herd.bus(Principal.CLIENT) as stranger, herd.bus(Principal.SPAWNER) as bus:
         lease = Lease(stranger, KEY, "kept out", ttl=1)
         assert lease.problem() is None
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         async with asyncio.timeout(PATIENCE):
             while lease.problem() is None:
                 await asyncio.sleep(0.01)
         assert KEY in (lease.problem() or "")
         keeping.cancel()
         lease._bus = bus
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.run())
         await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.problem() is None
         keeping.cancel()

@@ -1,25 +1,18 @@
-"""Commands about one entity take effect in the order of the stream; what concerns others goes on meanwhile."""
+"""Commands about one entity take effect in stream order; others are not delayed."""
 
 import asyncio
 import json
-from collections.abc import Callable
 
 from sandherd.bus.connection import BusError
-from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry, consume
+from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume
 from sandherd.bus.health import Health
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.patience import PATIENCE
+from tests.polling import eventually
 
 CONSUMER = "spawner-commands"
 SUBJECT = "sandherd.v1.command.spawner.submit_task"
 NONE: frozenset[str] = frozenset()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def submit(herd: Broker, *commands: tuple[str, str], project: str = "p1") -> None:
@@ -53,20 +46,20 @@ class Obeyed:
 async def obey(herd: Broker, obeyed: Obeyed, count: int) -> None:
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, obeyed, health=Health(), concurrency=16))
-        await until(lambda: len(obeyed.words) == count)
+        await eventually(lambda: len(obeyed.words) == count)
         task.cancel()
 
 
-async def test_the_second_submit_waits_for_the_first(herd: Broker) -> None:
-    """The first of two commands about one task is tried again: the second one is handled after it, not instead."""
+async def test_second_command_of_a_task_waits_for_the_first(herd: Broker) -> None:
+    """The first of two commands about one task is retried: the second is handled after it, not instead."""
     obeyed = Obeyed("first", Retry(0.3, "the buckets do not answer"))
     await submit(herd, ("task-1", "first"), ("task-1", "second"))
     await obey(herd, obeyed, 2)
     assert obeyed.words == ["first", "second"]
 
 
-async def test_a_handler_that_breaks_keeps_the_order(herd: Broker) -> None:
-    """The same for one whose handler raised, as it did where the database of records was slow."""
+async def test_failing_handler_preserves_the_order(herd: Broker) -> None:
+    """A command whose handler raised is tried before later ones, as when the database of records was slow."""
     obeyed = Obeyed("first", BusError("no answer within 5 s"), tries=2)
     await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-1", "third"))
     await obey(herd, obeyed, 3)
@@ -74,7 +67,7 @@ async def test_a_handler_that_breaks_keeps_the_order(herd: Broker) -> None:
 
 
 async def test_other_entities_do_not_wait(herd: Broker) -> None:
-    """Commands about other tasks, and about a task of that name in another project, overtake the one that waits."""
+    """Commands about other tasks, and about a task of that name in another project, overtake the waiting one."""
     obeyed = Obeyed("first", Retry(0.3, "not yet"), tries=1, until=frozenset({"other", "elsewhere"}))
     await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-2", "other"))
     await submit(herd, ("task-1", "elsewhere"), project="p2")
@@ -83,8 +76,8 @@ async def test_other_entities_do_not_wait(herd: Broker) -> None:
     assert obeyed.words[2:] == ["first", "second"]
 
 
-async def test_a_retry_that_outlasts_the_ack_wait_is_not_delivered_twice(herd: Broker) -> None:
-    """What waits here for longer than the broker waits for an answer is not given to anybody else meanwhile."""
+async def test_long_retry_is_not_delivered_twice(herd: Broker) -> None:
+    """A message that waits for longer than the ack wait is not redelivered meanwhile."""
     obeyed = Obeyed("first", Retry(12.0, "the broker redelivers after 10 s"), tries=1)
     await submit(herd, ("task-1", "first"), ("task-1", "second"))
     await obey(herd, obeyed, 2)

@@ -1,4 +1,4 @@
-"""A publisher's headers are content: none of them is taken for a word of the broker's."""
+"""A publisher's headers are content: none of them is taken for a status of the broker."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.pulling import Puller
+from sandherd.bus.consumers.pull import Puller
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
@@ -28,16 +28,14 @@ STATUSES: tuple[Mapping[str, str], ...] = (
 @pytest.mark.parametrize(
     ("service", "consumer"), [(Principal.EVENT_INGEST, "event-ingest"), (Principal.SPAWNER, "spawner-agents")]
 )
-async def test_a_message_that_calls_itself_a_status_is_a_message(
-    herd: Broker, service: Principal, consumer: str
-) -> None:
+async def test_message_with_a_status_header_is_a_message(herd: Broker, service: Principal, consumer: str) -> None:
     """More of them than the window holds arrive one by one, and so does what is published behind them."""
     subject = event_subject("p1", "sbx-1", "agent.started")
     async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker, herd.bus(service) as bus:
         for headers in STATUSES * 2:
             await worker.client.publish(subject, b"", headers=dict(headers))
         await worker.client.publish(subject, b"{}")
-        await worker.settle()
+        await worker.flush()
         puller = Puller(bus, "EVENTS", consumer, WINDOW)
         await puller.bind()
         found: list[Msg] = []

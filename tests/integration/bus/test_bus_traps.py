@@ -1,10 +1,9 @@
-"""Each trap that was measured in nats-py and FastStream, and touches us: these fail with the trap in place."""
+"""Measured faults of nats-py and FastStream that affect Sandherd: these tests fail with the fault in place."""
 
 import asyncio
 import gc
 import socket
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import nats.js.errors
@@ -13,27 +12,23 @@ from aiohttp import ClientSession
 from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from pydantic import BaseModel
 
-from sandherd.bus import connection, pulling
+from sandherd.backoff import Backoff
+from sandherd.bus import connection
 from sandherd.bus.connection import Bus, BusError, Identity, PublishFailedError, PublishRefusedError, RefusedError
-from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry, consume, consume_batches
+from sandherd.bus.consumers import pull
+from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume, consume_batches
 from sandherd.bus.health import Health
-from sandherd.bus.service import Asked, Service
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskList
 from sandherd.contracts.streams import BY_CONSUMER, STREAMS
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import IncomingRequest, Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 CONSUMER = "spawner-commands"
 SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
-
-
-async def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Collector:
@@ -67,29 +62,29 @@ async def dead_letters(herd: Broker) -> int:
         return int((await bus.js.stream_info("DEAD")).state.messages)
 
 
-async def test_a_trickle_is_delivered_once(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_stream_is_delivered_once(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """No message is lost between two pull requests, however short they are (nats-py's `fetch` lost 4 to 8 %)."""
-    monkeypatch.setattr(pulling, "EXPIRES", 0.03)
-    monkeypatch.setattr(pulling, "HEARTBEAT", 0.012)
+    monkeypatch.setattr(pull, "EXPIRES", 0.03)
+    monkeypatch.setattr(pull, "HEARTBEAT", 0.012)
     collector = Collector()
     texts = [str(number) for number in range(300)]
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, *texts)
-        await until(lambda: len(collector.seen) >= len(texts))
+        await eventually(lambda: len(collector.seen) >= len(texts))
         task.cancel()
     assert collector.texts == texts
     assert {delivery.deliveries for delivery in collector.seen} == {1}
 
 
-async def test_an_exception_is_no_end(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message whose handler raises comes again, and is kept in DEAD at last (FastStream gives it up at once)."""
-    monkeypatch.setattr("sandherd.bus.outcomes._RETRY_WAITS", (0.01,))
+async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose handler raises is redelivered and finally stored in DEAD (FastStream drops it at once)."""
+    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_WAITS", (0.01,))
     collector = Collector(RuntimeError("out of order"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, "a")
-        await until(lambda: len(collector.seen) == 5)
+        await eventually(lambda: len(collector.seen) == 5)
         async with asyncio.timeout(PATIENCE):
             while not await dead_letters(herd):
                 await asyncio.sleep(0.01)
@@ -100,13 +95,13 @@ async def test_an_exception_is_no_end(herd: Broker, monkeypatch: pytest.MonkeyPa
     assert "out of order" in (letter.headers or {})["Sandherd-Reason"]
 
 
-async def test_a_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
-    """What can never be handled is tried once and kept with its reason; the next message is not held up."""
+async def test_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
+    """A message that can never be handled is tried once and stored with its reason; the next one is not delayed."""
     collector = Collector(ContractError(Code.INVALID_FIELD, "text: too short", field="text"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, "a", "b")
-        await until(lambda: len(collector.seen) == 2)
+        await eventually(lambda: len(collector.seen) == 2)
         async with asyncio.timeout(PATIENCE):
             while await dead_letters(herd) < 2:
                 await asyncio.sleep(0.01)
@@ -114,22 +109,22 @@ async def test_a_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
     assert collector.texts == ["a", "b"]
 
 
-async def test_waiting_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
-    """`Retry` comes after its delay, as often as it takes, and counts against nobody."""
+async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
+    """`Retry` comes after its delay, as often as it takes, and does not count as a failure."""
     collector = Collector(Retry(0.02, "the database is away"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, "a")
-        await until(lambda: len(collector.seen) >= 12)
+        await eventually(lambda: len(collector.seen) >= 12)
         collector.outcome = DONE
-        await until(lambda: len(collector.seen) >= 13)
+        await eventually(lambda: len(collector.seen) >= 13)
         task.cancel()
     assert await dead_letters(herd) == 0
 
 
-async def test_one_bad_message_spoils_no_batch(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that breaks a whole batch ends in DEAD alone; those beside it are handled (typed batches lose all)."""
-    monkeypatch.setattr("sandherd.bus.outcomes._RETRY_WAITS", (0.01,))
+async def test_bad_message_of_a_batch_goes_to_dead_alone(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the batch are handled (typed batches lose all)."""
+    monkeypatch.setattr("sandherd.bus.consumers.outcomes._RETRY_WAITS", (0.01,))
     handled: Counter[str] = Counter()
 
     async def handle(deliveries: list[Delivery]) -> list[Outcome]:
@@ -150,20 +145,20 @@ async def test_one_bad_message_spoils_no_batch(herd: Broker, monkeypatch: pytest
     assert handled == Counter(texts)
 
 
-async def test_messages_come_in_order(herd: Broker) -> None:
+async def test_messages_are_handled_in_stream_order(herd: Broker) -> None:
     """With a concurrency of one, messages are handled in the order of the stream (FastStream's batches mix them)."""
     collector = Collector()
     texts = [str(number) for number in range(200)]
     await say(herd, *texts)
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await until(lambda: len(collector.seen) >= 200)
+        await eventually(lambda: len(collector.seen) >= 200)
         task.cancel()
     assert collector.texts == texts
 
 
-async def test_a_deaf_service_is_red_and_hears_again(herd: Broker) -> None:
-    """/readyz turns red when a consumer is deleted, and green when it is back (FastStream stays green and spins)."""
+async def test_deleted_consumer_makes_service_unready_until_recreated(herd: Broker) -> None:
+    """/readyz fails while the consumer is deleted and recovers with it (FastStream stays ready and spins)."""
     collector = Collector()
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
     service.consume(CONSUMER, collector)
@@ -185,10 +180,10 @@ async def test_a_deaf_service_is_red_and_hears_again(herd: Broker) -> None:
         await herd.provision()
         await becomes(200)
         await say(herd, "heard again")
-        await until(lambda: collector.texts == ["heard again"])
+        await eventually(lambda: collector.texts == ["heard again"])
 
 
-async def test_a_service_changes_no_stream(herd: Broker) -> None:
+async def test_service_changes_no_stream(herd: Broker) -> None:
     """Starting a service leaves every stream and consumer as it was (FastStream's default rewrites them)."""
 
     async def configurations() -> list[object]:
@@ -207,10 +202,10 @@ async def test_a_service_changes_no_stream(herd: Broker) -> None:
     assert await configurations() == before
 
 
-async def test_a_failing_answer_is_answered(herd: Broker) -> None:
-    """An asker is told at once that the service failed, and not what with (FastStream lets it wait)."""
+async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None:
+    """The requester gets an error at once, without its cause (FastStream lets it wait)."""
 
-    async def fail(_asked: Asked[LiveSandboxes]) -> BaseModel:
+    async def fail(_asked: IncomingRequest[LiveSandboxes]) -> BaseModel:
         raise RuntimeError("password=hunter2")
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
@@ -223,10 +218,10 @@ async def test_a_failing_answer_is_answered(herd: Broker) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"limit": 0}', b'{"unknown": 1}', b"\xff\xfe", b'{"task": "*"}'])
-async def test_rubbish_is_refused(herd: Broker, body: bytes) -> None:
-    """A request that is none is refused with a typed error, and the next one is answered."""
+async def test_invalid_request_is_refused(herd: Broker, body: bytes) -> None:
+    """An invalid request gets a typed error, and the next one is processed."""
 
-    async def answer(_asked: Asked[LiveTasks]) -> BaseModel:
+    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
@@ -237,10 +232,10 @@ async def test_rubbish_is_refused(herd: Broker, body: bytes) -> None:
         assert (await client.ask(LiveTasks(), "p1")).tasks == []
 
 
-async def test_no_id_becomes_a_label(herd: Broker) -> None:
-    """What is asked about many projects is counted under one label (FastStream's middleware labels each subject)."""
+async def test_ids_are_no_metric_labels(herd: Broker) -> None:
+    """Requests about many projects count under one label (FastStream's middleware labels each subject)."""
 
-    async def answer(_asked: Asked[LiveTasks]) -> BaseModel:
+    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
@@ -254,8 +249,8 @@ async def test_no_id_becomes_a_label(herd: Broker) -> None:
     assert "project-" not in text
 
 
-async def test_a_broker_that_is_not_there_is_waited_for_and_said(tmp_path: Path) -> None:
-    """Connecting to nothing ends with an error that names the place (nats-py and FastStream hang without a word)."""
+async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """Connecting to nothing ends with an error that names the address (nats-py and FastStream hang silently)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that nobody else listens there
@@ -264,22 +259,21 @@ async def test_a_broker_that_is_not_there_is_waited_for_and_said(tmp_path: Path)
                 pass
 
 
-async def test_reconnecting_has_no_end(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a hundred failed attempts the connection still comes back (nats-py closes for good after sixty)."""
-    monkeypatch.setattr(connection, "LONGEST_WAIT", 0.01)
-    monkeypatch.setattr(connection.full_jitter, "__defaults__", (0.001, 0.01))
+async def test_reconnecting_never_gives_up(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a hundred failed attempts the connection still returns (nats-py closes for good after sixty)."""
+    monkeypatch.setattr(connection, "BROKER_BACKOFF", Backoff(base=0.001, cap=0.01))
     async with herd.bus(Principal.SPAWNER) as bus:
         await herd.kill()
-        await until(lambda: bus._attempt > 100)
+        await eventually(lambda: bus._attempt > 100)
         await herd.restart()
-        await until(lambda: bus.connected and bus.reconnects == 1)
+        await eventually(lambda: bus.connected and bus.reconnects == 1)
         assert (await bus.js.consumer_info("COMMANDS", CONSUMER)).name == CONSUMER
 
 
 # nats-py leaves the socket of each refused login to the garbage collector, which says so.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_refused_login_while_reconnecting_is_not_the_end(herd: Broker) -> None:
-    """A credential that is refused for a while is tried again (FastStream's own connection would stay deaf)."""
+async def test_refused_login_while_reconnecting_is_retried(herd: Broker) -> None:
+    """A credential that is refused for a while is tried again (FastStream's own connection would stay closed)."""
     good = herd.credentials(Principal.SPAWNER).read_text()
     jwt = good.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0].strip()
     seed = good.partition("-----BEGIN USER NKEY SEED-----")[2].partition("------END")[0].strip()
@@ -289,14 +283,14 @@ async def test_a_refused_login_while_reconnecting_is_not_the_end(herd: Broker) -
         shown[0] = "e30.e30.e30"
         await herd.kill()
         await herd.restart()
-        await until(lambda: bus._attempt > 5)
+        await eventually(lambda: bus._attempt > 5)
         shown[0] = jwt
-        await until(lambda: bus.connected and bus.reconnects == 1)
+        await eventually(lambda: bus.connected and bus.reconnects == 1)
         gc.collect()
 
 
-async def test_a_full_stream_is_an_error(herd: Broker) -> None:
-    """Publishing into a stream that is full raises (nats-py's `publish_async` waits for ever and leaks its window)."""
+async def test_full_stream_is_an_error(herd: Broker) -> None:
+    """Publishing into a full stream raises (nats-py's `publish_async` waits for ever and leaks its window)."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(
             StreamConfig(
@@ -316,20 +310,20 @@ async def test_a_full_stream_is_an_error(herd: Broker) -> None:
             await client.publish(SUBJECT, b"b", msg_id="b")
 
 
-async def test_what_can_never_be_published_is_refused(herd: Broker) -> None:
-    """A message over the broker's limit is refused here, before it can close the connection."""
+async def test_oversized_message_is_refused_before_sending(herd: Broker) -> None:
+    """A message over the broker's limit is refused by the client, before it can close the connection."""
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         with pytest.raises(PublishRefusedError):
             await client.publish_stored(SUBJECT, b"x" * 9_000_000, msg_id="large")
         assert client.connected
 
 
-async def test_what_is_said_while_the_broker_is_away_is_kept(herd: Broker) -> None:
+async def test_messages_published_while_disconnected_are_stored(herd: Broker) -> None:
     """More than the client's own buffer holds is published in full once the broker is back."""
     payload = b"x" * 100_000
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         await herd.kill()
-        await until(lambda: not client.connected)
+        await eventually(lambda: not client.connected)
         said = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
         await herd.restart()
         async with asyncio.timeout(PATIENCE):
@@ -338,15 +332,15 @@ async def test_what_is_said_while_the_broker_is_away_is_kept(herd: Broker) -> No
         assert (await jetstream.stream_info("COMMANDS")).state.messages == 40
 
 
-async def test_a_repetition_is_one_message(herd: Broker) -> None:
-    """The same id published twice is stored once and says so."""
+async def test_repeated_message_id_is_stored_once(herd: Broker) -> None:
+    """The second publish of an id is reported as a duplicate."""
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         assert not (await client.publish(SUBJECT, b"a", msg_id="a")).duplicate
         assert (await client.publish(SUBJECT, b"a", msg_id="a")).duplicate
 
 
-async def test_a_missing_consumer_is_named(herd: Broker) -> None:
-    """A service that is started before its consumer is there says which one it waits for."""
+async def test_missing_consumer_is_reported(herd: Broker) -> None:
+    """A service that is started before its consumer exists names it."""
     async with herd.provisioner() as jetstream:
         await jetstream.delete_consumer("COMMANDS", CONSUMER)
         with pytest.raises(nats.js.errors.NotFoundError):
@@ -354,7 +348,9 @@ async def test_a_missing_consumer_is_named(herd: Broker) -> None:
     health = Health()
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, Collector(), health=health))
-        await until(lambda: any(CONSUMER in problem and "does not answer" in problem for problem in _problems(health)))
+        await eventually(
+            lambda: any(CONSUMER in problem and "does not respond" in problem for problem in _problems(health))
+        )
         task.cancel()
 
 

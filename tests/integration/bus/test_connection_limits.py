@@ -1,4 +1,4 @@
-"""Who uses up the connections of an account takes none of the others', and the broker goes on storing."""
+"""An account at its connection limit does not affect other accounts, and the broker goes on storing."""
 
 import resource
 from collections.abc import AsyncIterator
@@ -9,8 +9,8 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from sandherd.bus.account_names import account_of
-from sandherd.bus.connection import Bus, BusError, Identity, Watch
+from sandherd.bus.auth.account_names import account_of
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity
 from sandherd.bus.identity import bearer
 from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
 from sandherd.contracts.subjects import Principal
@@ -67,7 +67,7 @@ async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
         if account_of(principal) is account_of(flooder):
             continue
         async with herd.bus(principal, project="p1", sandbox="sbx-9", patience=PATIENCE) as bus:
-            await bus.settle(timeout=PATIENCE)
+            await bus.flush(timeout=PATIENCE)
     async with herd.bus(P.SPAWNER) as spawner:
         for number in range(20):
             await spawner.publish(f"$KV.tasks.p1.task-{number}", b"{}", msg_id=f"{flooder}{number}")
@@ -76,8 +76,8 @@ async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
 
 
 @pytest.mark.parametrize("flooder", [P.WORKER, P.JOINER, P.CLIENT, P.SUBSCRIBER, P.MONITOR])
-async def test_one_credential_cannot_use_up_the_brokers_connections(small: Broker, flooder: Principal) -> None:
-    """It gets no more than its account's share: services, people, sandboxes and JetStream of others go on."""
+async def test_credential_is_limited_to_the_connections_of_its_account(small: Broker, flooder: Principal) -> None:
+    """Services, clients, sandboxes and JetStream of others continue."""
     limit = small.capacity.of(account_of(flooder))
     async with AsyncExitStack() as stack:
         held = await flooded(small, flooder, small.capacity.connections, stack)
@@ -86,31 +86,31 @@ async def test_one_credential_cannot_use_up_the_brokers_connections(small: Broke
 
 
 @pytest.mark.parametrize("principal", [P.WORKER, P.CLIENT, P.SUBSCRIBER, P.OPERATOR])
-async def test_one_connection_cannot_hold_any_number_of_subscriptions(herd: Broker, principal: Principal) -> None:
-    """Beyond its limit the broker takes no more; the others go on."""
+async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: Principal) -> None:
+    """Beyond its limit the broker accepts no more; other connections continue."""
     path = herd.credentials(principal, project="p1", sandbox="sbx-1")
     who = bearer(path.read_text())
-    watch, most = Watch(), SUBSCRIPTIONS[account_of(principal)]
+    watch, most = ConnectionCallbacks(), SUBSCRIPTIONS[account_of(principal)]
     async with Bus.open(
         herd.url, name="many", identity=Identity.file(path), inbox=who.inbox, watch=watch, patience=5
     ) as bus:
         for number in range(most + 50):
             await bus.client.subscribe(f"{who.inbox}.{number}")
         with suppress(nats.errors.Error):
-            await bus.settle()
+            await bus.flush()
         assert "subscriptions" in str(bus.client.last_error).lower()
     async with herd.bus(P.SPAWNER) as spawner:
         await spawner.publish("$KV.tasks.p1.task-1", b"{}", msg_id="x")
 
 
-async def test_both_outer_accounts_full_leave_a_herd_that_starts(small: Broker) -> None:
-    """With sandboxes and people at their limits every service connects, and the streams are provisioned again."""
+async def test_herd_starts_with_both_outer_accounts_full(small: Broker) -> None:
+    """With sandboxes and clients at their connection limits every service connects and the streams are provisioned."""
     async with AsyncExitStack() as stack:
         for flooder in (P.WORKER, P.CLIENT):
             assert await flooded(small, flooder, small.capacity.connections, stack) > 0
         for service in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY):
             async with small.bus(service) as bus:
-                await bus.settle()
+                await bus.flush()
         await small.provision()
         with pytest.raises(BusError):
             async with small.bus(P.CLIENT, project="p1", patience=0):

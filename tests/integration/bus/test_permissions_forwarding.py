@@ -1,4 +1,4 @@
-"""Nothing that the broker publishes on behalf of a principal lands where that principal may not publish itself.
+"""Messages that the broker publishes for a principal do not reach subjects that the principal may not publish to.
 
 The broker checks neither the reply subject of a message nor the subjects in the body of a request. So every request
 that makes it publish is made here by every principal outside the account of the streams, with every kind of subject as
@@ -15,12 +15,12 @@ import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.account_names import Account, account_of
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.auth.account_names import Account, account_of
+from sandherd.bus.auth.permissions import Permissions, for_person, for_service, joiner_template, worker_template
 from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.identity import Key, Kind, claims, credentials_text, write_secret
+from sandherd.bus.identity import Key, KeyKind, claims, credentials_text, write_secret
 from sandherd.bus.identity.keys import sign_claims
-from sandherd.bus.permissions import Permissions, for_person, for_service, joiner_template, worker_template
 from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.contracts.subjects import TABLE, Principal, covers
 from sandherd.stack.broker import Broker
@@ -138,7 +138,7 @@ async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tup
                 bus = await stack.enter_async_context(herd.bus(principal, project="p2", sandbox="sbx-2"))
                 for pattern in heard_by(principal):
                     await bus.client.subscribe(pattern, cb=hears(principal))  # type: ignore[arg-type]  # a coroutine
-                await bus.settle()
+                await bus.flush()
         yield heard
 
 
@@ -160,7 +160,7 @@ async def publish_all(bus: Bus, subjects: list[str], replies: list[str]) -> dict
                 headers = {TAG: "1", "Nats-Msg-Id": f"{subject}-{reply}-{body}"}
                 await bus.client.publish(subject, body.encode(), reply=reply, headers=headers)
                 count[subject] += 1
-        await bus.settle(timeout=PATIENCE)
+        await bus.flush(timeout=PATIENCE)
     return count
 
 
@@ -184,7 +184,7 @@ async def acknowledged_with(bus: Bus, principal: Principal, replies: list[str]) 
             if not message.reply.startswith("$JS.ACK"):
                 break
             await bus.client.publish(message.reply, b'+NXT {"batch": 2, "no_wait": true}', reply=reply)
-    await bus.settle(timeout=PATIENCE)
+    await bus.flush(timeout=PATIENCE)
 
 
 async def until_stored(herd: Broker, expected: dict[str, int]) -> None:
@@ -195,10 +195,8 @@ async def until_stored(herd: Broker, expected: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("principal", OUTSIDE)
-async def test_what_the_broker_publishes_for_a_principal_stays_in_its_account(
-    herd: Broker, principal: Principal
-) -> None:
-    """Every request × every reply subject: streams hold only what was published to them, and no other account hears."""
+async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broker, principal: Principal) -> None:
+    """For every request and reply subject, no other account receives a reply and no stream stores it."""
     await seed(herd)
     replies = list(dict.fromkeys(targets()))
     subjects = [concrete(pattern) for pattern in permissions_of(principal).publish if "$JS.ACK" not in pattern]
@@ -215,12 +213,12 @@ async def test_what_the_broker_publishes_for_a_principal_stays_in_its_account(
                 expected[stream] += count
         limited = {"INBOX"}  # it takes a number of messages for one sandbox and refuses the rest
         await until_stored(herd, {name: sequence for name, sequence in expected.items() if name not in limited})
-        await bus.settle(timeout=PATIENCE)
+        await bus.flush(timeout=PATIENCE)
         after = await contents(herd)
         for name, sequence in expected.items():
             assert after[name][0] <= sequence, name
         assert {name: count for name, (_, count) in after.items()} == {name: n for name, (_, n) in before.items()}
-        await bus.settle(timeout=PATIENCE)
+        await bus.flush(timeout=PATIENCE)
         assert heard == []
 
 
@@ -236,77 +234,129 @@ def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
 
 
 @pytest.mark.parametrize("service", CONFINED)
-async def test_a_service_cannot_have_the_broker_submit_a_task(herd: Broker, service: Principal) -> None:
+async def test_service_cannot_make_the_broker_submit_a_task(herd: Broker, service: Principal) -> None:
     """The attack `service_escalate` and its variants: no command is stored, whichever request carries the reply."""
     await seed(herd)
     before = (await contents(herd))["COMMANDS"]
     async with herd.bus(service) as bus:
         for _, subject, body in attacks(service):
             await bus.client.publish(subject, body, reply=SUBMIT)
-        await bus.settle()
+        await bus.flush()
         assert (await contents(herd))["COMMANDS"] == before
 
 
-def thefts(name: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Ways to have another service's records delivered to oneself: a consumer, a snapshot, a republishing stream."""
-    inbox = f"_INBOX_{name}.stolen"
+FOREIGN = {P.EVENT_INGEST: "tasks", P.MONITOR: "tasks", P.MESSAGE_RELAY: "secret_keys"}
+"""A bucket of the spawner's that the service may not read; by the matrix the message-relay may read the tasks."""
+
+
+def thefts(bucket: str, target: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Ways to have another service's records delivered to a subject: a consumer, a snapshot, a republishing stream."""
+    stream = f"KV_{bucket}"
     consumer: dict[str, object] = {
-        "stream_name": "KV_tasks",
-        "config": {"name": "thief", "deliver_subject": inbox, "ack_policy": "none"},
+        "stream_name": stream,
+        "config": {"name": "thief", "deliver_subject": target, "ack_policy": "none"},
+    }
+    unnamed: dict[str, object] = {
+        "stream_name": stream,
+        "config": {"deliver_subject": target, "ack_policy": "none"},
     }
     config: dict[str, object] = {
-        "name": "KV_tasks",
-        "subjects": ["$KV.tasks.>"],
-        "republish": {"src": ">", "dest": inbox},
+        "name": stream,
+        "subjects": [f"$KV.{bucket}.>"],
+        "republish": {"src": ">", "dest": target},
     }
     mirror: dict[str, object] = {
         "name": "THIEF",
-        "mirror": {"name": "KV_tasks"},
-        "republish": {"src": ">", "dest": inbox},
+        "mirror": {"name": stream},
+        "republish": {"src": ">", "dest": target},
     }
     for prefix in (API, API_FROM_OUTSIDE):
-        yield f"{prefix}.CONSUMER.CREATE.KV_tasks.thief", consumer
-        yield f"{prefix}.CONSUMER.CREATE.KV_tasks.thief.$KV.tasks.>", consumer
-        yield f"{prefix}.CONSUMER.CREATE.KV_tasks", consumer
-        yield f"{prefix}.CONSUMER.DURABLE.CREATE.KV_tasks.thief", consumer
-        yield f"{prefix}.STREAM.SNAPSHOT.KV_tasks", {"deliver_subject": inbox, "chunk_size": 1024}
-        yield f"{prefix}.STREAM.UPDATE.KV_tasks", config
+        yield f"{prefix}.CONSUMER.CREATE.{stream}.thief", consumer
+        yield f"{prefix}.CONSUMER.CREATE.{stream}.thief.$KV.{bucket}.>", consumer
+        yield f"{prefix}.CONSUMER.CREATE.{stream}", unnamed
+        yield f"{prefix}.CONSUMER.DURABLE.CREATE.{stream}.thief", consumer
+        yield f"{prefix}.STREAM.SNAPSHOT.{stream}", {"deliver_subject": target, "chunk_size": 1024}
+        yield f"{prefix}.STREAM.UPDATE.{stream}", config
         yield f"{prefix}.STREAM.CREATE.THIEF", mirror
-        yield f"{prefix}.DIRECT.GET.KV_tasks", {"multi_last": [">"], "batch": 100}
+        yield f"{prefix}.DIRECT.GET.{stream}", {"multi_last": [">"], "batch": 100}
 
 
-@pytest.mark.parametrize("service", [P.EVENT_INGEST, P.MONITOR])
-async def test_a_service_cannot_have_tasks_records_delivered_to_itself(herd: Broker, service: Principal) -> None:
-    """The attack `service_steal` and its variants, asked directly and through a reply subject: nothing arrives."""
+def own_state(service: Principal) -> str:
+    """A subject that the service may write, in a bucket that it may read by a request."""
+    readable = {text for text in for_service(service).publish if ".DIRECT.GET.KV_" in text}
+    owned = (text for text in for_service(service).publish if text.startswith("$KV."))
+    return next(concrete(text) for text in owned if any(f".KV_{text.split('.')[1]}." in one for one in readable))
+
+
+async def steal(bus: Bus, service: Principal, target: str) -> int:
+    """Each theft, asked directly, and read out of the service's own state with the API as the reply: how many."""
+    state, count = own_state(service), 0
+    for subject, body in thefts(FOREIGN[service], target):
+        document = json.dumps(body).encode()
+        await bus.client.publish(subject, document, reply=f"_INBOX_{service}.answer", headers={TAG: "1"})
+        await bus.client.publish(state, document, headers={TAG: "1"})
+        read = f"{API_FROM_OUTSIDE}.DIRECT.GET.{stored_in(state)}.{state}"
+        await bus.client.publish(read, b"", reply=subject, headers={TAG: "1"})
+        count += 1
+    await bus.flush(timeout=PATIENCE)
+    return count
+
+
+@pytest.mark.parametrize("service", CONFINED)
+async def test_service_cannot_have_task_records_delivered(herd: Broker, service: Principal) -> None:
+    """The attack `service_steal` and its variants, with every kind of subject as deliver and republish target.
+
+    Asked directly and through a reply subject: nothing arrives, no other account is sent anything, and no stream has
+    more than was published to it.
+    """
     await seed(herd)
     stolen: list[bytes] = []
+    record = f"$KV.{FOREIGN[service]}.p1.task-2"
+    async with herd.bus(P.SPAWNER) as spawner:  # not beside the one that listens, which would get its reply
+        await spawner.publish(record, b"SECRET", msg_id="earlier")
 
     async def hear(msg: Msg) -> None:
         if b"SECRET" in msg.data:
             stolen.append(msg.data)
 
-    async with herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
+    async with listening(herd, service) as heard, herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
         await bus.client.subscribe(f"_INBOX_{service}.>", cb=hear)
-        before = await contents(herd)
-        for subject, body in thefts(service):
-            document = json.dumps(body).encode()
-            await bus.client.publish(subject, document, reply=f"_INBOX_{service}.answer")
-            # Said into the service's own stream of state, and read out again with the API as the reply.
-            await bus.client.publish(f"$KV.leases.{service}.forge", document)
-            read = f"{API_FROM_OUTSIDE}.DIRECT.GET.KV_leases.$KV.leases.{service}.forge"
-            await bus.client.publish(read, b"", reply=subject)
-        await bus.settle()
-        await spawner.publish("$KV.tasks.p1.task-2", b"SECRET", msg_id="later")
-        await bus.settle()
+        before, count = await contents(herd), 0
+        for target in dict.fromkeys((f"_INBOX_{service}.stolen", *targets())):
+            count += await steal(bus, service, target)
+        await spawner.client.publish(record, b"SECRET", headers={TAG: "1"})
+        await spawner.flush()
+        expected = {name: sequence for name, (sequence, _) in before.items()}
+        expected[str(stored_in(own_state(service)))] += count
+        expected[str(stored_in(record))] += 1
+        await until_stored(herd, expected)
+        await bus.flush(timeout=PATIENCE)
         after = await contents(herd)
     assert stolen == []
-    assert after["KV_tasks"][1] == before["KV_tasks"][1]
+    assert heard == []
+    assert after == {name: (sequence, before[name][1]) for name, sequence in expected.items()}
 
 
-async def test_the_same_attack_lands_where_a_service_shares_the_account_of_the_streams(herd: Broker) -> None:
-    """What these tests look for is there to be found: with the credential of version 0.1 the command is stored."""
+async def test_same_theft_succeeds_for_a_service_with_access_to_the_streams(herd: Broker) -> None:
+    """The attack above works where it is permitted: the spawner gets the records by one of its requests."""
+    await seed(herd)
+    stolen: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def hear(msg: Msg) -> None:
+        await stolen.put(msg.data)
+
+    async with herd.bus(P.SPAWNER) as bus:
+        await bus.client.subscribe("_INBOX_spawner.stolen", cb=hear)
+        for subject, body in thefts("tasks", "_INBOX_spawner.stolen"):
+            await bus.client.publish(subject, json.dumps(body).encode(), reply="_INBOX_spawner.answer")
+        async with asyncio.timeout(PATIENCE):
+            assert await stolen.get() == b"SECRET"
+
+
+async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Broker) -> None:
+    """The attacks work where they are permitted: with the credential of version 0.1 the command is stored."""
     rights = Permissions(publish=("$KV.monitor.>", f"{API}.DIRECT.GET.KV_monitor.>"), subscribe=("_INBOX_monitor.>",))
-    key = Key.new(Kind.USER)
+    key = Key.new(KeyKind.USER)
     account = herd.identity.root_key("herd").public
     body = claims.user(key.public, name="monitor", account=account, principal=P.MONITOR, permissions=rights)
     path = herd.home / "creds" / "before.creds"
@@ -315,15 +365,15 @@ async def test_the_same_attack_lands_where_a_service_shares_the_account_of_the_s
     async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=5) as bus:
         await bus.client.publish("$KV.monitor.forge", b"{}")
         await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
-        await bus.settle()
+        await bus.flush()
         async with asyncio.timeout(PATIENCE):
             while (await contents(herd))["COMMANDS"][0] == before:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_credential_of_before_the_services_had_accounts_is_refused(herd: Broker) -> None:
-    """What was signed for the account of the streams by the key that signed all services no longer connects."""
-    key = Key.new(Kind.USER)
+async def test_credential_from_before_service_accounts_is_refused(herd: Broker) -> None:
+    """A credential signed for the account of the streams by the former key of services no longer connects."""
+    key = Key.new(KeyKind.USER)
     account = herd.identity.root_key("herd").public
     body = claims.user(
         key.public, name="monitor", account=account, principal=P.MONITOR, permissions=for_service(P.MONITOR)

@@ -1,4 +1,4 @@
-"""A worker's credential from minting to its end: it is renewed, runs out, is taken back, and never widens."""
+"""A worker's credential from minting to its end: renewed, expired, revoked, and never widened."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,27 +11,22 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, PublishFailedError, Watch
-from sandherd.bus.identity import Key, Kind, Minter, SpawnerKeys, bearer, claims
+from sandherd.bus.auth.permissions import WORKER_PAYLOAD, Permissions
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, NoResponderError, PublishFailedError
+from sandherd.bus.identity import Key, KeyKind, Minter, SpawnerKeys, bearer, claims
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.identity.material import revocations
-from sandherd.bus.identity.revoking import RevocationList, Revoker
-from sandherd.bus.permissions import WORKER_PAYLOAD, Permissions
+from sandherd.bus.identity.revocation import RevocationList, Revoker
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import FETCH, TABLE, Principal, Subject
 from sandherd.stack.broker import Broker
 from sandherd.stack.cluster import newest_token
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 P = Principal
 EVENT = "sandherd.v1.event.p1.sbx-1.agent.message"
 DELIVER = "sandherd.v1.deliver.p1.sbx-1"
-
-
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # the broker sets no event here
-            await asyncio.sleep(0.005)
 
 
 def is_back(bus: Bus, times: int) -> bool:
@@ -52,22 +47,22 @@ async def refused(herd: Broker, token: str, seed: str) -> None:
             pass
 
 
-async def test_a_token_that_runs_out_cuts_the_connection_and_opens_no_other(herd: Broker) -> None:
-    """An expired worker is cut off by the broker, and refused when it comes back."""
-    key = Key.new(Kind.USER)
+async def test_expired_token_ends_the_connection_and_opens_none(herd: Broker) -> None:
+    """The broker disconnects an expired worker, and refuses it when it reconnects."""
+    key = Key.new(KeyKind.USER)
     token, expires = herd.minter().mint_worker("p1", "sbx-1", key.public, life=8)
     async with worker(herd, lambda: token, key.seed) as bus:
         assert bus.connected
-        await until(lambda: not bus.connected)
+        await eventually(lambda: not bus.connected)
         assert datetime.now(UTC) >= expires
     # The broker lets a token in until its last second is over, and cuts it then.
-    await until(lambda: datetime.now(UTC) > expires + timedelta(seconds=1))
+    await eventually(lambda: datetime.now(UTC) > expires + timedelta(seconds=1))
     await refused(herd, token, key.seed)
 
 
-async def test_renewal_in_the_middle_of_talking_loses_nothing(herd: Broker) -> None:
-    """Events said while the connection changes its token four times are all in the stream, each once."""
-    key, minter = Key.new(Kind.USER), herd.minter()
+async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
+    """Events published while the connection changes its token four times are all stored once."""
+    key, minter = Key.new(KeyKind.USER), herd.minter()
     tokens = [minter.mint_worker("p1", "sbx-1", key.public, life=60)[0]]
     async with herd.bus(P.EVENT_INGEST) as reader, worker(herd, lambda: tokens[-1], key.seed) as bus:
 
@@ -85,15 +80,15 @@ async def test_renewal_in_the_middle_of_talking_loses_nothing(herd: Broker) -> N
         for round_ in range(1, 5):
             tokens.append(minter.mint_worker("p1", "sbx-1", key.public, life=60)[0])
             await bus.client.force_reconnect()
-            await until(partial(is_back, bus, round_))
+            await eventually(partial(is_back, bus, round_))
         said = await talking
         state = (await reader.js.stream_info("EVENTS")).state
         assert state.messages == said
 
 
-async def test_a_revoked_worker_is_cut_and_refused_and_its_neighbour_goes_on(herd: Broker) -> None:
-    """Revoking cuts the connection at once, refuses the same key even with a new token, and touches nobody else."""
-    key, minter, now = Key.new(Kind.USER), herd.minter(), datetime.now(UTC)
+async def test_revoked_worker_is_disconnected_and_neighbour_stays(herd: Broker) -> None:
+    """Revoking disconnects at once, refuses the same key even with a new token, and affects no other worker."""
+    key, minter, now = Key.new(KeyKind.USER), herd.minter(), datetime.now(UTC)
     token, expires = minter.mint_worker("p1", "sbx-1", key.public, life=3600)
     async with AsyncExitStack() as stack:
         spawner = await stack.enter_async_context(herd.bus(P.SPAWNER))
@@ -102,15 +97,15 @@ async def test_a_revoked_worker_is_cut_and_refused_and_its_neighbour_goes_on(her
         neighbour = await stack.enter_async_context(herd.bus(P.WORKER, project="p1", sandbox="sbx-2"))
         bus = await stack.enter_async_context(worker(herd, lambda: token, key.seed))
         await revoker.revoke({key.public: expires}, now)
-        await until(lambda: not bus.connected)
+        await eventually(lambda: not bus.connected)
         assert neighbour.connected
         for again in (token, minter.mint_worker("p1", "sbx-1", key.public, life=60)[0]):
             await refused(herd, again, key.seed)
 
 
-async def test_revocations_outlive_the_broker(herd: Broker) -> None:
-    """A broker that was killed and started again still refuses who was revoked before."""
-    key, now = Key.new(Kind.USER), datetime.now(UTC)
+async def test_revocations_survive_the_broker(herd: Broker) -> None:
+    """A broker that was killed and restarted still refuses revoked keys."""
+    key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = herd.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(herd.spawner_identity)
     async with herd.bus(P.SPAWNER) as spawner, Revoker.open(herd.url, keys, spawner.js) as revoker:
@@ -120,11 +115,11 @@ async def test_revocations_outlive_the_broker(herd: Broker) -> None:
     await refused(herd, token, key.seed)
 
 
-async def test_the_list_is_shared_and_pruned(herd: Broker) -> None:
-    """Several spawners revoke at once and all of it counts; what has expired is forgotten, in the broker too."""
+async def test_revocation_list_is_shared_and_pruned(herd: Broker) -> None:
+    """Several spawners revoke concurrently and all of it counts; expired entries are dropped, in the broker too."""
     keys, now = SpawnerKeys.read(herd.spawner_identity), datetime.now(UTC)
-    short = {Key.new(Kind.USER).public: now + timedelta(minutes=1) for _ in range(20)}
-    long = {Key.new(Kind.USER).public: now + timedelta(hours=1) for _ in range(20)}
+    short = {Key.new(KeyKind.USER).public: now + timedelta(minutes=1) for _ in range(20)}
+    long = {Key.new(KeyKind.USER).public: now + timedelta(hours=1) for _ in range(20)}
     async with AsyncExitStack() as stack:
         spawner = await stack.enter_async_context(herd.bus(P.SPAWNER))
         revokers = [await stack.enter_async_context(Revoker.open(herd.url, keys, spawner.js)) for _ in range(2)]
@@ -144,9 +139,9 @@ def account_token(herd: Broker) -> str:
     return newest_token([herd.nats.directory], herd.identity.root_key("sandboxes").public) or ""
 
 
-async def test_an_older_account_token_at_the_next_start_does_not_undo_revocations(herd: Broker) -> None:
-    """The broker is started with the token made at the first set-up; it keeps the newer one that it holds."""
-    key, now = Key.new(Kind.USER), datetime.now(UTC)
+async def test_older_account_token_does_not_undo_revocations(herd: Broker) -> None:
+    """A broker started with the token of the first set-up keeps the newer one that it holds."""
+    key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     keys = SpawnerKeys.read(herd.spawner_identity)
     async with herd.bus(P.SPAWNER) as spawner, Revoker.open(herd.url, keys, spawner.js) as revoker:
         await revoker.revoke({key.public: now + timedelta(hours=1)}, now)
@@ -156,10 +151,10 @@ async def test_an_older_account_token_at_the_next_start_does_not_undo_revocation
     assert revoked_at_broker(herd) == {key.public}
 
 
-async def test_new_rights_at_an_upgrade_keep_the_revocations(herd: Broker) -> None:
-    """An account whose permissions change with a new version still refuses who was revoked before."""
+async def test_new_rights_at_an_upgrade_retain_the_revocations(herd: Broker) -> None:
+    """An account whose permissions change with a new version still refuses revoked keys."""
     at_first = account_token(herd)
-    key, now = Key.new(Kind.USER), datetime.now(UTC)
+    key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     keys = SpawnerKeys.read(herd.spawner_identity)
     async with herd.bus(P.SPAWNER) as spawner, Revoker.open(herd.url, keys, spawner.js) as revoker:
         await revoker.revoke({key.public: now + timedelta(hours=1)}, now)
@@ -171,9 +166,9 @@ async def test_new_rights_at_an_upgrade_keep_the_revocations(herd: Broker) -> No
     assert revoked_at_broker(herd) == {key.public}
 
 
-async def test_a_worker_answers_its_delivery_once_and_reaches_no_other_inbox(herd: Broker) -> None:
-    """`allow_responses` opens the asker's reply subject for one message, and nothing else of `_INBOX`."""
-    watch = Watch()
+async def test_worker_replies_once_and_reaches_no_other_inbox(herd: Broker) -> None:
+    """`allow_responses` opens the requester's reply subject for one message, and nothing else of `_INBOX`."""
+    watch = ConnectionCallbacks()
     refused: list[str] = []
     watch.violated = refused.append
     async with (
@@ -189,15 +184,15 @@ async def test_a_worker_answers_its_delivery_once_and_reaches_no_other_inbox(her
             await bus.client.publish("_INBOX_message-relay.other", b"")
 
         await bus.client.subscribe(DELIVER, cb=receive)
-        await bus.settle(timeout=PATIENCE)
+        await bus.flush(timeout=PATIENCE)
         assert await relay.request(DELIVER, b"hello", timeout=PATIENCE) == b"receipt"
-        await until(lambda: len(refused) == 2)
+        await eventually(lambda: len(refused) == 2)
         assert bus.connected
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.name.startswith("request.worker.")], ids=lambda r: r.name)
-async def test_a_worker_answers_what_its_own_sandbox_is_asked_and_nothing_else(herd: Broker, row: Subject) -> None:
-    """Each request reaches the worker of the sandbox that its subject names, once, and the answer reaches the asker."""
+async def test_worker_replies_only_to_requests_of_its_sandbox(herd: Broker, row: Subject) -> None:
+    """Each request reaches the worker of the sandbox in its subject, once, and the reply reaches the requester."""
     async with (
         herd.bus(P.SPAWNER) as spawner,
         herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as own,
@@ -219,50 +214,50 @@ async def test_a_worker_answers_what_its_own_sandbox_is_asked_and_nothing_else(h
             await spawner.request(row.fill(project="p1", sandbox="sbx-2"), b"")
 
 
-async def test_a_worker_asks_for_pieces_in_its_own_name_only(herd: Broker) -> None:
-    """`fetch` names the asker in its subject: another's is refused by the broker, so the spawner may trust it."""
+async def test_worker_fetches_pieces_in_its_own_name_only(herd: Broker) -> None:
+    """`fetch` names the requester in its subject; the broker refuses another's, so the spawner may trust it."""
     async with herd.bus(P.SPAWNER) as spawner, herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
 
         async def answer(message: Msg) -> None:
             await message.respond(message.subject.encode())
 
         await spawner.client.subscribe(FETCH.pattern(), cb=answer)
-        await spawner.settle(timeout=PATIENCE)
+        await spawner.flush(timeout=PATIENCE)
         own = FETCH.fill(project="p1", sandbox="sbx-1")
         assert await bus.request(own, b"", timeout=PATIENCE) == own.encode()
         for project, sandbox in (("p1", "sbx-2"), ("p2", "sbx-1")):
             before = bus.violations
             with pytest.raises(BusError):
                 await bus.request(FETCH.fill(project=project, sandbox=sandbox), b"", timeout=0.2)
-            await bus.settle(timeout=PATIENCE)  # the refusal may come later than it was waited for
+            await bus.flush(timeout=PATIENCE)  # the refusal may come later than it was waited for
             assert bus.violations == before + 1
 
 
-async def test_a_joiner_asks_for_its_own_sandbox_only_and_hears_the_answer(herd: Broker) -> None:
-    """The narrow credential serves for exactly one question."""
+async def test_joiner_requests_credentials_of_its_own_sandbox_only(herd: Broker) -> None:
+    """The joiner's credential permits exactly one request, and the reply reaches the joiner."""
     async with herd.bus(P.SPAWNER) as spawner, herd.bus(P.JOINER, project="p1", sandbox="sbx-1") as joiner:
 
         async def answer(message: Msg) -> None:
             await message.respond(message.subject.encode())
 
         await spawner.client.subscribe("sandherd.v1.request.spawner.credential.*.*", cb=answer)
-        await spawner.settle(timeout=PATIENCE)
+        await spawner.flush(timeout=PATIENCE)
         own = "sandherd.v1.request.spawner.credential.p1.sbx-1"
         assert await joiner.request(own, b"", timeout=PATIENCE) == own.encode()
         before = joiner.violations
         with pytest.raises(BusError):
             await joiner.request("sandherd.v1.request.spawner.credential.p1.sbx-2", b"", timeout=0.2)
-        await joiner.settle(timeout=PATIENCE)
+        await joiner.flush(timeout=PATIENCE)
         assert joiner.violations == before + 1
 
 
-async def test_a_worker_may_say_what_fits_and_not_more(herd: Broker) -> None:
-    """The account's limit on a worker's message is the one that the worker is told: larger ones end the connection."""
+async def test_worker_message_over_account_limit_is_disconnected(herd: Broker) -> None:
+    """The account's limit on a worker's message is the one that the worker knows: larger ones end the connection."""
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
         fits = b"x" * (256 * 1024 + 16 * 1024)
         assert (await bus.publish(EVENT, fits, msg_id="fits")).seq > 0
         await bus.client.publish(EVENT, b"x" * (WORKER_PAYLOAD + 1))
-        await until(lambda: not bus.connected)
+        await eventually(lambda: not bus.connected)
 
 
 def widened(keys: SpawnerKeys, key: Key, name: str) -> dict[str, Any]:
@@ -277,19 +272,19 @@ def widened(keys: SpawnerKeys, key: Key, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("signed_by", ["worker", "joiner", "operator_signing", "account", "stranger"])
-async def test_no_key_but_the_set_ups_makes_a_user_with_rights_of_its_own(herd: Broker, signed_by: str) -> None:
-    """A user who brings his own permissions is refused, whichever of the spawner's keys signed it."""
-    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(Kind.USER)
+async def test_only_the_set_up_key_permits_custom_permissions(herd: Broker, signed_by: str) -> None:
+    """A user token with its own permissions is refused, whichever of the spawner's keys signed it."""
+    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(KeyKind.USER)
     signing = {
-        "stranger": Key.new(Kind.ACCOUNT),
+        "stranger": Key.new(KeyKind.ACCOUNT),
         "account": herd.identity.root_key("sandboxes"),
     }.get(signed_by) or getattr(keys, signed_by)
     await refused(herd, sign_claims(widened(keys, key, "sbx-1"), signing, int(datetime.now(UTC).timestamp())), key.seed)
 
 
-async def test_why_names_are_checked_where_credentials_are_made(herd: Broker) -> None:
-    """A token for the name `*` would open every sandbox; the broker does not mind, so minting must."""
-    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(Kind.USER)
+async def test_token_for_a_wildcard_name_would_open_every_sandbox(herd: Broker) -> None:
+    """The broker accepts the name `*`, so names must be checked where credentials are minted."""
+    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(KeyKind.USER)
     body = claims.user(key.public, name="*", account=keys.account["sub"], principal=P.WORKER, project="p1")
     token = sign_claims(body, keys.worker, int(datetime.now(UTC).timestamp()))
     async with herd.bus(P.EVENT_INGEST) as reader, worker(herd, lambda: token, key.seed) as bus:
@@ -303,10 +298,10 @@ async def test_why_names_are_checked_where_credentials_are_made(herd: Broker) ->
         Minter(keys).mint_worker("p1", "*", key.public, life=60)
 
 
-async def test_a_minter_with_the_wrong_account_makes_nothing_of_use(herd: Broker) -> None:
-    """Keys of one herd open nothing in another's account."""
-    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(Kind.USER)
-    foreign = replace(keys, account={**keys.account, "sub": Key.new(Kind.ACCOUNT).public})
+async def test_token_minted_for_wrong_account_is_refused(herd: Broker) -> None:
+    """Keys of one herd give no access to another's account."""
+    keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(KeyKind.USER)
+    foreign = replace(keys, account={**keys.account, "sub": Key.new(KeyKind.ACCOUNT).public})
     token, _ = Minter(foreign).mint_worker("p1", "sbx-1", key.public, life=60)
     assert bearer(token).inbox == "_INBOX_sbx-1"
     await refused(herd, token, key.seed)

@@ -1,4 +1,4 @@
-"""Every principal against every subject, on a real broker: nothing is allowed that should not be, and nothing missing.
+"""Every principal against every subject, on a real broker: no permission is excessive or missing.
 
 What should be allowed is read from the tables here once more, row by row, and not with the code that makes permissions.
 """
@@ -13,12 +13,12 @@ from itertools import product
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, Watch
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_ASKERS, ROOM_GIVERS, STREAMS
-from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
+from sandherd.bus.connection import Bus, ConnectionCallbacks
+from sandherd.contracts import streams as rules
+from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
 from sandherd.stack.broker import Broker
 
-P = Principal
+P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
 SUBSCRIBER = frozenset({P.SUBSCRIBER})
 SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY})
@@ -61,7 +61,7 @@ async def speakers(herd: Broker) -> AsyncIterator[list[Speaker]]:
     async with AsyncExitStack() as stack:
         found = []
         for principal in Principal:
-            watch = Watch()
+            watch = ConnectionCallbacks()
             violations: list[str] = []
             watch.violated = violations.append
             bus = herd.bus(principal, project=PROJECT, sandbox=SANDBOX, watch=watch)
@@ -86,7 +86,7 @@ def is_own(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
         return tokens["project"] == PROJECT and tokens["sandbox"] == SANDBOX
     if principal in {P.CLIENT, P.SUBSCRIBER}:
         return tokens["project"] == PROJECT
-    return row.mood is not Mood.DEAD or tokens["service"] == principal
+    return row.kind is not Kind.DEAD or tokens["service"] == principal
 
 
 def may_say(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
@@ -95,7 +95,7 @@ def may_say(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
 
 def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     """Commands, waiting messages, artifacts and dead letters are read from their streams, and never listened to."""
-    by_stream = row.mood in {Mood.COMMAND, Mood.INBOX, Mood.ARTIFACT, Mood.DEAD}
+    by_stream = row.kind in {Kind.COMMAND, Kind.INBOX, Kind.ARTIFACT, Kind.DEAD}
     return principal in row.consumers and not by_stream and is_own(principal, row, tokens)
 
 
@@ -103,30 +103,30 @@ def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool
 
 Expected = dict[str, frozenset[Principal]]
 NOBODY: frozenset[Principal] = frozenset()
-ALL_STREAMS = (*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS))
-OWNERS = {bucket.stream: bucket.owners for bucket in BUCKETS}
-READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in BUCKETS}
+ALL_STREAMS = (*(stream.name for stream in rules.STREAMS), *(bucket.stream for bucket in rules.BUCKETS))
+OWNERS = {bucket.stream: bucket.owners for bucket in rules.BUCKETS}
+READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in rules.BUCKETS}
 REQUEUERS = frozenset(s for s in SERVICES if any(row.name == f"request.{s}.requeue" for row in TABLE))
 
 
 def readers(stream: str) -> frozenset[Principal]:
     """The services that read single messages of a stream."""
-    found = [service for streams in (FOLLOWERS, LOOKUPS) for service, names in streams.items() if stream in names]
+    found = [s for t in (rules.STREAM_READERS, rules.MESSAGE_READERS) for s, names in t.items() if stream in names]
     dead = REQUEUERS if stream == "DEAD" else NOBODY
     return READERS.get(stream, NOBODY) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NOBODY)
 
 
 def purgers(stream: str) -> frozenset[Principal]:
-    return frozenset(service for service, streams in ROOM_GIVERS.items() if stream in streams)
+    return frozenset(service for service, streams in rules.STREAM_PURGERS.items() if stream in streams)
 
 
 def inspectors(stream: str) -> frozenset[Principal]:
     """Who sees how far every durable consumer of a stream is."""
-    return purgers(stream) | frozenset(service for service, streams in ROOM_ASKERS.items() if stream in streams)
+    return purgers(stream) | frozenset(s for s, names in rules.CONSUMER_INSPECTORS.items() if stream in names)
 
 
 def durables(stream: str) -> dict[str, Principal]:
-    return {consumer.name: consumer.service for consumer in CONSUMERS if consumer.stream == stream}
+    return {consumer.name: consumer.service for consumer in rules.CONSUMERS if consumer.stream == stream}
 
 
 def takers(stream: str) -> frozenset[Principal]:
@@ -197,7 +197,7 @@ def _on_consumer(
 
 
 def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
-    for bucket in BUCKETS:
+    for bucket in rules.BUCKETS:
         shared = len(bucket.owners) > 1
         yield f"$KV.{bucket.name}.p1.task-1", NOBODY if shared else bucket.owners
         for service in SERVICES:
@@ -302,15 +302,15 @@ def heard_by(principal: Principal) -> dict[str, bool]:
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
         for subject, _ in subjects(row):
-            live[f"sandherd.live.{subject}"] = principal in {P.MONITOR, P.MESSAGE_RELAY} and row.mood is Mood.EVENT
+            live[f"sandherd.live.{subject}"] = principal in {P.MONITOR, P.MESSAGE_RELAY} and row.kind is Kind.EVENT
     return dict.fromkeys(BROKERS_OWN, False) | table | live
 
 
 # --- the tests ---------------------------------------------------------------------------------------------------
 
 
-async def test_each_principal_may_say_what_the_table_gives_it_and_nothing_else(speakers: list[Speaker]) -> None:
-    """No subject of the table or of the broker is publishable beyond the tables, and none of theirs is missing."""
+async def test_each_principal_publishes_what_the_table_permits(speakers: list[Speaker]) -> None:
+    """No subject of the table or the broker is publishable beyond the tables, and none of theirs is missing."""
     for speaker in speakers:
         expected = {
             subject: may_say(speaker.principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)
@@ -322,8 +322,8 @@ async def test_each_principal_may_say_what_the_table_gives_it_and_nothing_else(s
         assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
 
 
-async def test_each_principal_may_hear_what_the_table_gives_it_and_nothing_else(speakers: list[Speaker]) -> None:
-    """No single subject can be listened to beyond the table: not another's inbox, replies, deliveries or output."""
+async def test_each_principal_subscribes_to_what_the_table_permits(speakers: list[Speaker]) -> None:
+    """No single subject can be subscribed to beyond the table: no other inbox, reply, delivery or output."""
     for speaker in speakers:
         inbox = f"{speaker.bus.client._inbox_prefix.decode()}.abc.1"
         expected = heard_by(speaker.principal) | {inbox: True}
@@ -332,8 +332,8 @@ async def test_each_principal_may_hear_what_the_table_gives_it_and_nothing_else(
         assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
 
 
-async def test_no_wildcard_opens_what_its_single_subjects_would_not(speakers: list[Speaker]) -> None:
-    """A subscription to many subjects is taken only from those who may hear all of them."""
+async def test_wildcard_permits_no_more_than_its_subjects(speakers: list[Speaker]) -> None:
+    """A wildcard subscription is accepted only from a principal permitted to subscribe to all of its subjects."""
     for speaker in speakers:
         heard = heard_by(speaker.principal)
         await listen_to(speaker, WILDCARDS)
@@ -352,24 +352,24 @@ IN_ONE_GO = (
     (P.OPERATOR, "sandherd.v1.event.>"),
     (P.OPERATOR, "sandherd.v1.output.*.*"),
     (P.MESSAGE_RELAY, "sandherd.v1.event.*.*.agent.*"),
-    *((service, row.pattern()) for row in TABLE if row.mood is Mood.REQUEST for service in row.consumers & SERVICES),
+    *((service, row.pattern()) for row in TABLE if row.kind is Kind.REQUEST for service in row.consumers & SERVICES),
 )
 
 
-async def test_what_the_parts_listen_to_in_one_go_is_allowed(speakers: list[Speaker]) -> None:
-    """The wildcard subscriptions that live tails and services make are taken."""
+async def test_wildcards_of_services_are_permitted(speakers: list[Speaker]) -> None:
+    """The wildcard subscriptions of live tails and services are accepted."""
     for speaker in speakers:
         await listen_to(speaker, [pattern for principal, pattern in IN_ONE_GO if principal is speaker.principal])
         assert await speaker.refused("subscription") == set()
 
 
-async def test_the_spawners_system_credential_can_push_the_accounts_token_and_nothing_else(herd: Broker) -> None:
-    """It may neither watch the servers nor disconnect anybody, and sees nothing of the herd's account."""
+async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd: Broker) -> None:
+    """The credential may neither watch nor disconnect servers, and sees nothing of the herd's account."""
     from sandherd.bus.connection import Identity
     from sandherd.bus.identity.claims import CLAIMS_INBOX
 
     said = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
-    watch = Watch()
+    watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append
     identity = Identity.file(herd.spawner_identity / "claims.creds")

@@ -1,25 +1,30 @@
-"""A reply goes back to the asker and nowhere else, whatever reply subject is put on what is said.
+"""A reply reaches the requester only, for any reply subject of a message.
 
 The broker does not check reply subjects: JetStream's acknowledgement, or a service's answer, would be written to any of
 them with the rights of whoever answers. That is why sandboxes and people have accounts of their own.
 """
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from sandherd.bus.accounts import Account, account_of
+from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.connection import Bus
-from sandherd.bus.service import Asked, Service
+from sandherd.bus.republished import is_republished
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.requests import REQUESTS, TaskList
-from sandherd.contracts.streams import BUCKETS, STREAMS
-from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.contracts.streams import BUCKETS, SEQUENCE_HEADER, STREAMS
+from sandherd.contracts.subjects import BY_NAME, DELIVER, Principal
+from sandherd.service.service import IncomingRequest, Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 OTHERS = (
     "$KV.leases.spawner.scheduler",
@@ -42,6 +47,7 @@ OTHERS = (
     "_INBOX_spawner.x",
     "_INBOX_sbx-2.x",
 )
+FOLLOWED = ("sandherd.v1.event.other.>", "sandherd.v1.output.other.*")
 NAMES = {"project": "p1", "sandbox": "sbx-1", "action": "message", "artifact": "art-1"}
 ASKED_OF_WORKERS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
 
@@ -68,7 +74,8 @@ async def say_everything(bus: Bus, principal: Principal) -> None:
     """Say each subject with each reply subject."""
     for number, subject in enumerate(said_by(principal)):
         for reply in OTHERS:
-            await bus.client.publish(subject, b"{}", reply=reply, headers={"Nats-Msg-Id": f"{number}-{reply}"})
+            headers = {"Nats-Msg-Id": f"{number}-{reply}", SEQUENCE_HEADER: "1"}
+            await bus.client.publish(subject, b"{}", reply=reply, headers=headers)
     await settled(bus)
 
 
@@ -90,51 +97,93 @@ async def reaches(herd: Broker, expected: dict[str, int]) -> None:
                 return
 
 
-@pytest.mark.parametrize(
-    "principal", [who for who in Principal if account_of(who) in {Account.SANDBOXES, Account.PEOPLE}]
-)
-async def test_a_reply_subject_reaches_nobody_else(herd: Broker, principal: Principal) -> None:
-    """Whatever is said with whatever reply subject, only the stream that it was said to has it."""
+class Others:
+    """A worker and a client of another project, and what is delivered to them."""
 
-    async def answer(_asked: Asked[Any]) -> BaseModel:
+    def __init__(self) -> None:
+        self.worker: list[Msg] = []
+        self.client: list[Msg] = []
+
+    async def on_request(self, msg: Msg) -> None:
+        self.worker.append(msg)
+
+    async def on_event(self, msg: Msg) -> None:
+        self.client.append(msg)
+
+    async def await_replies(self, principal: Principal) -> None:
+        """Wait until some were delivered, where the account permits that."""
+        if account_of(principal) is Account.SANDBOXES:
+            await eventually(lambda: self.worker, "a reply at a worker")
+        if principal is Principal.CLIENT:
+            await eventually(lambda: any(b'"ok"' in msg.data for msg in self.client), "a service's reply at a client")
+
+    def check(self) -> None:
+        """Each is recognised by what it lacks, and nothing else about it is a request, a message or an event."""
+        assert not [msg for msg in self.worker if msg.reply]
+        assert not [msg for msg in self.client for pattern in FOLLOWED if is_republished(msg, pattern)]
+        models: list[type[BaseModel]] = [InboxMessage]
+        models += (REQUESTS[row.name.removeprefix("request.")] for row in ASKED_OF_WORKERS)
+        for msg, model in itertools.product(self.worker, models):
+            with pytest.raises(ValidationError):
+                model.model_validate_json(msg.data)
+
+
+@asynccontextmanager
+async def others(herd: Broker) -> AsyncIterator[Others]:
+    """Both subscribed to all that their credentials permit."""
+    found = Others()
+    async with (
+        herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as worker,
+        herd.bus(Principal.CLIENT, project="other") as client,
+    ):
+        for subject in (row.fill(project="other", sandbox="sbx-2") for row in (DELIVER, *ASKED_OF_WORKERS)):
+            await worker.client.subscribe(subject, cb=found.on_request)
+        await worker.client.subscribe("_INBOX_sbx-2.>", cb=found.on_request)
+        for pattern in FOLLOWED:
+            await client.client.subscribe(pattern, cb=found.on_event)
+        await settled(worker)
+        await settled(client)
+        yield found
+
+
+def spawner(herd: Broker) -> Service:
+    """A service that answers every request to the spawner."""
+
+    async def answer(_request: IncomingRequest[Any]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
     for request in (request for request in REQUESTS.values() if request.answered_by == Principal.SPAWNER):
         service.answer(request, answer)
-    heard: list[bytes] = []
+    return service
 
-    async def on_message(msg: Msg) -> None:
-        heard.append(msg.data)
 
+@pytest.mark.parametrize(
+    "principal", [who for who in Principal if account_of(who) in {Account.SANDBOXES, Account.PEOPLE}]
+)
+async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Principal) -> None:
+    """Whatever the reply subject, only the stream published to receives the message.
+
+    What is delivered to a neighbour in the account is recognisable as a reply, also if the request has the headers of a
+    stored message.
+    """
     async with (
-        service.running(),
+        spawner(herd).running(),
         herd.bus(principal, project="p1", sandbox="sbx-1") as bus,
-        herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as victim,
+        others(herd) as neighbours,
     ):
-        await victim.client.subscribe("sandherd.v1.deliver.other.sbx-2", cb=on_message)
-        for row in ASKED_OF_WORKERS:
-            await victim.client.subscribe(row.fill(project="other", sandbox="sbx-2"), cb=on_message)
-        await victim.client.subscribe("_INBOX_sbx-2.>", cb=on_message)
-        await settled(victim)
         before = await counts(herd)
         await say_everything(bus, principal)
         expected = expected_after(before, principal)
         await reaches(herd, expected)
         await settled(bus)  # an acknowledgement that went astray would be stored by now
         assert await counts(herd) == expected
-        await settled(victim)
-        # In the account of sandboxes an acknowledgement may be sent to a neighbour, but it says nothing to it.
-        models: list[type[BaseModel]] = [InboxMessage]
-        models += (REQUESTS[row.name.removeprefix("request.")] for row in ASKED_OF_WORKERS)
-        for document in heard:
-            for model in models:
-                with pytest.raises(ValidationError):
-                    model.model_validate_json(document)
+        await neighbours.await_replies(principal)
+        neighbours.check()
 
 
-async def test_people_hear_what_is_kept_and_hear_it_once(herd: Broker) -> None:
-    """What a sandbox says reaches a client of its project under the same subject, once however often it is said."""
+async def test_client_receives_stored_events_once(herd: Broker) -> None:
+    """A sandbox's event reaches a client of its project under its subject, once however often it is published."""
     heard: list[str] = []
 
     async def on_message(msg: Msg) -> None:
@@ -154,3 +203,16 @@ async def test_people_hear_what_is_kept_and_hear_it_once(herd: Broker) -> None:
             while "3" not in heard:
                 await asyncio.sleep(0.01)
     assert heard == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("principal", [Principal.WORKER, Principal.JOINER, Principal.CLIENT, Principal.SUBSCRIBER])
+async def test_message_trace_reaches_no_other_project(herd: Broker, principal: Principal) -> None:
+    """The broker traces a message to a subject that its header names, if its publisher may publish there."""
+    (subject, *_) = said_by(principal)
+    refused = [f"sandherd.v1.{name}.other.sbx-2" for name in ("deliver", "output", "request.worker.exec")]
+    refused.append("sandherd.v1.event.other.sbx-2.agent.completed")
+    async with herd.bus(principal, project="p1", sandbox="sbx-1") as bus:
+        for target in refused:
+            await bus.client.publish(subject, b"{}", headers={"Nats-Trace-Dest": target})
+        await settled(bus)
+        await eventually(lambda: bus.violations == len(refused), "a refusal of each")

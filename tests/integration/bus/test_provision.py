@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
-from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, check, provision
 from sandherd.bus.stream_configs import consumer_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_CONSUMER, BY_STREAM, CONSUMERS, STREAMS
@@ -32,13 +32,13 @@ async def configurations(bus: Bus) -> dict[str, object]:
     return {**streams, **consumers}
 
 
-async def test_all_that_is_declared_is_there_and_nothing_else(admin: Bus) -> None:
+async def test_exactly_the_declared_streams_exist(admin: Bus) -> None:
     """The broker holds exactly the streams of the tables, the buckets' among them."""
     names = {info.config.name for info in await admin.js.streams_info()}
     assert names == {stream.name for stream in STREAMS} | {bucket.stream for bucket in BUCKETS}
 
 
-async def test_provisioning_again_changes_nothing_and_loses_nothing(admin: Bus, herd: Broker) -> None:
+async def test_second_provisioning_changes_and_loses_nothing(admin: Bus, herd: Broker) -> None:
     """A second and third time, every configuration is the same, and what was stored is still there."""
     async with herd.bus(P.MONITOR) as monitor:
         await monitor.publish("sandherd.v1.event.p1.fleet.monitor.conductor_reported", b"{}", msg_id="1")
@@ -50,7 +50,7 @@ async def test_provisioning_again_changes_nothing_and_loses_nothing(admin: Bus, 
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_a_service_finds_with_its_own_credential_that_all_is_well(herd: Broker, service: Principal) -> None:
+async def test_service_check_with_its_own_credential_reports_no_problem(herd: Broker, service: Principal) -> None:
     """The check asks only for what that service may see, and finds no fault in what was provisioned."""
     async with herd.bus(service) as bus:
         assert await check(bus.js, service) == []
@@ -69,8 +69,8 @@ async def test_what_is_missing_is_named(admin: Bus, herd: Broker) -> None:
     ]
 
 
-async def test_what_differs_is_named_and_mended(admin: Bus, herd: Broker) -> None:
-    """A stream and a consumer that somebody rewrote (as FastStream's declaring does) are found and brought back."""
+async def test_different_stream_is_reported_and_corrected(admin: Bus, herd: Broker) -> None:
+    """A stream and a consumer that were rewritten (as FastStream's declaring does) are found and restored."""
     events = stream_config(replace(BY_STREAM["EVENTS"], max_age=3600, max_bytes=1024 * 1024))
     await admin.js.update_stream(events)
     ingest = replace(BY_CONSUMER["event-ingest"], max_ack_pending=5, filters=("sandherd.v1.event.p1.>",))
@@ -83,8 +83,8 @@ async def test_what_differs_is_named_and_mended(admin: Bus, herd: Broker) -> Non
         assert await check(bus.js, P.EVENT_INGEST) == []
 
 
-async def test_a_stream_of_the_version_before_is_given_lives_of_messages(admin: Bus, herd: Broker) -> None:
-    """ARTIFACTS of an older set-up lets pieces have a life of their own after the upgrade, and keeps what it held."""
+async def test_stream_of_the_version_before_gets_message_ttls(admin: Bus, herd: Broker) -> None:
+    """ARTIFACTS of an older set-up supports TTLs of chunks after the upgrade, and retains its messages."""
     await admin.js.delete_stream("ARTIFACTS")
     await admin.js.add_stream(stream_config(BY_STREAM["ARTIFACTS"]).evolve(allow_msg_ttl=None))
     async with herd.bus(P.SPAWNER) as bus:
@@ -98,16 +98,17 @@ async def test_a_stream_of_the_version_before_is_given_lives_of_messages(admin: 
         assert kept == [b"kept", b"an hour"]
 
 
-async def test_what_the_broker_does_not_change_is_a_clear_error(admin: Bus) -> None:
-    """A stream that was made with another retention can't be changed: the error names it and says what to do."""
+async def test_unchangeable_stream_is_an_error(admin: Bus) -> None:
+    """A stream with another retention can't be changed: the error names it, and never advises to delete it."""
     await admin.js.delete_stream("COMMANDS")
     await admin.js.add_stream(stream_config(BY_STREAM["COMMANDS"]).evolve(retention="limits"))
-    with pytest.raises(ProvisionError, match=r"stream COMMANDS: .* delete it"):
+    with pytest.raises(ProvisionError, match=r"stream COMMANDS: .* install that version again") as caught:
         await provision(admin.js)
+    assert "delete" not in str(caught.value)
 
 
-async def test_a_lost_stream_comes_back_with_its_consumers(admin: Bus, herd: Broker) -> None:
-    """Provisioning makes a whole set-up again from nothing."""
+async def test_lost_stream_is_recreated_with_its_consumers(admin: Bus, herd: Broker) -> None:
+    """Provisioning creates a whole set-up again from nothing."""
     for name in [info.config.name for info in await admin.js.streams_info()]:
         await admin.js.delete_stream(name or "")
     await provision(admin.js)

@@ -10,7 +10,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
-from sandherd.bus.setup_permissions import INBOX
+from sandherd.bus.auth.setup_permissions import INBOX
 from sandherd.bus.stream_configs import consumer_config
 from sandherd.contracts.streams import BY_CONSUMER, CONSUMERS
 from sandherd.contracts.subjects import TABLE, Principal
@@ -86,8 +86,8 @@ async def configurations(herd: Broker) -> dict[str, object]:
         return streams | {row.name: (await js.consumer_info(row.stream, row.name)).config for row in CONSUMERS}
 
 
-async def test_the_provisioners_credential_reads_changes_and_empties_nothing(herd: Broker) -> None:
-    """Each request is refused as a permission violation, in the account's own names of the API and in the streams'."""
+async def test_provisioner_credential_reads_changes_and_purges_nothing(herd: Broker) -> None:
+    """Each request is a permission violation, in the account's own API subjects and the streams'."""
     await seed(herd)
     before, held = await configurations(herd), await contents(herd)
     stolen: list[str] = []
@@ -104,15 +104,15 @@ async def test_the_provisioners_credential_reads_changes_and_empties_nothing(her
             await speaker.bus.client.publish(subject, payload, reply=f"{INBOX}.answer")
         assert await speaker.refused("publish") == {subject.lower() for subject, _ in attacks}
         await spawner.publish("$KV.tasks.p1.task-1", b"SECRET", msg_id="later")
-        await speaker.bus.settle()
+        await speaker.bus.flush()
     assert stolen == []
     assert await configurations(herd) == before
     after = await contents(herd)
     assert after == held | {"KV_tasks": (held["KV_tasks"][0] + 1, held["KV_tasks"][1])}
 
 
-async def test_a_stream_that_exists_is_not_created_with_another_configuration(herd: Broker) -> None:
-    """The permitted request is refused by the server, whatever it would add, and the configuration stays."""
+async def test_existing_stream_is_not_recreated_with_another_configuration(herd: Broker) -> None:
+    """The server refuses the permitted request, whatever it would add, and the configuration stays."""
     await seed(herd)
     before, held = await configurations(herd), await contents(herd)
     async with attacker(herd) as speaker:
@@ -126,7 +126,7 @@ async def test_a_stream_that_exists_is_not_created_with_another_configuration(he
     assert (await configurations(herd), await contents(herd)) == (before, held)
 
 
-async def test_no_answer_to_the_provisioner_is_stored_or_executed(herd: Broker) -> None:
+async def test_reply_to_the_provisioner_is_neither_stored_nor_executed(herd: Broker) -> None:
     """The server checks no reply subject: every permitted request with every kind of reply changes no stream.
 
     In the account of the streams, the answer to `STREAM.INFO` with the reply subject `$KV.tasks.…` replaced a record.
@@ -147,8 +147,8 @@ async def test_no_answer_to_the_provisioner_is_stored_or_executed(herd: Broker) 
     assert await contents(herd) == held
 
 
-async def test_the_provisioner_may_publish_and_subscribe_to_nothing_else(herd: Broker) -> None:
-    """Every subject of the tables and of the broker: creation and inspection of what is declared, and its own inbox."""
+async def test_provisioner_publishes_and_subscribes_to_its_requests_only(herd: Broker) -> None:
+    """Of all subjects it may create and inspect what is declared, and use its own inbox."""
     allowed = {f"{API_FROM_OUTSIDE}.STREAM.{verb}.{name}" for verb in ("INFO", "CREATE") for name in NAMES}
     allowed |= {f"{API_FROM_OUTSIDE}.CONSUMER.INFO.{row.stream}.{row.name}" for row in CONSUMERS}
     everything = {subject for row in TABLE for subject, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED}

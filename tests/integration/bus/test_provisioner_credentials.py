@@ -9,11 +9,11 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.auth.setup_permissions import for_stream_changes
 from sandherd.bus.connection import BusError
-from sandherd.bus.identity import Key, Kind, Registrar, bearer, claims, credentials_text
+from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, claims, credentials_text
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.provision import ProvisionError, check, create_missing, provision
-from sandherd.bus.setup_permissions import for_stream_changes
 from sandherd.bus.stream_configs import consumer_config, stream_config
 from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BY_CONSUMER, BY_STREAM, CONSUMERS
@@ -26,8 +26,8 @@ from tests.patience import PATIENCE
 P = Principal
 
 
-async def test_missing_streams_are_created_and_nothing_that_exists_is_changed(herd: Broker) -> None:
-    """What is missing comes back; what differs is named with the remedy, and stays; the spawner creates consumers."""
+async def test_missing_streams_are_created_and_existing_ones_unchanged(herd: Broker) -> None:
+    """A missing stream is created; a different one is named with the remedy, and stays as it is."""
     async with herd.provisioner() as js, attacker(herd) as speaker:
         for name in NAMES:
             await js.delete_stream(name)
@@ -51,8 +51,8 @@ async def test_missing_streams_are_created_and_nothing_that_exists_is_changed(he
             assert [fault.thing for fault in await check(bus.js, service)] == ["stream DEAD"]
 
 
-async def test_a_consumer_that_exists_is_not_changed_by_a_spawner(herd: Broker) -> None:
-    """A spawner of another version leaves it as it is; its place in the stream stays."""
+async def test_existing_consumer_is_not_changed_by_a_spawner(herd: Broker) -> None:
+    """A spawner of another version leaves its configuration and its position."""
     other = consumer_config(BY_CONSUMER["event-ingest"]).evolve(max_ack_pending=7)
     async with herd.provisioner() as js, herd.bus(P.SPAWNER) as spawner:
         await js.add_consumer("EVENTS", other)
@@ -60,8 +60,8 @@ async def test_a_consumer_that_exists_is_not_changed_by_a_spawner(herd: Broker) 
         assert (await js.consumer_info("EVENTS", "event-ingest")).config.max_ack_pending == 7
 
 
-async def test_a_stream_that_was_created_with_other_content_is_detected(herd: Broker) -> None:
-    """Who creates a missing stream first, as a mirror or with a republish subject, hears nothing and is found out."""
+async def test_stream_created_with_other_content_is_detected(herd: Broker) -> None:
+    """An attacker that creates a missing stream, as a mirror or with a republish, receives nothing and is detected."""
     await seed(herd)
     heard: list[bytes] = []
 
@@ -82,7 +82,7 @@ async def test_a_stream_that_was_created_with_other_content_is_detected(herd: Br
             assert "error" not in created, created
         async with herd.bus(P.MESSAGE_RELAY) as relay:
             await relay.publish("sandherd.v1.dead.message-relay.internal", b"SEEDED", msg_id="after")
-        await speaker.bus.settle()
+        await speaker.bus.flush()
         with pytest.raises(ProvisionError) as caught:
             await create_missing(speaker.bus.js)
         for part in ("stream DEAD (republish)", "stream PROBE (", "mirror", "stream INBOX (", "sources"):
@@ -90,8 +90,8 @@ async def test_a_stream_that_was_created_with_other_content_is_detected(herd: Br
     assert heard == []
 
 
-async def test_a_credential_that_changes_streams_is_minted_for_an_hour_at_most(herd: Broker) -> None:
-    """With it a declared stream is changed and no stream deleted; nobody mints one that lives longer."""
+async def test_stream_changing_credential_expires_within_an_hour(herd: Broker) -> None:
+    """The credential may change a declared stream and delete none; a longer life is not minted."""
     registrar = Registrar(herd.identity)
     for credentials in (registrar.mint_provisioner(1e9), registrar.mint_stream_changer(1e9)):
         expires = bearer(credentials).expires_at
@@ -104,7 +104,7 @@ async def test_a_credential_that_changes_streams_is_minted_for_an_hour_at_most(h
         states = {done.thing: str(done.did) for done in await provision(bus.js)}
         assert [thing for thing, state in states.items() if state != "kept"] == ["stream DEAD"]
         await bus.client.publish(f"{API}.STREAM.DELETE.DEAD", b"")
-        await bus.settle()
+        await bus.flush()
         assert bus.violations == 1
 
 
@@ -116,7 +116,7 @@ async def connects(herd: Broker, credentials: str, api: str) -> bool:
         return False
 
 
-async def test_an_expired_credential_is_disconnected_and_refused(herd: Broker) -> None:
+async def test_expired_credential_is_disconnected_and_refused(herd: Broker) -> None:
     """The server ends the connection when the credential expires, and accepts no other with it."""
     registrar = Registrar(herd.identity)
     for mint, api in ((registrar.mint_provisioner, API_FROM_OUTSIDE), (registrar.mint_stream_changer, API)):
@@ -130,9 +130,9 @@ async def test_an_expired_credential_is_disconnected_and_refused(herd: Broker) -
                 await asyncio.sleep(0.02)
 
 
-async def test_a_credential_of_an_earlier_version_that_never_expires_is_refused(herd: Broker) -> None:
-    """It was signed with a key that the account of the streams does not list any more: no copy of it connects."""
-    key = Key.new(Kind.USER)
+async def test_earlier_credential_without_expiry_is_refused(herd: Broker) -> None:
+    """The credential's signing key is no longer listed by the account of the streams: no copy of it connects."""
+    key = Key.new(KeyKind.USER)
     body = claims.user(
         key.public,
         name="provisioner",
@@ -143,7 +143,7 @@ async def test_a_credential_of_an_earlier_version_that_never_expires_is_refused(
     for signing, accepted in (
         (herd.identity.root_key("streams-signing"), True),
         (herd.identity.root_key("services"), False),
-        (Key.new(Kind.ACCOUNT), False),
+        (Key.new(KeyKind.ACCOUNT), False),
     ):
         credentials = credentials_text(sign_claims(body, signing, 1), key.seed)
         assert await connects(herd, credentials, API) is accepted

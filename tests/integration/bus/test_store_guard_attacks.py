@@ -15,20 +15,12 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
-from sandherd.bus.connection import Bus, Identity, Watch
-from sandherd.bus.identity import Key, Kind, Registrar, claims, credentials_text
+from sandherd.bus.auth.permissions import Permissions, probe_subject
+from sandherd.bus.auth.setup_permissions import HEALTH, PROBE, PROBE_INBOX, PROBING, WATCHER, WATCHER_INBOX, WATCHING
+from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.identity import Key, KeyKind, Registrar, claims, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.keys import sign_claims
-from sandherd.bus.permissions import Permissions, probe_subject
-from sandherd.bus.setup_permissions import (
-    HEALTH,
-    PROBE,
-    PROBE_INBOX,
-    PROBING,
-    WATCHER,
-    WATCHER_INBOX,
-    WATCHING,
-)
 from sandherd.contracts.subjects import TABLE, Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.store_probe import StoreProbe
@@ -50,7 +42,7 @@ def minted(herd: Broker, name: str) -> str:
 @asynccontextmanager
 async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[Speaker]:
     """A connection with one of these credentials, and what the broker refused it."""
-    watch, violations = Watch(), list[str]()
+    watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     token, key = parts_of(credentials)
     identity = Identity.renewing(lambda: token, key)
@@ -91,7 +83,7 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
         sent = replies(herd)
         for reply in sent:
             await speaker.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
-        await speaker.bus.settle(timeout=PATIENCE)
+        await speaker.bus.flush(timeout=PATIENCE)
         assert await speaker.refused("publish") == set()
         # A reply of the system account passes on through the import of the probe, where it is one probe more.
         probes = len(sent) if name == PROBE else sent.count(WROTE)
@@ -102,8 +94,8 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_store_guard_receives_only_the_reply_to_its_own_request(herd: Broker, name: str) -> None:
-    """The other credential of its account is not reached by its replies, unless it asked for what it is sent."""
+async def test_store_guard_receives_only_the_reply_to_its_request(herd: Broker, name: str) -> None:
+    """Replies of one credential do not reach the other of its account, unless it requested them."""
     other = next(one for one in REQUESTS if one != name)
     stolen: list[str] = []
 
@@ -116,17 +108,17 @@ async def test_a_store_guard_receives_only_the_reply_to_its_own_request(herd: Br
         attacker(herd, name, minted(herd, name)) as speaker,
     ):
         await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=hear)
-        await victim.bus.settle()
+        await victim.bus.flush()
         await speaker.bus.client.publish(subject, b"{}", reply=f"{inbox}.none")
         assert (await speaker.bus.client.request(subject, b"{}", timeout=PATIENCE)).data.startswith(b"{")
-        await speaker.bus.settle()
-        await victim.bus.settle()
+        await speaker.bus.flush()
+        await victim.bus.flush()
     assert stolen == []
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_store_guard_may_publish_and_subscribe_to_nothing_else(herd: Broker, name: str) -> None:
-    """Every subject of the tables, of the broker and of the system account."""
+async def test_store_guard_publishes_and_subscribes_to_its_requests_only(herd: Broker, name: str) -> None:
+    """Every other subject of the tables, the broker and the system account is refused."""
     subject, inbox = REQUESTS[name]
     everything = {one for row in TABLE for one, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED, WROTE, HEALTH}
     everything |= {*system_targets(herd), "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.VARZ", "sandherd.probe.monitor"}
@@ -141,14 +133,14 @@ async def test_a_store_guard_may_publish_and_subscribe_to_nothing_else(herd: Bro
 
 def placed_in(herd: Broker, account: str, signing: str, name: str, allowed: Permissions) -> str:
     """A credential with the same permissions in another account."""
-    key = Key.new(Kind.USER)
+    key = Key.new(KeyKind.USER)
     public = herd.identity.root_key(account).public
     body = claims.user(key.public, name=name, account=public, principal=P.OPERATOR, permissions=allowed)
     return credentials_text(sign_claims(body, herd.identity.root_key(signing), 1), key.seed)
 
 
-async def test_in_the_account_of_the_streams_the_same_probe_overwrites_a_record(herd: Broker) -> None:
-    """What these tests look for is there to be found."""
+async def test_same_probe_overwrites_a_record_within_the_account_of_the_streams(herd: Broker) -> None:
+    """The attacks work where they are permitted."""
     await seed(herd)
     before = (await contents(herd))["KV_tasks"][0]
     credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBING)
@@ -161,7 +153,7 @@ async def test_in_the_account_of_the_streams_the_same_probe_overwrites_a_record(
 
 @pytest.mark.long
 async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> None:
-    """A credential of the system account with the same permissions deletes all of them: it is there to be found."""
+    """A credential of the system account with the same permissions deletes all of them: the attack works there."""
     directory = Path(tempfile.mkdtemp(prefix="cluster-"))
     cluster = Broker(directory, size=3)
     try:
@@ -172,8 +164,8 @@ async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> No
                 for reply in replies(cluster):
                     await speaker.bus.client.publish(HEALTH, b"", reply=reply)
                 async with StoreProbe.open(*cluster.probed) as probe:
-                    assert len(await probe.ask({server.server_name for server in cluster.servers})) == 3
-                await speaker.bus.settle(timeout=PATIENCE)
+                    assert len(await probe.read_health({server.server_name for server in cluster.servers})) == 3
+                await speaker.bus.flush(timeout=PATIENCE)
             assert len(await js.streams_info()) == len(ALL_STREAMS)
             credentials = placed_in(cluster, "system", "system-signing", WATCHER, WATCHING)
             async with attacker(cluster, WATCHER, credentials) as speaker, asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""What other services ask the spawner to change in streams: only what was checked is done."""
+"""Changes of streams that other services request of the spawner: only checked ones are made."""
 
 import asyncio
 import json
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus, RefusedError
-from sandherd.bus.fullness import read_fill
 from sandherd.bus.stream_configs import stream_config
-from sandherd.bus.subscription_consumers import MOST_WAITING
+from sandherd.bus.subscription_consumers import MAX_WAITING
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import CreateConsumer, DeleteConsumer, DeleteDead, PurgeArtifacts, PurgeEvents
 from sandherd.contracts.streams import BY_STREAM, CONSUMERS
 from sandherd.contracts.subjects import Principal, request_subject
+from sandherd.service.stream_usage import read_fill
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
 from tests.patience import PATIENCE
@@ -50,8 +50,8 @@ def creation(**changed: Any) -> CreateConsumer:
     return CreateConsumer(**(told | changed))
 
 
-async def test_events_that_a_consumer_has_not_acknowledged_are_not_purged(herd: Broker, asker: Bus) -> None:
-    """Nobody has taken any event: none may go, however full the stream is."""
+async def test_unacknowledged_events_are_not_purged(herd: Broker, asker: Bus) -> None:
+    """No event has been acknowledged: none may be removed, however full the stream is."""
     await fill(herd, "EVENTS", "sandherd.v1.event.p1.sbx-1.agent.message", 9, kilobytes=100)
     before = await read_fill(asker, "EVENTS")
     for below in (2, 5, before.last, before.last + 1, 2**53 - 1):
@@ -59,8 +59,8 @@ async def test_events_that_a_consumer_has_not_acknowledged_are_not_purged(herd: 
     assert await read_fill(asker, "EVENTS") == before
 
 
-async def test_a_stream_with_room_is_not_purged(herd: Broker, asker: Bus) -> None:
-    """What is half empty keeps what it has: event-ingest's credential can't be used to empty it."""
+async def test_half_empty_stream_is_not_purged(herd: Broker, asker: Bus) -> None:
+    """Event-ingest's credential can't be used to empty a stream."""
     await fill(herd, "ARTIFACTS", "sandherd.v1.artifact.p1.sbx-1.art-1", 3, kilobytes=100)
     assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=512), "p1") is Code.REFUSED
     assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=1), "p1") is Code.REFUSED
@@ -68,8 +68,8 @@ async def test_a_stream_with_room_is_not_purged(herd: Broker, asker: Bus) -> Non
     assert (await read_fill(asker, "ARTIFACTS")).messages == 3
 
 
-async def test_a_consumer_is_of_one_project_and_has_no_deliver_subject(herd: Broker, asker: Bus) -> None:
-    """It filters by its project's subjects and waits to be pulled from; the same place is never changed."""
+async def test_consumer_is_of_one_project_without_deliver_subject(herd: Broker, asker: Bus) -> None:
+    """The consumer filters its project's subjects and is pulled from; its position is never changed."""
     assert (await asker.ask(creation(types=["agent", "task.completed"]), "p1")).created
     assert not (await asker.ask(creation(name="other"), "p1")).created
     async with herd.provisioner() as jetstream:
@@ -83,8 +83,17 @@ async def test_a_consumer_is_of_one_project_and_has_no_deliver_subject(herd: Bro
     assert not (await asker.ask(DeleteConsumer(place=1), "p1")).deleted
 
 
+async def test_update_of_another_subscriptions_place_is_refused(herd: Broker, asker: Bus) -> None:
+    """A subscription that was deleted may have been replaced: the new one keeps its name, filters and position."""
+    await asker.ask(creation(name="present"), "p1")
+    async with herd.provisioner() as jetstream:
+        before = (await jetstream.consumer_info("EVENTS", "sub-p1-1")).config
+        assert await refusal(asker, creation(name="deleted", update=True), "p1") is Code.NOT_FOUND
+        assert (await jetstream.consumer_info("EVENTS", "sub-p1-1")).config == before
+
+
 async def test_no_request_creates_or_deletes_a_services_consumer(herd: Broker, asker: Bus) -> None:
-    """Neither places beyond a project's, nor all projects at once, nor fields that are not the contract's."""
+    """Places beyond a project's, all projects at once, and unknown fields are refused."""
     assert await refusal(asker, creation(place=17), "p1") is Code.INVALID_FIELD
     assert await refusal(asker, creation(), "fleet") is Code.INVALID_FIELD
     assert await refusal(asker, DeleteConsumer(place=99), "p1") is Code.INVALID_FIELD
@@ -108,8 +117,8 @@ async def test_no_request_creates_or_deletes_a_services_consumer(herd: Broker, a
         {"idle_seconds": 1e12},
     ],
 )
-async def test_terms_that_would_keep_the_broker_busy_are_refused(herd: Broker, asker: Bus, terms: Any) -> None:
-    """With the field that is out of bounds; no consumer is made."""
+async def test_excessive_consumer_terms_are_refused(herd: Broker, asker: Bus, terms: Any) -> None:
+    """The error names the field that is out of bounds; no consumer is created."""
     with pytest.raises(RefusedError) as caught:
         await asker.ask(creation(**terms), "p1")
     assert (caught.value.problem.code, caught.value.problem.field) == (Code.INVALID_FIELD, next(iter(terms)))
@@ -125,8 +134,8 @@ AMPLIFYING: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_no_request_sets_what_the_contract_has_not(asker: Bus) -> None:
-    """Heartbeats, backoff, rates and all else of a consumer are the spawner's own: a field more is refused."""
+async def test_consumer_request_with_unknown_field_is_refused(asker: Bus) -> None:
+    """Heartbeats, backoff, rates and other settings of a consumer are the spawner's: an additional field is refused."""
     for field, value in AMPLIFYING.items():
         body = json.dumps(creation().model_dump(mode="json") | {field: value}).encode()
         answer = json.loads(await asker.request(request_subject("spawner.create_consumer", "p1"), body))
@@ -140,18 +149,18 @@ async def test_a_subscriber_has_a_bounded_number_of_pull_requests(herd: Broker, 
     async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus, herd.provisioner() as jetstream:
         inbox = bus.client.new_inbox()
         await bus.client.subscribe(inbox)
-        for _ in range(5 * MOST_WAITING):
+        for _ in range(5 * MAX_WAITING):
             await bus.client.publish("$JS.herd.API.CONSUMER.MSG.NEXT.EVENTS.sub-p1-1", pull, reply=inbox)
-        await bus.settle()
+        await bus.flush()
         waiting: list[int] = []
         async with asyncio.timeout(PATIENCE):
-            while waiting[-2:] != [MOST_WAITING] * 2:  # all were received; the broker counts them a moment later
+            while waiting[-2:] != [MAX_WAITING] * 2:  # all were received; the broker counts them a moment later
                 waiting.append((await jetstream.consumer_info("EVENTS", "sub-p1-1")).num_waiting or 0)
-    assert max(waiting) == MOST_WAITING
+    assert max(waiting) == MAX_WAITING
 
 
-async def test_a_dead_letter_is_deleted_once(herd: Broker, asker: Bus) -> None:
-    """And one that is not there is said not to be."""
+async def test_dead_letter_is_deleted_once(herd: Broker, asker: Bus) -> None:
+    """The deletion of a missing one states that."""
     ack = await asker.publish("sandherd.v1.dead.event-ingest.internal", b"x", msg_id="x")
     assert (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted
     assert not (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,17 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from sandherd.bus.connection import Bus
+from sandherd.cli.exit_status import status_of
 from sandherd.client import Context, Herd
-from sandherd.client.cli.leaving import status_of
 from sandherd.contracts.commands import Command
+from sandherd.contracts.decoder import read_command
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentCompleted, AgentMessage, AgentShutdown, AgentStarted
-from sandherd.contracts.events.lifecycle import (
-    SandboxRequested,
-    SandboxTerminated,
-    TaskAssigned,
-    TaskCompleted,
-    TaskRunning,
-    TaskSubmitted,
-)
-from sandherd.contracts.reading import read_command
+from sandherd.contracts.events.agent import AgentCompleted, AgentShutdown, AgentStarted
+from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.events.sandbox import SandboxRequested, SandboxTerminated
+from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
 from sandherd.contracts.requests import (
     AskEvents,
     EventList,
@@ -53,7 +49,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
-from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from tests.models.ports import endpoints
 from tests.patience import PATIENCE
 
@@ -84,19 +80,20 @@ class Neighbours:
             self.asked.append(asked)
             found = give(asked)
             reply = Reply[Any](error=found) if isinstance(found, Problem) else Reply[Any](ok=found)
-            await message.respond(reply.model_dump_json(exclude_none=True).encode())
+            # As a service: without the request's headers, which `respond` repeats.
+            await replace(message, headers=None).respond(reply.model_dump_json(exclude_none=True).encode())
 
         await self.silence(request)
         subject = request_subject(request.type, "x").removesuffix("x") + "*"
         self._subscriptions[request.type] = await self.buses[principal].client.subscribe(subject, cb=on_message)
-        await self.buses[principal].settle()
+        await self.buses[principal].flush()
 
     async def silence(self, request: type[Request[Any]]) -> None:
         """Answer no more, as a service that is not there."""
         if request.type in self._subscriptions:
             await self._subscriptions.pop(request.type).unsubscribe()
             for bus in self.buses.values():
-                await bus.settle()
+                await bus.flush()
 
     async def answer_all(self) -> None:
         """Be the spawner and event-ingest."""
@@ -155,7 +152,7 @@ class Neighbours:
         """Put an event on its subject, so that every listener was told when this returns."""
         bus = self.buses[principal]
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
-        await bus.settle()
+        await bus.flush()
 
     @property
     def teller(self) -> str:
@@ -304,7 +301,7 @@ def started(context: Context) -> Callable[..., Any]:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "from sandherd.client.cli import main; main()",
+            "from sandherd.cli import main; main()",
             *place,
             *words,
             stdout=asyncio.subprocess.PIPE,
@@ -336,7 +333,9 @@ async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Con
 
 async def end_sandboxes(home: Path) -> None:
     """End what a spawner with this home has left: a spawner that ends leaves its sandboxes to the next."""
-    runtime = await open_runtime(Options(root=home / "sandboxes", aside=home / "kept", isolation="none"))
+    runtime = await open_runtime(
+        ProcessRuntimeOptions(root=home / "sandboxes", quarantine=home / "kept", isolation="none")
+    )
     for seen in await runtime.find_all():
         await runtime.remove(seen.unit)
     await runtime.close()

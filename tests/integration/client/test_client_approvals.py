@@ -1,4 +1,4 @@
-"""Approvals by command, with the real relay and history on a real broker: what is asked, and the answer that counts."""
+"""Approval commands with the real relay and history on a real broker."""
 
 import asyncio
 import json
@@ -49,11 +49,11 @@ class Agent:
     async def listen(self) -> None:
         subject = DELIVER.fill(project="default", sandbox=SANDBOX)
         self._hearing = await self._bus.client.subscribe(subject, cb=self._on_message)
-        await self._bus.settle()
+        await self._bus.flush()
 
     async def leave(self) -> None:
         await self._hearing.unsubscribe()
-        await self._bus.settle()
+        await self._bus.flush()
 
     async def _on_message(self, msg: Msg) -> None:
         if not msg.data:
@@ -110,15 +110,13 @@ def command(started: Callable[..., Any]) -> Command:
 async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
     """Wait until the history has so many approvals."""
     async with asyncio.timeout(PATIENCE):
-        while len((await client.connection.ask(AskApprovals(state=state))).approvals) != count:
+        while len((await client.connection.request(AskApprovals(state=state))).approvals) != count:
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.usefixtures("history")
-async def test_what_waits_is_listed_and_granted_and_then_waits_no_more(
-    agent: Agent, client: Herd, command: Command
-) -> None:
-    """`list` shows what the agent would do; `grant` tells it; the list is empty, and with `--all` says who agreed."""
+async def test_waiting_approval_is_listed_and_granted(agent: Agent, client: Herd, command: Command) -> None:
+    """`list` shows the agent's call; `grant` decides it; the list is then empty, and `--all` names who granted."""
     await agent.ask("toolu_1", reason="cleans up")
     await shown(client, 1)
     status, out, _ = await command("approvals", "list", "-o", "json")
@@ -141,28 +139,28 @@ async def test_what_waits_is_listed_and_granted_and_then_waits_no_more(
     assert all(word in listed for word in ("granted", "ada"))
 
 
-async def test_a_denial_takes_its_reason_to_the_agent_without_any_history(agent: Agent, command: Command) -> None:
-    """With Postgres and event-ingest away, agents are answered all the same."""
+async def test_denial_reaches_the_agent_without_the_history(agent: Agent, command: Command) -> None:
+    """With Postgres and event-ingest stopped, decisions are delivered with their reason."""
     await agent.ask("a1")
     status, out, err = await command("approvals", "deny", SANDBOX, "a1", "--reason", "not there", "--by", "ada")
-    assert (status, out, err) == (0, f"a1 of {SANDBOX} is denied, and the agent knows it\n", "")
+    assert (status, out, err) == (0, f"a1 of {SANDBOX} is denied, delivered to the agent\n", "")
     assert [(answer.granted, answer.reason) for answer in agent.told] == [(False, "not there")]
 
 
-async def test_a_second_answer_says_who_was_first(agent: Agent, command: Command) -> None:
-    """Status 1 and one line, which says what was answered, and where to look; the agent hears nothing of it."""
+async def test_second_decision_is_refused_with_the_first(agent: Agent, command: Command) -> None:
+    """The status is 1, with one line that states the first decision; the agent receives nothing."""
     await agent.ask("a1")
     await command("approvals", "grant", SANDBOX, "a1", "--by", "ada")
     status, out, err = await command("approvals", "deny", SANDBOX, "a1")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert f"approval a1 of {SANDBOX} was granted by ada at " in err
-    assert f"look with `sandherd approvals list --all --sandbox {SANDBOX}`" in err
+    assert f"see `sandherd approvals list --all --sandbox {SANDBOX}`" in err
     assert len(agent.told) == 1
 
 
-async def test_a_program_learns_the_kind_of_a_refusal(agent: Agent, client: Herd, monkeypatch: Any) -> None:
-    """Not found for what nobody asks, conflict for what has expired, refused for a sandbox that is not there."""
-    monkeypatch.setattr("message_relay.answering.PATIENCE", timedelta(seconds=PATIENCE))
+async def test_refused_decision_has_an_exit_code_by_kind(agent: Agent, client: Herd, monkeypatch: Any) -> None:
+    """An unknown approval is not found, an expired one a conflict, and one of a missing sandbox refused."""
+    monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=PATIENCE))
     await agent.ask("hasty", timeout_seconds=0.0)
 
     async def code_of(sandbox: str, approval: str) -> Code:
@@ -171,23 +169,23 @@ async def test_a_program_learns_the_kind_of_a_refusal(agent: Agent, client: Herd
         return caught.value.problem.code
 
     assert await code_of(SANDBOX, "hasty") is Code.CONFLICT
-    monkeypatch.setattr("message_relay.answering.PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=0.2))
     assert await code_of(SANDBOX, "a2") is Code.NOT_FOUND
     assert await code_of("sbx-none", "a2") is Code.REFUSED
     assert agent.told == []
 
 
-async def test_an_answer_that_the_worker_will_not_have_fails(agent: Agent, command: Command) -> None:
-    """As when its own time-out was first: status 1, with the worker's reason."""
+async def test_decision_refused_by_the_worker_fails(agent: Agent, command: Command) -> None:
+    """The worker's own time-out was first: status 1, with the worker's reason."""
     agent.refuses = "it was denied after 60 s"
     await agent.ask("a1")
     status, out, err = await command("approvals", "grant", SANDBOX, "a1")
     assert (status, out) == (1, "")
-    assert err.startswith("sandherd: it was denied after 60 s; look with ")
+    assert err.startswith("sandherd: it was denied after 60 s; see ")
 
 
-async def test_an_answer_to_a_worker_that_is_away_stands(agent: Agent, client: Herd, command: Command) -> None:
-    """The command says that it waits, with status 1; when the worker is back, it is told."""
+async def test_decision_for_a_disconnected_worker_stands(agent: Agent, client: Herd, command: Command) -> None:
+    """The command states that it waits, with status 1; when the worker is back, it gets the decision."""
     await agent.ask("a1")
     await agent.leave()
     status, out, err = await command("approvals", "grant", SANDBOX, "a1", "--timeout", "1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.client import Context
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolUse
@@ -25,8 +25,8 @@ from sandherd.contracts.requests import (
     LiveTasks,
     Output,
     OutputChunk,
-    Requeued,
     RequeueEventIngest,
+    RequeueResult,
     SourceAudit,
     Trajectory,
 )
@@ -109,16 +109,12 @@ def lines_of(text: str) -> list[Any]:
         (["trajectory", SANDBOX], "heartbeat_summary"),
         (["audit"], "missing"),
         (["audit", SANDBOX], "sources"),
-        (["tasks", "cancel", TASK], "task"),
-        (["sandboxes", "terminate", SANDBOX], "sandbox"),
         (["run", "x", "--no-follow", "--", "true"], "task"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-async def test_an_answer_is_one_json_document(
-    told: Neighbours, sandherd: Sandherd, words: list[str], field: str
-) -> None:
-    """`-o json` prints one document that has what was asked for; the same without it prints something to read."""
+async def test_reply_is_one_json_document(told: Neighbours, sandherd: Sandherd, words: list[str], field: str) -> None:
+    """`-o json` prints one document with the requested data; without it the output is text."""
     at = words.index("--") if "--" in words else len(words)
     status, out, err = await sandherd(*words[:at], "-o", "json", *words[at:])
     assert (status, err) == (0, "")
@@ -126,6 +122,17 @@ async def test_an_answer_is_one_json_document(
     status, out, _ = await sandherd(*words)
     assert status == 0
     assert out.strip()
+
+
+@pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)
+async def test_command_is_one_json_document(neighbours: Neighbours, sandherd: Sandherd, words: list[str]) -> None:
+    """The document has action, object and state before; without `-o json` it is one line."""
+    await neighbours.begin()
+    status, out, err = await sandherd(*words, "-o", "json")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["was"] == "running"
+    status, out, _ = await sandherd(*words)
+    assert (status, "requested to" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +151,8 @@ async def test_events_are_json_lines(told: Neighbours, sandherd: Sandherd, words
     assert len(numbers) >= 6
 
 
-async def test_events_are_chosen_by_type_and_time(told: Neighbours, sandherd: Sandherd) -> None:
-    """A type, or a whole domain, can be chosen, live and from the history."""
+async def test_events_are_selected_by_type_and_time(told: Neighbours, sandherd: Sandherd) -> None:
+    """A type, or a whole domain, can be selected, live and from the history."""
     for more in ([], ["--follow"]):
         _, out, _ = await sandherd("events", SANDBOX, "--type", "agent.tool_use", "-o", "json", *more)
         assert [event["type"] for event in lines_of(out)] == ["agent.tool_use"]
@@ -153,7 +160,7 @@ async def test_events_are_chosen_by_type_and_time(told: Neighbours, sandherd: Sa
         assert [event["type"] for event in lines_of(out)] == ["sandbox.requested", "sandbox.terminated"]
 
 
-async def test_what_an_agent_says_does_not_move_the_cursor(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_text_of_an_agent_does_not_move_the_cursor(told: Neighbours, sandherd: Sandherd) -> None:
     """Control characters in events and output are shown, never obeyed: a sandbox is not trusted with a terminal."""
     for words in (["events", SANDBOX], ["trajectory", SANDBOX], ["logs", SANDBOX], ["tasks", "list"]):
         _, out, _ = await sandherd(*words)
@@ -163,8 +170,8 @@ async def test_what_an_agent_says_does_not_move_the_cursor(told: Neighbours, san
     assert "\x1b]0;title\x07" in out
 
 
-async def test_the_trajectory_is_a_picture(told: Neighbours, sandherd: Sandherd) -> None:
-    """Calls are joined with what ended them and show how long they took; edits show their diff."""
+async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: Sandherd) -> None:
+    """Calls are joined with their ends and show their duration; edits show their diff."""
     status, out, _ = await sandherd("trajectory", SANDBOX)
     assert status == 0
     assert "⚙ bash: ls" in out
@@ -175,8 +182,8 @@ async def test_the_trajectory_is_a_picture(told: Neighbours, sandherd: Sandherd)
     assert "no heartbeats" in out
 
 
-async def test_an_audit_with_gaps_fails(told: Neighbours, sandherd: Sandherd) -> None:
-    """Something missing is status 1, and the table says where."""
+async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd) -> None:
+    """The table names the gaps."""
     await told.answer(INGEST, AskAudit, lambda _: an_audit(2))
     status, out, err = await sandherd("audit")
     assert status == 1
@@ -187,39 +194,39 @@ async def test_an_audit_with_gaps_fails(told: Neighbours, sandherd: Sandherd) ->
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without their agent's last word ({SANDBOX})"),
-        ({"conflicts": 2}, "2 events bear the number of another"),
-        ({"implausible": 1}, "1 sources say they said over a million"),
+        ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without their agent's last event ({SANDBOX})"),
+        ({"conflicts": 2}, "2 events have the sequence of another"),
+        ({"implausible": 1}, "1 sources claim over a million"),
     ],
 )
-async def test_an_audit_fails_for_what_is_not_missing_by_number(
+async def test_audit_exits_with_1_for_other_faults(
     told: Neighbours, sandherd: Sandherd, found: dict[str, Any], said: str
 ) -> None:
-    """A sandbox that ended with something unsaid, and numbers that can't be a source's own, are status 1 too."""
+    """An ended sandbox with unpublished events, and numbers that can't be a source's own, are faults too."""
     await told.answer(INGEST, AskAudit, lambda _: an_audit(0).model_copy(update=found))
     status, _, err = await sandherd("audit")
     assert status == 1
     assert said in err
 
 
-async def test_a_service_that_is_away_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """Who does not answer is named, with the command that shows what runs."""
+async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """The error names the service, and the command that shows what runs."""
     await neighbours.silence(AskEvents)
     status, _, err = await sandherd("events", SANDBOX)
     assert status == 1
-    assert "event-ingest is not there" in err
+    assert "event-ingest is unavailable" in err
     assert "sandherd status" in err
 
 
-async def test_without_the_spawner_the_history_answers(told: Neighbours, sandherd: Sandherd) -> None:
-    """A list that the spawner can't give comes from the history, and says so."""
+async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours, sandherd: Sandherd) -> None:
+    """The output states it."""
     await told.silence(LiveTasks)
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
     assert json.loads(out)["from"] == "history"
 
 
-async def test_a_refusal_of_a_service_is_shown_whole(neighbours: Neighbours, sandherd: Sandherd) -> None:
+async def test_refusal_of_a_service_is_shown_with_its_remedy(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """A service's own refusal comes through with its remedy."""
     refusal = Problem(code=Code.REFUSED, message="not today", remedy="come back tomorrow")
     await neighbours.answer(INGEST, AskAudit, lambda _: refusal)
@@ -228,16 +235,16 @@ async def test_a_refusal_of_a_service_is_shown_whole(neighbours: Neighbours, san
 
 
 async def test_another_project_is_refused_by_the_broker(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A credential of one project asks in vain about another, and is told which credential would do."""
+    """The error names the credential that would be permitted."""
     status, _, err = await sandherd("tasks", "list", "--project", "other")
     assert status == 1
     assert "SANDHERD_CREDENTIALS" in err
 
 
-async def test_dead_letters_are_for_operators(
+async def test_dead_letters_are_requeued_by_operators(
     neighbours: Neighbours, sandherd: Sandherd, herd: Broker, context: Context
 ) -> None:
-    """An operator lists, reads and puts back dead letters; anybody else is told which credential would do."""
+    """A client lists and reads those of its project; its error names the credential that requeues: an operator's."""
     letter = DeadLetter(
         number=7,
         service="event-ingest",
@@ -251,8 +258,13 @@ async def test_dead_letters_are_for_operators(
     )
     letters = {None: [letter], 7: [letter]}
     await neighbours.answer(INGEST, AskDead, lambda asked: DeadLetters(letters=letters.get(asked.number, [])))
-    await neighbours.answer(INGEST, RequeueEventIngest, lambda asked: Requeued(number=asked.number, outcome="done"))
-    assert (await sandherd("dead", "list"))[0] == 1
+    await neighbours.answer(
+        INGEST, RequeueEventIngest, lambda asked: RequeueResult(number=asked.number, outcome="done")
+    )
+    assert [(await sandherd("dead", *words))[0] for words in (["list"], ["show", "7"])] == [0, 0]
+    status, _, err = await sandherd("dead", "requeue", "7")
+    assert status == 1
+    assert "SANDHERD_CREDENTIALS" in err
     operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
     for words, field in ((["list"], "letters"), (["show", "7"], "payload"), (["requeue", "7"], "outcome")):
         status, out, _ = await sandherd(*operator, "dead", *words, "-o", "json")
@@ -262,8 +274,8 @@ async def test_dead_letters_are_for_operators(
     assert (await sandherd(*operator, "dead", "show", "8"))[0] == 1
 
 
-async def test_the_doctor_says_what_is_wrong(told: Neighbours, sandherd: Sandherd) -> None:
-    """Status 1, and each that is away by its name, with a remedy; what is there is well all the same."""
+async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: Sandherd) -> None:
+    """The status is 1, and each unavailable service has a remedy; others are right all the same."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
     assert status == 1
@@ -290,8 +302,8 @@ async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeyp
     assert "hush" not in out
 
 
-async def test_a_reader_that_leaves_is_no_traceback(told: Neighbours, started: Callable[..., Any]) -> None:
-    """Output into a pipe that is closed, as `head` does, ends quietly."""
+async def test_closed_pipe_is_no_traceback(told: Neighbours, started: Callable[..., Any]) -> None:
+    """Output into a closed pipe, as `head` leaves it, ends quietly."""
     process = await started("events", SANDBOX, "--follow", "-o", "json")
     process.stdout._transport.close()
     assert await process.stderr.read() == b""

@@ -1,4 +1,4 @@
-"""What an operator is told: of all projects, unless one is named."""
+"""Requests of an operator concern all projects, unless one is named."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Sandherd = Callable[..., Any]
 
 
-async def test_an_operator_sees_the_dead_letters_of_all_projects(
+async def test_operator_sees_the_dead_letters_of_all_projects(
     neighbours: Neighbours, sandherd: Sandherd, herd: Broker
 ) -> None:
     """`doctor` counts those of all projects, so `dead list` shows all, each with its project, unless one is named."""
@@ -25,12 +25,12 @@ async def test_an_operator_sees_the_dead_letters_of_all_projects(
 
     async def on_message(message: Msg) -> None:
         projects.append(message.subject.rpartition(".")[2])
-        letters = [_letter(7, "event.other.sbx-one.agent.message"), _letter(8, "command.spawner.submit.third")]
+        letters = [_letter(7, "event.other.sbx-one.agent.message"), _letter(8, "command.spawner.submit_task.third")]
         await message.respond(Reply[Any](ok=DeadLetters(letters=letters)).model_dump_json(exclude_none=True).encode())
 
     bus = neighbours.buses[INGEST]
     await bus.client.subscribe(request_subject(AskDead.type, "x").removesuffix("x") + "*", cb=on_message)
-    await bus.settle()
+    await bus.flush()
     operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
     status, out, _ = await sandherd(*operator, "dead", "list")
     assert status == 0
@@ -52,8 +52,8 @@ def _letter(number: int, subject: str) -> DeadLetter:
     )
 
 
-async def test_no_audit_of_what_never_was(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A sandbox that nobody knows has not "nothing missing": it is not found, with status 1."""
+async def test_audit_of_an_unknown_sandbox_is_not_found(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """An unknown sandbox has not "nothing missing": the status is 1."""
     nothing = Audit(sources=[], source_count=0, event_count=0, missing=0, duplicates_refused=0, unstored=0, dead=0)
     await neighbours.answer(INGEST, AskAudit, lambda _: nothing)
     for form in ("table", "json"):

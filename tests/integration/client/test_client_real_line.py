@@ -8,13 +8,13 @@ import pytest
 
 from sandherd.client import Herd, HerdError
 from sandherd.client.connection import Connection
+from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import task_spec
-from sandherd.client.mending import Patience
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 from tests.stored_history import all_stored
 
-QUICK = Patience(look=0.5, retry=0.05)
+QUICK = Patience(check=0.5, retry=0.05)
 CHATTY = """
 import json, os
 with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
@@ -45,8 +45,8 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> random.Random:
     return chance
 
 
-async def test_nothing_is_lost_on_a_bad_line(real: Herd, lossy: random.Random) -> None:
-    """With half of the live messages lost and the connection broken again and again, all that is kept was shown."""
+async def test_unreliable_connection_loses_no_shown_event(real: Herd, lossy: random.Random) -> None:
+    """With half of the live messages lost and repeated disconnects, all stored events are shown."""
     spec = task_spec("talk", ["python3", "agent.py"], files={"agent.py": CHATTY})
     shown = []
     async with real.follow(task="task-talk", fresh=True, patience=QUICK) as following:
@@ -58,7 +58,7 @@ async def test_nothing_is_lost_on_a_bad_line(real: Herd, lossy: random.Random) -
     sandbox = next(iter(following.sandboxes))
     kept = [stored async for stored in real.events(task="task-talk", source=f"/sandherd/sandbox/{sandbox}")]
     numbers = [event.sequence for event in shown if event.source == f"/sandherd/sandbox/{sandbox}"]
-    assert following.whole
+    assert following.is_complete
     assert numbers == list(range(1, len(numbers) + 1))
     assert {"line 0", "line 199"} <= {getattr(event.data, "content", None) for event in shown}
     said = [stored.envelope for stored in kept if stored.envelope["sequence"] <= len(numbers)]
@@ -66,8 +66,8 @@ async def test_nothing_is_lost_on_a_bad_line(real: Herd, lossy: random.Random) -
     assert shown[-1].type == "task.completed"
 
 
-async def test_a_finished_task_is_whole_in_every_answer(real: Herd) -> None:
-    """Live state, history, trajectory, output and audit agree about a task that has run."""
+async def test_finished_task_is_complete_in_every_view(real: Herd) -> None:
+    """Live state, history, trajectory, output and audit agree."""
     task = await real.submit(task_spec("talk", ["python3", "agent.py"], files={"agent.py": CHATTY}))
     ended = await real.wait(task)
     assert ended.state is TaskState.COMPLETED
@@ -75,7 +75,7 @@ async def test_a_finished_task_is_whole_in_every_answer(real: Herd) -> None:
     following = real.follow(sandbox=ended.sandbox, patience=QUICK)
     told = [event async for event in following]
     assert told[-1].type == "sandbox.terminated"
-    assert following.whole
+    assert following.is_complete
     assert (await real.sandbox(ended.sandbox)).state is SandboxState.TERMINATED
     await all_stored(real)
     pages = [page async for page in real.trajectory(ended.sandbox, limit=50)]
@@ -88,8 +88,8 @@ async def test_a_finished_task_is_whole_in_every_answer(real: Herd) -> None:
     assert (await real.tasks(past=True)).items[0].task == task
 
 
-async def test_a_message_reaches_the_agent(real: Herd) -> None:
-    """A message is delivered to the running program, and its receipt says how long that took."""
+async def test_message_reaches_the_agent(real: Herd) -> None:
+    """A message is delivered to the running program, and its receipt has the duration."""
     async with real.follow(task="task-listen", fresh=True, patience=QUICK) as following:
         spec = task_spec("listen", ["python3", "agent.py"], files={"agent.py": LISTENING})
         await real.submit(spec, task="task-listen")
@@ -107,19 +107,19 @@ async def test_a_message_reaches_the_agent(real: Herd) -> None:
     assert "heard: good morning" in text
 
 
-async def test_what_is_not_taken_ends_with_the_reason(real: Herd) -> None:
-    """An unknown runtime and a name that is taken end the following; who had the name goes on."""
+async def test_refused_submission_ends_the_following_with_its_reason(real: Herd) -> None:
+    """An unknown runtime and a name in use are refused; the owner of the name continues."""
     lasting = task_spec("sleep", ["sleep", "600"])
     await real.submit(lasting, task="task-taken")
-    for task, spec, reason in (
-        ("task-moon", task_spec("x", ["true"], runtime="moon"), "no runtime 'moon'"),
-        ("task-taken", task_spec("x", ["true"]), "another task task-taken"),
+    for task, spec, reason, refusal in (
+        ("task-moon", task_spec("x", ["true"], runtime="moon"), "no runtime 'moon'", "task.rejected"),
+        ("task-taken", task_spec("x", ["true"]), "another task task-taken", "task.refused"),
     ):
         async with real.follow(task=task, fresh=True, patience=QUICK) as following:
             # Not by `submit`, which knows beforehand that there is no such runtime.
             await real.connection.command(SubmitTask(task=task, spec=spec), task)
             events = [event async for event in following]
-        assert events[-1].type == "task.rejected"
+        assert events[-1].type == refusal
         assert reason in events[-1].data.reason
     await all_stored(real)  # only the history knows a task that was rejected
     with pytest.raises(HerdError, match="no runtime 'moon'"):
@@ -128,7 +128,7 @@ async def test_what_is_not_taken_ends_with_the_reason(real: Herd) -> None:
     assert (await real.wait("task-taken")).state is TaskState.CANCELLED
 
 
-async def test_a_cancelled_task_ends_as_that(real: Herd) -> None:
+async def test_cancelled_task_ends_as_cancelled(real: Herd) -> None:
     """`cancel` ends a running task, and following ends with it."""
     async with real.follow(task="task-long", fresh=True, patience=QUICK) as following:
         await real.submit(task_spec("sleep", ["sleep", "600"]), task="task-long")

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from sandherd.client import Herd, HerdError
-from sandherd.client.executing import exit_status
+from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import task_spec
-from sandherd.client.mending import Patience
+from sandherd.client.sandboxes.execution import exit_status
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.states import SandboxState, TaskState
 
-QUICK = Patience(look=0.5, retry=0.05)
+QUICK = Patience(check=0.5, retry=0.05)
 LARGE = bytes(range(256)) * 2048
 """Four pieces."""
 
@@ -29,8 +29,8 @@ async def written(real: Herd, sandbox: str, *argv: str, **more: object) -> tuple
     return exit_status(execution.state), streams["stdout"], streams["stderr"]
 
 
-async def test_a_sandbox_without_a_task(real: Herd, tmp_path: Path) -> None:
-    """It is made, runs commands, takes files and gives them back as they were, and ends."""
+async def test_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> None:
+    """A sandbox is created, runs commands, stores files and returns them unchanged, and ends."""
     view = await real.create(SandboxSpec(ttl_seconds=600, files={"hello.txt": "hello"}))
     assert view is not None
     assert view.state is SandboxState.RUNNING
@@ -56,8 +56,8 @@ async def test_a_sandbox_without_a_task(real: Herd, tmp_path: Path) -> None:
     assert raised.value.problem.code is Code.CONFLICT
 
 
-async def test_it_is_paused_resumed_and_extended(real: Herd) -> None:
-    """Each returns when it is so; what can't be done is an error that says why."""
+async def test_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
+    """Each call returns when it is done; an impossible one is an error with the reason."""
     view = await real.create(SandboxSpec(ttl_seconds=600))
     assert view is not None
     can_pause = (await real.catalogue()).runtimes[0].can_pause
@@ -78,18 +78,18 @@ async def test_it_is_paused_resumed_and_extended(real: Herd) -> None:
     assert raised.value.problem.code is Code.CONFLICT
 
 
-async def test_a_command_is_ended_when_nobody_waits_for_it(real: Herd) -> None:
-    """A command that is killed says so, and what it had started is gone."""
+async def test_killed_command_states_its_end(real: Herd) -> None:
+    """The state is that of a killed command, and its children have ended."""
     view = await real.create()
     assert view is not None
     execution = await real.exec(view.sandbox, ["sleep", "600"])
     await execution.end()
-    state = await real.execution(view.sandbox, execution.name).look()
+    state = await real.execution(view.sandbox, execution.name).poll()
     assert state.state == "killed"
     await real.terminate(view.sandbox)
 
 
-async def test_what_the_herd_does_not_have_is_refused_before_it_is_sent(real: Herd) -> None:
+async def test_unavailable_options_are_refused_before_sending(real: Herd) -> None:
     """An unknown runtime, an unknown profile and too much memory name what is allowed; nothing reaches the spawner."""
     for spec, words in (
         (SandboxSpec(runtime="moon"), "there is: process"),
@@ -102,14 +102,14 @@ async def test_what_the_herd_does_not_have_is_refused_before_it_is_sent(real: He
     assert not (await real.sandboxes()).items
 
 
-async def test_a_task_is_followed_over_its_attempts(real: Herd) -> None:
-    """The first attempt fails and the second does not: one story, with both sandboxes in it, to the end."""
+async def test_task_is_followed_over_its_attempts(real: Herd) -> None:
+    """The first attempt fails and the second does not: both sandboxes are followed, to the end."""
     again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
     retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
     async with real.follow(task="task-again", fresh=True, patience=QUICK) as following:
         await real.submit(task_spec("again", ["sh", "-c", again], retry=retry), task="task-again")
         types = [event.type async for event in following]
-    assert following.whole
+    assert following.is_complete
     assert len(following.sandboxes) == 2
     assert types.count("task.retry_scheduled") == 1
     assert types.count("agent.started") == 2
@@ -117,8 +117,8 @@ async def test_a_task_is_followed_over_its_attempts(real: Herd) -> None:
     assert "task.failed" not in types
 
 
-async def test_a_task_that_was_retried_by_hand_is_told_to_its_last_end(real: Herd, tmp_path: Path) -> None:
-    """Its first end stands where it was; the story goes on to the last one, live and from the history."""
+async def test_task_retried_by_hand_is_followed_to_its_last_end(real: Herd, tmp_path: Path) -> None:
+    """The first end is shown in its place; following continues to the last one, live and from the history."""
     fails = 'test "$SANDHERD_ATTEMPT" = 2'
     await real.submit(task_spec("once", ["sh", "-c", fails], retry={"max_attempts": 1}), task="task-once")
     assert (await real.wait("task-once")).state is TaskState.FAILED

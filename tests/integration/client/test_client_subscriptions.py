@@ -1,4 +1,4 @@
-"""A program that follows a project through the client: what it gets, what it survives, and what it is told."""
+"""Subscriptions through the client: events, reconnects, credentials and errors."""
 
 import asyncio
 import json
@@ -13,18 +13,19 @@ from nats.aio.msg import Msg
 
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
+from sandherd.bus.auth.permissions import for_person
 from sandherd.bus.identity import Registrar, bearer
-from sandherd.bus.permissions import for_person
 from sandherd.client import Context, Herd, HerdError
 from sandherd.client.errors import NotReachedError
-from sandherd.client.receiving import Received
+from sandherd.client.subscriptions import ReceivedEvent
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code
-from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 Sandherd = Callable[..., Any]
 NOW, SANDBOX = datetime(2026, 11, 20, 12, tzinfo=UTC), "sbx-one"
@@ -62,9 +63,9 @@ def document(out: str) -> Any:
     return json.loads("".join(lines[lines.index("{") : lines.index("}") + 1]))
 
 
-async def take(events: AsyncIterator[Received], count: int, seconds: float = 20) -> list[Received]:
+async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float = 20) -> list[ReceivedEvent]:
     """So many events, each acknowledged."""
-    found: list[Received] = []
+    found: list[ReceivedEvent] = []
     async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to come again
         while len(found) < count:
             found.append(await anext(events))
@@ -72,8 +73,8 @@ async def take(events: AsyncIterator[Received], count: int, seconds: float = 20)
     return found
 
 
-async def test_a_project_is_followed_over_a_broker_that_dies(ingest: Broker, subscriber: Herd) -> None:
-    """What is said before, while and after the broker is gone comes, in order, without a restart of the reader."""
+async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subscriber: Herd) -> None:
+    """Events from before, during and after the outage come in order, without a restart of the reader."""
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker, subscriber.receive("copy") as events:
         for number in (1, 2, 3):
@@ -85,7 +86,7 @@ async def test_a_project_is_followed_over_a_broker_that_dies(ingest: Broker, sub
         for number in (4, 5, 6):
             await worker.publish_event(said(number))
         # An acknowledgement that died with the broker brings its event again, and that is all that it does.
-        rest: list[Received] = []
+        rest: list[ReceivedEvent] = []
         while len(later := [one.event.sequence for one in rest if one.event.sequence > 3]) < 3:
             rest += await take(events, 1, PATIENCE)
     assert [one.event.sequence for one in first] == [1, 2, 3]
@@ -94,8 +95,8 @@ async def test_a_project_is_followed_over_a_broker_that_dies(ingest: Broker, sub
     assert [one.event.data.content for one in rest][-1] == "word 6"
 
 
-async def test_a_reader_begins_again_where_it_stopped(ingest: Broker, subscriber: Herd) -> None:
-    """What was acknowledged does not come to the next reader, what was only taken does, and says so."""
+async def test_reader_resumes_at_its_position(ingest: Broker, subscriber: Herd) -> None:
+    """Acknowledged events do not come to the next reader, unacknowledged ones do, marked as redelivered."""
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in (1, 2):
@@ -112,8 +113,8 @@ async def test_a_reader_begins_again_where_it_stopped(ingest: Broker, subscriber
                     await asyncio.sleep(0.02)
 
 
-async def test_a_reader_that_leaves_gives_back_what_it_has_not_looked_at(ingest: Broker, subscriber: Herd) -> None:
-    """The next reader has all of it before the time for acknowledging is over, each once; the order may be another."""
+async def test_closing_reader_returns_unread_events(ingest: Broker, subscriber: Herd) -> None:
+    """The next reader gets all of them before the acknowledgement time, each once, in any order."""
     await subscriber.subscribe("copy")
     async with ingest.bus(Principal.WORKER, sandbox=SANDBOX) as worker:
         for number in range(1, 9):
@@ -125,8 +126,8 @@ async def test_a_reader_that_leaves_gives_back_what_it_has_not_looked_at(ingest:
     assert sorted(one.event.sequence for one in rest) == [3, 4, 5, 6, 7, 8]
 
 
-async def test_one_that_is_taken_away_ends_its_readers(ingest: Broker, subscriber: Herd) -> None:
-    """A reader does not wait for ever for what nobody keeps, and takes nothing of who gets its place."""
+async def test_deleted_subscription_ends_its_readers(ingest: Broker, subscriber: Herd) -> None:
+    """A reader does not wait for ever, and takes nothing of a subscription that replaces it."""
     made = await subscriber.subscribe("copy")
     async with subscriber.receive("copy") as events:
         waiting = asyncio.create_task(anext(events))
@@ -139,8 +140,8 @@ async def test_one_that_is_taken_away_ends_its_readers(ingest: Broker, subscribe
     assert (await subscriber.subscribe("copy")).consumer == made.consumer
 
 
-async def test_a_reader_whose_credential_ends_is_told(ingest: Broker, subscriber: Herd, tmp_path: Path) -> None:
-    """It does not wait for ever for a broker that lets it in no more."""
+async def test_reader_with_an_expired_credential_raises(ingest: Broker, subscriber: Herd, tmp_path: Path) -> None:
+    """A reader does not wait for ever for a broker that refuses it."""
     await subscriber.subscribe("copy")
     path = tmp_path / "short.creds"
     context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
@@ -163,8 +164,8 @@ async def read_to_the_end(context: Context, begun: asyncio.Event) -> None:
         await anext(events)
 
 
-async def test_a_client_is_told_that_it_takes_a_subscribers_credential(ingest: Broker, context: Context) -> None:
-    """A client may make a subscription and see it, but what it says is refused to it is named, with what helps."""
+async def test_client_credential_is_refused_with_the_needed_role(ingest: Broker, context: Context) -> None:
+    """A client may create and list a subscription, but reading needs a subscriber's credential."""
     async with Herd.connect(context) as client:
         await client.subscribe("copy")
         with pytest.raises(HerdError) as error:
@@ -174,8 +175,11 @@ async def test_a_client_is_told_that_it_takes_a_subscribers_credential(ingest: B
     assert "--role subscriber" in str(error.value.problem.remedy)
 
 
-async def test_an_event_that_is_sent_here_from_elsewhere_is_not_heard(ingest: Broker) -> None:
-    """A subscriber of one project who has its own events answered to another's listeners is not listened to."""
+async def test_misdirected_event_is_ignored(ingest: Broker) -> None:
+    """A subscriber that has its events republished to another project's listeners is not received.
+
+    Nor is the broker's status of a pull request, or an event that has the headers of a republished one.
+    """
     heard: list[str] = []
 
     async def on_event(subject: str, _document: bytes) -> None:
@@ -197,22 +201,22 @@ async def test_an_event_that_is_sent_here_from_elsewhere_is_not_heard(ingest: Br
         made = await thief.subscribe("copy")
         await listener.connection.listen("sandherd.v1.event.default.>", on_event)
         await listener.connection.bus.client.subscribe("sandherd.v1.event.default.>", cb=on_message)
-        await listener.connection.settle()
+        await listener.connection.flush()
         subject = f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT.EVENTS.{made.consumer}"
         reply = f"sandherd.v1.event.default.{SANDBOX}.agent.message"
+        await thief.connection.bus.client.publish(subject, b'{"batch": 1, "no_wait": true}', reply)
         await thief.connection.bus.client.publish(subject, b'{"batch": 1}', reply)
-        await thief.connection.bus.settle()
-        await worker.publish_event(said(1, project="p2"))
-        async with asyncio.timeout(PATIENCE):
-            while not raw:
-                await asyncio.sleep(0.01)
-        await listener.connection.settle()
-    assert raw == [f"sandherd.v1.event.p2.{SANDBOX}.agent.message"]
+        await thief.connection.bus.flush()
+        own = f"sandherd.v1.event.p2.{SANDBOX}.agent.message"
+        await worker.publish(own, said(1, project="p2").to_json(), msg_id="1", headers={"Nats-Sequence": "1"})
+        await eventually(lambda: len(raw) >= 2, "a status and an event")
+        await listener.connection.flush()
+    assert raw == [reply, own]
     assert heard == []
 
 
-async def test_the_commands_make_show_and_end_one(ingest: Broker, sandherd: Sandherd) -> None:
-    """`create`, `list` and `delete`, for people and for programs."""
+async def test_subscription_commands_create_list_and_delete(ingest: Broker, sandherd: Sandherd) -> None:
+    """Both output formats are shown."""
     status, out, _ = await sandherd("subscriptions", "create", "alerts", "--type", "task.", "--from", "all")
     assert status == 0
     assert "sub-default-" in out
@@ -224,16 +228,16 @@ async def test_the_commands_make_show_and_end_one(ingest: Broker, sandherd: Sand
     assert "sub-default-" in out
     status, out, _ = await sandherd("subscriptions", "delete", "alerts")
     assert status == 0
-    assert "subscription alerts is gone; 0 events waited for it\n" in out
+    assert "subscription alerts is deleted; 0 events were waiting\n" in out
     status, _, err = await sandherd("subscriptions", "delete", "alerts")
     assert status == 1
     assert "sandherd subscriptions list" in err
 
 
-async def test_a_credential_is_made_with_the_rights_of_its_role(
+async def test_credential_is_created_with_the_rights_of_its_role(
     herd: Broker, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The broker takes it, its file is its owner's alone, it is never written over another, and it ends if it is to."""
+    """The broker accepts it; its file is private, never overwritten, and expires if requested."""
     path = tmp_path / "reader.creds"
     words = ["credentials", "create", "--role", "subscriber", "--project", "p7", "--file", str(path), "--life", "2h"]
     status, out, _ = await sandherd(*words, "-o", "json")
@@ -253,7 +257,7 @@ async def test_a_credential_is_made_with_the_rights_of_its_role(
 
         async with Herd.connect(context) as reader:
             await reader.connection.listen("sandherd.v1.event.p7.>", on_event)
-            await reader.connection.settle()
+            await reader.connection.flush()
             await worker.publish_event(said(1, project="p7"))
             async with asyncio.timeout(PATIENCE):
                 await heard.wait()
@@ -262,8 +266,8 @@ async def test_a_credential_is_made_with_the_rights_of_its_role(
     assert "--file" in err
 
 
-async def test_what_can_not_be_made_is_said(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
-    """No keys, and a project that means all of them: one line each, and no file."""
+async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
+    """Missing keys and a project that means all of them: one line each, and no file."""
     make = ["credentials", "create", "--role", "subscriber", "--file", str(tmp_path / "x.creds")]
     status, _, err = await sandherd(*make, "--identity", str(tmp_path / "nowhere"))
     assert status == 1
@@ -274,8 +278,8 @@ async def test_what_can_not_be_made_is_said(herd: Broker, sandherd: Sandherd, tm
     assert list(tmp_path.glob("*.creds")) == []
 
 
-def test_a_subscribers_rights_name_no_wildcard_of_consumers() -> None:
-    """Every consumer that it may use is named in full: no pattern of the broker stands for a part of a name."""
+def test_subscriber_rights_have_no_wildcard_of_consumers() -> None:
+    """Every permitted consumer is named in full: no pattern of the broker matches a part of a name."""
     found = [pattern for pattern in for_person(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
     assert found
     assert all(".EVENTS.sub-p1-" in pattern for pattern in found)

@@ -1,4 +1,4 @@
-"""The packages as they are built and installed elsewhere: what an image is made of is in them, and no link."""
+"""The packages installed elsewhere contain everything that an image needs, and no link."""
 
 import os
 import subprocess
@@ -54,9 +54,9 @@ def run(code: str, packages: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_folder_of_an_image_is_written_by_installed_packages(elsewhere: Path, tmp_path: Path) -> None:
-    """Its Dockerfile is the one in `deploy`, and the worker in it is theirs, whole: it can be loaded from there."""
-    code = "import sys; from sandherd.client.cli import main; sys.exit(main())"
+def test_image_folder_is_written_by_installed_packages(elsewhere: Path, tmp_path: Path) -> None:
+    """The folder's Dockerfile is the one in `deploy`, and the worker in it can be loaded from there."""
+    code = "import sys; from sandherd.cli import main; sys.exit(main())"
     run(code, elsewhere, "image", "context", str(tmp_path / "made"))
     dockerfile = (tmp_path / "made" / "Dockerfile").read_text()
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
@@ -68,9 +68,9 @@ def test_the_folder_of_an_image_is_written_by_installed_packages(elsewhere: Path
         assert {path for path in ours if not (lib / path).is_file()} == set()
 
 
-def test_what_is_no_python_is_in_the_packages_as_well(elsewhere: Path) -> None:
-    """The locks of toolchains, the steps of the history's schema, the script of a runtime."""
-    code = "from sandherd.client.toolchains import KINDS, lock_of; print(*[lock_of(kind) for kind in KINDS], sep='\\n')"
+def test_data_files_are_in_the_packages(elsewhere: Path) -> None:
+    """The locks of toolchains, the migrations and the script of a runtime are installed."""
+    code = "from sandherd.admin.toolchains import KINDS, lock_of; print(*[lock_of(kind) for kind in KINDS], sep='\\n')"
     locks = run(code, elsewhere).splitlines()
     assert locks
     assert all(Path(lock).is_relative_to(elsewhere) and Path(lock).is_file() for lock in locks)

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandherd.bus.identity.deployment import Deployment, Ports
-from sandherd.stack.child import Child, Command
-from sandherd.stack.nats import find_binary, quiet_port
+from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.nats import find_binary, free_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered
 from tests.integration.deploy.running import Node
@@ -22,10 +22,10 @@ class Installed:
 
     def __init__(self, folder: Path, cluster: Cluster, database: str) -> None:
         self.folder, self.cluster = folder, cluster
-        self.herd, self.port = folder / "herd", quiet_port()
+        self.herd, self.port = folder / "herd", free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
-        self.monitor = quiet_port()
-        ports = Ports(nats=self.port, websocket=quiet_port(), monitor=self.monitor)
+        self.monitor = free_port()
+        ports = Ports(nats=self.port, websocket=free_port(), monitor=self.monitor)
         Deployment(self.herd, data=str(folder / "data"), ports=ports).make(["default"], int(time.time()))
         (folder / "database").mkdir()
         (folder / "database/url").write_text(database)
@@ -53,7 +53,7 @@ class Installed:
     async def begin(self) -> None:
         """Start the broker, set it up, and start all services."""
         config = [find_binary(), "-c", str(self.herd / "nats/nats.conf")]
-        self._keep("nats", Child(Command(arguments=config, log=self.folder / "nats.log"))).start()
+        self._keep("nats", Child(ChildCommand(arguments=config, log=self.folder / "nats.log"))).start()
         for job in ("provision", "migrate"):
             done = await asyncio.to_thread(self.node.run, self.pods[job])
             assert done.returncode == 0, done.stdout + done.stderr

@@ -43,7 +43,37 @@ CHOICES: dict[str, list[Json]] = {
                 "volumeMounts": [{"name": "ca", "mountPath": "/ca"}],
             },
             "services": {"spawner": MODEL},
-            "sandboxes": {"quota": {"pods": 50, "requests.memory": "100Gi"}},
+            "sandboxes": {
+                "quota": {"pods": 50, "requests.memory": "100Gi"},
+                "limitRange": [{"type": "Container", "max": {"memory": "8Gi"}}],
+                "namespaceLabels": {"team": "agents"},
+                "podSecurityVersion": "v1.36",
+            },
+        },
+    ],
+    "platform": [
+        {},
+        {
+            "image": {"digests": {"monitor": "sha256:" + "0" * 64, "cli": "sha256:" + "1" * 64}},
+            "nats": {
+                "url": "tls://nats.nats.svc:4222",
+                "tls": {"secret": "nats-tls", "cert": "tls.crt", "key": "tls.key"},
+                "sandboxTls": {"secret": "sandbox-tls"},
+            },
+            "networkPolicy": {"dns": {"ports": [53, 5353], "servers": ["169.254.20.10", "kube-system/k8s-app=dns"]}},
+            "services": {
+                "monitor": {
+                    "annotations": {"reloader.stakater.com/auto": "true"},
+                    "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn"},
+                    "nodeSelector": {"pool": "services"},
+                    "tolerations": [],
+                    "affinity": {"podAntiAffinity": {}},
+                    "priorityClassName": "low",
+                }
+            },
+            "extraObjects": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}, "data": {}}
+            ],
         },
     ],
 }

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandherd.stack.child import Child, Command
-from sandherd.stack.nats import quiet_port
+from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.nats import free_port
 from tests.integration.deploy.charts import Json
 from tests.patience import PATIENCE
 
@@ -26,7 +26,7 @@ class Node:
         self.ports: dict[str, int] = {}
         """Of each pod's component, in place of the one port that all of them have on a cluster."""
 
-    def command(self, pod: Json) -> Command:
+    def command(self, pod: Json) -> ChildCommand:
         """The one container of a pod, as a process that is told nothing but what the pod says."""
         (container,) = pod["spec"]["containers"]
         places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
@@ -35,12 +35,12 @@ class Node:
         told = {name: placed(value, places) for name, value in told.items()}
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         for port in container.get("ports", []):
-            self.ports[component] = quiet_port()
+            self.ports[component] = free_port()
             (named,) = [name for name, value in told.items() if value == str(port["containerPort"])]
             told[named] = str(self.ports[component])
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), **told}
         log = self._folder / f"{component}.log"
-        return Command(arguments=self._arguments(container), log=log, environment=environment)
+        return ChildCommand(arguments=self._arguments(container), log=log, environment=environment)
 
     def run(self, pod: Json) -> subprocess.CompletedProcess[str]:
         """A pod that ends by itself."""

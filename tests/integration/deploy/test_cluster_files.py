@@ -1,4 +1,4 @@
-"""What stands beside the chart: values for the official chart of NATS, and manifests for NACK."""
+"""Files beside the chart: values for the official chart of NATS, and manifests for NACK."""
 
 import copy
 import json
@@ -15,10 +15,10 @@ import pytest
 import yaml
 from nats.js.api import ConsumerConfig, RePublish, StreamConfig
 
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.deployment import Deployment
-from sandherd.bus.identity.minting import Registrar
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity.minter import Registrar
 from sandherd.bus.provision import check
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.stack.broker import Broker
@@ -64,8 +64,8 @@ async def bare(tmp_path: Path) -> AsyncIterator[Broker]:
     await broker.kill()
 
 
-def test_every_value_of_nats_is_one_that_its_chart_knows() -> None:
-    """A misspelt one would be ignored without a word."""
+def test_every_value_of_the_nats_chart_exists() -> None:
+    """The chart would silently ignore a misspelt one."""
     assert unknown(VALUES, CHART_KEYS) == []
 
 
@@ -77,8 +77,8 @@ def unknown(values: Json, known: Json, where: str = "") -> list[str]:
     return found
 
 
-def test_the_accounts_go_into_the_chart_of_nats(tmp_path: Path) -> None:
-    """By the command that stands in the file, whatever a token looks like; what else is set there stays."""
+def test_accounts_are_merged_into_the_nats_chart(tmp_path: Path) -> None:
+    """The command documented in the file works for any token; other values stay."""
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: nats\nversion: 1.0.0\n")
     (tmp_path / "templates/all.yaml").write_text("{{ toYaml .Values }}\n")
@@ -111,8 +111,8 @@ CONTAINER: Json = {
 """What that chart makes of its container before it is patched, as far as our patches touch it."""
 
 
-def test_a_cluster_takes_the_pod_with_its_guard(tmp_path: Path) -> None:
-    """With the image of the guard set as the file says; every patch has its place, every mount its volume."""
+def test_chart_accepts_the_pod_with_its_guard(tmp_path: Path) -> None:
+    """The guard's image is set as documented; every patch has its place, every mount its volume."""
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: nats\nversion: 1.0.0\n")
     (tmp_path / "templates/all.yaml").write_text("{{ toYaml .Values }}\n")
@@ -170,8 +170,8 @@ def made(folder: Path) -> Json:
     return accounts
 
 
-def test_a_server_takes_that_configuration(tmp_path: Path) -> None:
-    """Put together as that chart does it, with the accounts: the real server finds nothing wrong in it."""
+def test_server_accepts_the_charts_configuration(tmp_path: Path) -> None:
+    """Merged as the chart does, with the accounts: the real server finds no fault in it."""
     given = VALUES["config"]
     size = int(given["jetstream"]["fileStore"]["maxSize"].removesuffix("Gi")) * 1024**3
     config: Json = {
@@ -199,8 +199,8 @@ def test_a_server_takes_that_configuration(tmp_path: Path) -> None:
     assert int(given["jetstream"]["fileStore"]["pvc"]["size"].removesuffix("Gi")) * 1024**3 > size
 
 
-def test_nack_is_told_of_everything_that_is_declared() -> None:
-    """Each stream, bucket and consumer, once, in fields that it has, in an account that is there."""
+def test_nack_manifests_declare_every_stream_bucket_and_consumer() -> None:
+    """Each is declared once, with existing fields, in an existing account."""
     for one in [*MANIFESTS, ACCOUNT]:
         fits(one)
     names = [one["spec"].get("name") or one["spec"]["durableName"] for one in MANIFESTS]
@@ -212,8 +212,8 @@ def test_nack_is_told_of_everything_that_is_declared() -> None:
     assert {one["spec"]["replicas"] for one in MANIFESTS if one["kind"] == "Stream"} == {3}
 
 
-async def test_what_nack_makes_is_what_the_services_look_for(bare: Broker, tmp_path: Path) -> None:
-    """Made on a real broker as NACK does, with the provisioner's credential: no service finds anything wrong."""
+async def test_nack_creates_what_the_services_expect(bare: Broker, tmp_path: Path) -> None:
+    """On a real broker, created with the provisioner's credential: no service reports a problem."""
     file = tmp_path / "provisioner.creds"
     write_secret(file, Registrar(bare.identity).mint_stream_changer())
     client = await nats.connect(bare.url, user_credentials=str(file))

@@ -6,39 +6,39 @@ from typing import Any
 import pytest
 import yaml
 
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.capacity import Capacity
-from sandherd.bus.permissions import SERVICES
 from tests.engines.compose import Compose
 
 TELEMETRY = {"collector", "prometheus", "grafana"}
 
 
 @pytest.mark.parametrize("profiles", ["", "telemetry", "telemetry,cli"])
-def test_it_is_a_whole_configuration(profiles: str) -> None:
-    """With every profile: all that is named in it is there, and nothing has to be set but the socket's group."""
+def test_compose_configuration_is_complete(profiles: str) -> None:
+    """With every profile all references resolve, and nothing has to be set but the socket's group."""
     found = Compose(DOCKER_GID="0", COMPOSE_PROFILES=profiles)("config")
     assert (found.returncode, found.stderr) == (0, "")
     services = yaml.safe_load(found.stdout)["services"]
     assert set(SERVICES) <= set(services)
 
 
-def test_without_the_sockets_group_it_says_how_to_find_it() -> None:
-    """One line that names the variable and the command, before anything is started."""
+def test_missing_docker_gid_is_reported_with_its_command() -> None:
+    """One line names the variable and the command, before anything is started."""
     found = Compose()("config")
     assert found.returncode != 0
     assert "DOCKER_GID" in found.stderr
     assert "stat -c %g" in found.stderr
 
 
-def test_only_with_its_profile_does_telemetry_run() -> None:
+def test_telemetry_runs_only_with_its_profile() -> None:
     """Collector, Prometheus and Grafana are what the profile adds, and no more."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
     assert {name for name, part in services.items() if part.get("profiles") == ["telemetry"]} == TELEMETRY
     assert {name for name, part in services.items() if part.get("profiles") == ["cli"]} == {"cli"}
 
 
-def test_what_may_be_set_reaches_those_it_is_for() -> None:
-    """Version, image and network of sandboxes, ports, the collector."""
+def test_settings_reach_their_services() -> None:
+    """Version, image and network of sandboxes, ports and the collector are passed on."""
     given: Any = {
         "DOCKER_GID": "7", "SANDHERD_VERSION": "9.9.9", "SANDBOX_IMAGE": "team/agents:1", "NATS_PORT": "14222",
         "SANDHERD_DOCKER_NETWORK": "boxes", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
@@ -53,21 +53,21 @@ def test_what_may_be_set_reaches_those_it_is_for() -> None:
     assert found["services"]["monitor"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
 
 
-def test_what_is_built_here_is_never_called_as_somebody_s_own_image() -> None:
-    """`docker compose build` gives each build its name: under that of SANDBOX_IMAGE it would replace theirs."""
+def test_built_images_are_not_named_as_a_users() -> None:
+    """`docker compose build` names each build: the name of SANDBOX_IMAGE would replace the user's."""
     found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").said("config"))["services"]
     built = {part["image"] for part in found.values() if "build" in part}
     assert all(image.startswith("sandherd/") for image in built), built
 
 
-def test_whoever_takes_connections_may_open_more_files() -> None:
-    """The limit of broker, database and services is set here, and is above what the broker accepts."""
+def test_servers_have_a_raised_file_limit() -> None:
+    """The limit of broker, database and services is above what the broker accepts."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
     for name in ("nats", "postgres", *SERVICES):
         assert int(services[name]["ulimits"]["nofile"]) * 0.6 > Capacity().connections, name
 
 
-def test_the_guard_of_the_broker_can_write_its_verdict_and_nothing_else() -> None:
+def test_broker_guard_can_write_only_its_verdict() -> None:
     """No engine's socket, no other process namespace, no key and no other credential; the broker's files read-only."""
     services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
     guard, broker = services["store-guard"], services["nats"]

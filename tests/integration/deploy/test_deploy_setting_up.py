@@ -1,4 +1,4 @@
-"""A deployment set up by the commands alone: a real server with the configuration that they wrote, and real clients."""
+"""A deployment set up by commands only: a real server with the written configuration, and real clients."""
 
 import asyncio
 import json
@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 from nats.js.api import StreamConfig
 
-from sandherd.bus.account_names import api_of
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.auth.account_names import api_of
+from sandherd.bus.auth.permissions import SERVICES
+from sandherd.bus.auth.setup_permissions import INBOX
 from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.identity import Key, Kind, Registrar, bearer, credentials_text
+from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment
 from sandherd.bus.identity.keys import read_claims, sign_claims
-from sandherd.bus.identity.material import PUSHED
-from sandherd.bus.identity.revoking import RevocationList
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity.material import PUSHED_ACCOUNTS
+from sandherd.bus.identity.revocation import RevocationList
 from sandherd.bus.provision import check, create_missing
-from sandherd.bus.setup_permissions import INBOX
 from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.settings import Settings
-from sandherd.stack.child import Child, Command
-from sandherd.stack.nats import find_binary, quiet_port
+from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.nats import find_binary, free_port
 from spawner.main import compose
 from tests.e2e.line import SANDHERD
 from tests.patience import PATIENCE
@@ -41,10 +41,10 @@ class Deployed:
     """A nats-server that was started with what `sandherd identity init` wrote."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, quiet_port()
+        self.folder, self.port = folder, free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self.child = Child(
-            Command(arguments=[find_binary(), "-c", str(folder / "herd/nats/nats.conf")], log=folder / "nats.log")
+            ChildCommand(arguments=[find_binary(), "-c", str(folder / "herd/nats/nats.conf")], log=folder / "nats.log")
         )
 
     def command(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +56,7 @@ class Deployed:
 
     def init(self, *more: str) -> list[dict[str, str]]:
         """Make it, or make it once more."""
-        ports = ["--port", str(self.port), "--websocket-port", str(quiet_port()), "--monitor-port", str(quiet_port())]
+        ports = ["--port", str(self.port), "--websocket-port", str(free_port()), "--monitor-port", str(free_port())]
         data = ["--data", str(self.folder / "data")]
         done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, *more, "-o", "json")
         assert done.returncode == 0, done.stderr
@@ -99,8 +99,8 @@ def deployed() -> Iterator[Deployed]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def test_a_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
-    """`identity init` and `provision` alone, and a spawner: each service finds with its credential that all is well."""
+async def test_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
+    """After `identity init` and `provision` alone, and a spawner, each service reports no problem."""
     done = deployed.provision("-o", "json")
     assert done.returncode == 0, done.stderr
     states = {row["thing"]: row["state"] for row in json.loads(done.stdout)}
@@ -116,7 +116,7 @@ async def test_a_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
             assert bus.violations == 0
 
 
-async def test_a_stream_that_differs_is_changed_with_the_root_keys_only(deployed: Deployed) -> None:
+async def test_different_stream_is_changed_with_the_root_keys_only(deployed: Deployed) -> None:
     """The provisioner's credential names it and the remedy, and changes nothing; either remedy changes it, once."""
     deployed.provision()
     keys = ["--identity", str(deployed.folder / "herd/identity")]
@@ -138,8 +138,8 @@ async def test_a_stream_that_differs_is_changed_with_the_root_keys_only(deployed
         assert streams == [{"thing": "stream DEAD", "state": "changed"}]
 
 
-def test_a_provisioners_credential_that_expired_or_never_expires_is_refused(deployed: Deployed) -> None:
-    """In one line that names the remedy, before the broker is asked."""
+def test_expired_or_unlimited_provisioner_credential_is_refused(deployed: Deployed) -> None:
+    """One line names the remedy, before the broker is contacted."""
     path = deployed.creds("provisioner")
     token, seed = parts_of(path.read_text())
     signing = Deployment(deployed.folder / "herd").identity.root_key("services")
@@ -151,8 +151,8 @@ def test_a_provisioners_credential_that_expired_or_never_expires_is_refused(depl
         assert "identity init" in done.stderr
 
 
-async def test_an_account_of_a_new_version_is_given_to_a_running_broker(deployed: Deployed) -> None:
-    """After `init` of another version, `identity push` lets a service say what the old account had no way for."""
+async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: Deployed) -> None:
+    """After `init` of another version, `identity push` permits what the old account did not."""
     older = deployed.folder / "herd/identity/root/people.json"
     claims = json.loads(older.read_text())
     older.write_text(json.dumps({**claims, "nats": {**claims["nats"], "imports": []}}))
@@ -163,7 +163,7 @@ async def test_an_account_of_a_new_version_is_given_to_a_running_broker(deployed
     changed = {row["path"].rpartition("/herd/")[2] for row in deployed.init() if row["state"] != "kept"}
     assert changed == {"identity/broker", "identity/root", "nats"}
     done = deployed.command("identity", "push", str(deployed.folder / "herd"), "-o", "json")
-    assert (done.returncode, json.loads(done.stdout)) == (0, [{"account": name} for name in PUSHED])
+    assert (done.returncode, json.loads(done.stdout)) == (0, [{"account": name} for name in PUSHED_ACCOUNTS])
     key = claims["sub"]
     held = (deployed.folder / "data/jwt" / f"{key}.jwt").read_text()
     pushed = json.loads((deployed.folder / "herd/nats/accounts.json").read_text())["resolver_preload"][key]
@@ -172,12 +172,10 @@ async def test_an_account_of_a_new_version_is_given_to_a_running_broker(deployed
 
 @pytest.mark.parametrize(
     ("holder", "says"),
-    [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "no credentials file")],
+    [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "not a credentials file")],
 )
-async def test_who_may_not_provision_is_told_whose_credential_it_takes(
-    deployed: Deployed, holder: str | None, says: str
-) -> None:
-    """One line, exit status 1, and nothing was made."""
+async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, says: str) -> None:
+    """The status is 1, one line names the needed credential, and nothing was created."""
     own: dict[str, Any] = {"SANDHERD_CREDENTIALS": str(deployed.creds(holder))} if holder else {}
     done = deployed.command("provision", **own)
     assert (done.returncode, done.stdout) == (1, "")
@@ -187,8 +185,8 @@ async def test_who_may_not_provision_is_told_whose_credential_it_takes(
         assert (await bus.js.add_stream(StreamConfig(name="DEAD", subjects=["sandherd.v1.dead.>"]))).did_create
 
 
-async def test_a_broker_that_is_away_or_of_another_identity_is_said_in_one_line(deployed: Deployed) -> None:
-    """No traceback, exit status 1, after as long as was said."""
+async def test_unreachable_or_foreign_broker_is_reported_in_one_line(deployed: Deployed) -> None:
+    """There is no traceback; the status is 1 after the configured wait."""
     credentials = {"SANDHERD_CREDENTIALS": str(deployed.creds("provisioner"))}
     away = deployed.command("provision", "--wait", "0", **credentials | {"NATS_URL": "nats://127.0.0.1:9"})
     other = deployed.folder / "other"
@@ -198,10 +196,10 @@ async def test_a_broker_that_is_away_or_of_another_identity_is_said_in_one_line(
     )
     for done in (away, stranger):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert "started with this identity" in done.stderr
+        assert "with this identity" in done.stderr
 
 
-def test_a_folder_that_cant_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     """A file in its place, a broken key, a hostile project: exit status 1 or 2, and the remedy."""
     (tmp_path / "file").touch()
     found = Deployed(tmp_path)
@@ -217,10 +215,10 @@ def test_a_folder_that_cant_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-async def test_the_sandboxes_account_is_given_by_the_spawner_that_starts(deployed: Deployed) -> None:
-    """With the rights that its keys say after an upgrade, and everything that was taken back before."""
+async def test_starting_spawner_pushes_the_sandbox_account(deployed: Deployed) -> None:
+    """The account has the rights of its keys after an upgrade, and all earlier revocations."""
     deployed.provision()
-    spawner, revoked, now = deployed.folder / "herd/identity/spawner", Key.new(Kind.USER).public, int(time.time())
+    spawner, revoked, now = deployed.folder / "herd/identity/spawner", Key.new(KeyKind.USER).public, int(time.time())
     async with deployed.bus("spawner") as bus:
         await RevocationList.of(bus.js).change({revoked: now + 3600}, now)
     account = json.loads((spawner / "account.json").read_text())

@@ -1,12 +1,12 @@
-"""docs/backup.md on the chart: what it stops is what has to stand still, and as much of it is started again."""
+"""docs/backup.md on the chart: the documented services are stopped, and as many are started again."""
 
 import re
 
 from tests.integration.deploy.charts import RELEASE, ROOT, SERVICES, rendered
 
 
-def test_the_services_are_stopped_and_as_many_are_started_again() -> None:
-    """By the label of a release, which nothing else has that would be scaled."""
+def test_backup_stops_and_restarts_all_services() -> None:
+    """The release's label selects them, and nothing else that would be scaled."""
     page = (ROOT / "docs/backup.md").read_text()
     stops, starts = re.findall(r"^\$ kubectl scale deployment -n sandherd -l (.*) --replicas=(.*)$", page, re.MULTILINE)
     label, _, release = stops[0].partition("=")

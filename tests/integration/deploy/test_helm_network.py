@@ -1,11 +1,11 @@
-"""The chart's network: who reaches whom, worked out from the policies as a cluster would."""
+"""The chart's network: reachability computed from the policies as a cluster would."""
 
 import ipaddress
 from typing import Any
 
 import pytest
 
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.kubernetes import manifests, network
 from tests.integration.deploy.charts import GIVEN, NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
@@ -77,8 +77,8 @@ def all_that_reach(objects: list[Json], other: Place, port: int) -> set[str]:
     return {name for name in PARTS if reaches(objects, ours(name), other, port)}
 
 
-def test_each_part_reaches_what_it_needs_and_no_more() -> None:
-    """The broker, the database and the cluster are for those that speak to them."""
+def test_each_component_reaches_only_what_it_needs() -> None:
+    """Broker, database and cluster are reachable for their clients only."""
     objects = rendered({"telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"}})
     assert all_that_reach(objects, NATS, BROKER) == {*SERVICES, "provision"}
     assert all_that_reach(objects, NATS, 8222) == set()
@@ -90,8 +90,8 @@ def test_each_part_reaches_what_it_needs_and_no_more() -> None:
     assert {name for name in PARTS if reaches(objects, ours(name), DNS, 53, "UDP")} == set(PARTS)
 
 
-def test_a_part_that_no_policy_names_is_closed() -> None:
-    """Whatever else of this release there may be: default is no, both ways."""
+def test_component_without_a_policy_is_closed() -> None:
+    """The default is deny in both directions, whatever else the release contains."""
     new = Place(NAMESPACE, {**OURS["monitor"], "app.kubernetes.io/component": "new"})
     objects = rendered({"monitoring": {"enabled": True}})
     assert not any(
@@ -100,13 +100,13 @@ def test_a_part_that_no_policy_names_is_closed() -> None:
     assert not any(reaches(objects, place, new, HTTP) for place in (STRANGER, ours("monitor"), ours("test")))
 
 
-def test_the_spawner_speaks_to_the_cluster_only_where_it_makes_pods() -> None:
-    """Elsewhere it has neither a token nor a way."""
+def test_only_a_spawner_of_pods_reaches_the_cluster() -> None:
+    """With another runtime it has neither a token nor a route."""
     assert all_that_reach(rendered({"settings": {"runtime": "remote"}}), SERVER, API) == set()
 
 
-def test_only_the_test_and_who_reads_metrics_reach_the_services() -> None:
-    """Neither one another, nor anybody in the cluster; with monitoring whoever is named, else whoever is in it."""
+def test_only_tests_and_monitoring_reach_the_services() -> None:
+    """No other service or pod reaches them; with monitoring the named readers do, else any in the cluster."""
     reader = Place("monitoring", {"app": "prometheus"})
     named = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     for values, readers in (
@@ -123,7 +123,7 @@ def test_only_the_test_and_who_reads_metrics_reach_the_services() -> None:
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])
 def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
-    """Closed by the chart, before there are any, and opened by the spawner's own policy as far as settings say."""
+    """The chart closes them before there are any, and the spawner's own policy opens what the settings permit."""
     objects = rendered({"sandboxes": {"namespace": namespace}})
     where = namespace or f"{NAMESPACE}-sandboxes"
     box = Place(where, {**manifests.MANAGED, HERD: "herd"})
@@ -140,8 +140,8 @@ def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
     assert not reaches(objects, box, neighbour, 8000)
 
 
-def test_what_else_lives_in_the_release_s_namespace_is_left_alone() -> None:
-    """A broker or a database beside the services is not closed by our policies."""
+def test_other_pods_of_the_namespace_are_not_restricted() -> None:
+    """A broker or a database beside the services is not closed by the chart's policies."""
     beside = Place(NAMESPACE, {"app.kubernetes.io/name": "nats", "app.kubernetes.io/instance": "nats"})
     assert reaches(rendered(), STRANGER, beside, BROKER)
     assert reaches(rendered(), beside, STRANGER, 80)
@@ -158,8 +158,8 @@ def test_what_else_lives_in_the_release_s_namespace_is_left_alone() -> None:
         "nats://10.2.3.4:4222,nats://10.2.3.5:4222, nats://[2001:db8::1]:4223",
     ],
 )
-def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
-    """Two hands, one rule: what the services may reach is what sandboxes may."""
+def test_broker_policy_equals_the_endpoints_of_the_spawner(address: str) -> None:
+    """Chart and spawner follow one rule: what the services may reach is what sandboxes may."""
     policy = next(
         one
         for one in of_kind(rendered({"nats": {"url": address}}), "NetworkPolicy")
@@ -169,8 +169,8 @@ def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
     assert policy["spec"]["egress"] == ours_by_code
 
 
-def test_a_job_finds_its_way_whenever_it_runs() -> None:
-    """Before an upgrade all but hooks is the version before's, which may have named another broker or database."""
+def test_job_has_its_own_network_policy() -> None:
+    """Before an upgrade only hooks are new: the earlier release's policies may name another broker or database."""
     objects = rendered({"nats": {"url": "nats://nats.elsewhere:4333"}, "networkPolicy": {"database": {"port": 6432}}})
     for job in of_kind(objects, "Job"):
         part = job["spec"]["template"]["metadata"]["labels"]
@@ -191,6 +191,6 @@ def comes_before(one: Json, job: Json) -> bool:
     return wanted <= moments and int(notes["helm.sh/hook-weight"]) < int(of_job["helm.sh/hook-weight"])
 
 
-def test_without_policies_there_are_none() -> None:
-    """For a network that keeps none, or keeps others."""
+def test_policies_can_be_disabled() -> None:
+    """A network may enforce none, or have others."""
     assert of_kind(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []

@@ -16,7 +16,6 @@ from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
     NAMESPACE,
-    PODS,
     RELEASE,
     SERVICES,
     Json,
@@ -37,8 +36,8 @@ CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_a_cluster_takes_every_object(values: Json) -> None:
-    """With every field known, whatever is chosen; and no two of them have the same name."""
+def test_every_object_fits_the_clusters_schema(values: Json) -> None:
+    """Every field is known for any values; and no two objects have the same name."""
     objects = rendered(values)
     for one in objects:
         taken(json.dumps(one))
@@ -59,8 +58,8 @@ def taken(text: str) -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_whatever_points_at_pods_finds_them(values: Json) -> None:
-    """Budgets, Services, spreading and scaling name a service that is there, and no other pods."""
+def test_selectors_match_existing_pods(values: Json) -> None:
+    """Budgets, Services, spreading and scaling name an existing service, and no other pods."""
     objects = rendered(values)
     templates = dict(pods(objects))
     for one in of_kind(objects, "PodDisruptionBudget", "Service", "Deployment"):
@@ -74,8 +73,8 @@ def test_whatever_points_at_pods_finds_them(values: Json) -> None:
         assert all(one["labelSelector"]["matchLabels"].items() <= labels.items() for one in spread)
 
 
-def test_a_node_can_always_be_emptied() -> None:
-    """A budget lets one replica go, also where there is but one, and also one that is not well."""
+def test_disruption_budgets_never_block_a_drain() -> None:
+    """A budget lets one replica go, also the only one, and also an unready one."""
     objects = rendered({"services": {"monitor": {"replicas": 1}}})
     budgets = of_kind(objects, "PodDisruptionBudget")
     assert {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in budgets} == set(SERVICES)
@@ -84,17 +83,8 @@ def test_a_node_can_always_be_emptied() -> None:
         assert one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_keda_and_the_chart_do_not_set_replicas_both() -> None:
-    """Else each upgrade would take back what KEDA has done."""
-    objects = rendered({"autoscaling": KEDA})
-    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(objects, "ScaledObject")}
-    assert scaled == {f"{PODS}-event-ingest", f"{PODS}-spawner"}
-    fixed = {one["metadata"]["name"] for one in of_kind(objects, "Deployment") if "replicas" in one["spec"]}
-    assert fixed == {one["metadata"]["name"] for one in of_kind(objects, "Deployment")} - scaled
-
-
-def test_what_is_set_up_comes_before_new_code() -> None:
-    """Streams and tables are made before an install and before an upgrade, and an old job is not in the way."""
+def test_provisioning_precedes_new_code() -> None:
+    """Streams and tables are created before an install and an upgrade, and an old job does not interfere."""
     for name in ("provision", "migrate"):
         job = called(rendered(), "Job", name)
         notes = job["metadata"]["annotations"]
@@ -104,8 +94,8 @@ def test_what_is_set_up_comes_before_new_code() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"setup": {"migrate": False}}, {"setup": {"provision": False}}])
-def test_a_job_finds_its_account_whenever_it_runs(values: Json) -> None:
-    """Both are hooks, and what went well is taken away: so the account is made before, at each of the same events."""
+def test_job_has_its_service_account_at_each_hook(values: Json) -> None:
+    """Both are hooks, and succeeded ones are deleted: the account is created before, at each of the same events."""
     objects = rendered(values)
     jobs = of_kind(objects, "Job")
     assert jobs
@@ -117,8 +107,8 @@ def test_a_job_finds_its_account_whenever_it_runs(values: Json) -> None:
         assert int(of_account["helm.sh/hook-weight"]) < int(notes["helm.sh/hook-weight"])
 
 
-def test_the_second_kind_of_migrations_comes_after_new_code() -> None:
-    """With the same rights, when the new services have been told; and neither kind where it is not wanted."""
+def test_later_migrations_follow_new_code() -> None:
+    """The job has the same rights, and follows the new services; either kind can be disabled."""
     before, after = (called(rendered(), "Job", name) for name in ("migrate", "migrate-after"))
     notes = after["metadata"]["annotations"]
     assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}
@@ -159,8 +149,8 @@ def test_sandboxes_are_in_a_namespace_that_outlives_the_release() -> None:
     assert of_kind(rendered({"sandboxes": {"createNamespace": False}}), "Namespace") == []
 
 
-def test_helm_finds_nothing_to_say(tmp_path: Path) -> None:
-    """`helm lint --strict`, with the least values and with everything on."""
+def test_helm_lint_passes(tmp_path: Path) -> None:
+    """`helm lint --strict` passes with the least values and with everything on."""
     for number, values in enumerate(({}, {"monitoring": {"enabled": True}, "autoscaling": KEDA})):
         file = tmp_path / f"{number}.yaml"
         file.write_text(json.dumps(merged(GIVEN, values)))
@@ -169,7 +159,7 @@ def test_helm_finds_nothing_to_say(tmp_path: Path) -> None:
         assert "WARNING" not in done.stdout
 
 
-def test_the_notes_say_how_to_go_on(tmp_path: Path) -> None:
+def test_notes_name_the_next_commands(tmp_path: Path) -> None:
     """Their commands name this release and its namespace. Helm shows them after an install; here they are an object."""
     chart = tmp_path / "sandherd"
     shutil.copytree(CHART, chart)
@@ -185,8 +175,8 @@ def test_the_notes_say_how_to_go_on(tmp_path: Path) -> None:
         assert not re.search(r"<no value>|<nil>|%!", notes)
 
 
-def test_alerts_and_dashboards_come_as_they_are(tmp_path: Path) -> None:
-    """Every one that the chart has, to the letter: what looks like a template in them is none."""
+def test_alerts_and_dashboards_are_included_verbatim(tmp_path: Path) -> None:
+    """Text that resembles a template in them is none."""
     chart = tmp_path / "sandherd"
     shutil.copytree(CHART, chart)
     rule = {"alert": "A", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }} is {{ $value }}"}}
@@ -205,8 +195,8 @@ def test_alerts_and_dashboards_come_as_they_are(tmp_path: Path) -> None:
     assert of_kind(rendered({"monitoring": {"enabled": True, "rules": False}}), "PrometheusRule") == []
 
 
-def test_what_is_scraped_says_which_herd_and_service_it_is_of() -> None:
-    """By `job` and `service`, which every alert and dashboard asks for; and the alerts' links lead where one says."""
+def test_scraped_metrics_have_herd_and_service() -> None:
+    """Every alert and dashboard selects by `job` and `service`; and the alerts' links use the configured address."""
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
         told = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
         objects = rendered({"monitoring": told})
@@ -222,7 +212,7 @@ def test_what_is_scraped_says_which_herd_and_service_it_is_of() -> None:
         assert [rule["expr"] for rule in alerts] == [rule["expr"] for rule in rules()]
 
 
-def test_nothing_is_left_unsaid_in_what_is_made() -> None:
+def test_rendered_texts_have_no_empty_values() -> None:
     """No template leaves a hole in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
         assert not re.search(r"<no value>|<nil>|%!", asked(values).stdout)

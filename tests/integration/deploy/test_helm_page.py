@@ -149,10 +149,20 @@ def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
     assert "SEED" not in merge
 
 
+@pytest.mark.parametrize("page", [PAGE, UPGRADE], ids=["helm.md", "upgrade.md"])
+def test_every_command_may_be_repeated(page: str) -> None:
+    """An upgrade repeats those of the install: what is there is no error."""
+    made = [line for line in commands(page) if "kubectl create" in line]
+    assert made
+    for line in made:
+        assert "--dry-run=client -o yaml | kubectl apply -f -" in line
+    assert not [line for line in commands(page) if re.search(r"helm install\b", line)]
+
+
 def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> None:
     """Name and namespace are those of the install."""
     tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
-    assert tests == [["helm", "test", "sandherd", "-n", "sandherd", "--logs"]]
+    assert tests == [["helm", "test", "sandherd", "-n", "sandherd"]]
     assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)
 
 

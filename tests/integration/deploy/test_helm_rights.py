@@ -1,9 +1,9 @@
-"""The chart: nobody is given more than is needed, by the cluster, by a Secret, or by the standard of pods."""
+"""Rights in the chart: none is excessive in the cluster, in Secrets, or by the pod standard."""
 
 import pytest
 
 from sandherd.settings import environment_names
-from spawner.runtimes.kubernetes import rights
+from spawner.runtimes.kubernetes import rbac
 from tests.integration.deploy.charts import (
     NAMESPACE,
     PARTS,
@@ -21,7 +21,7 @@ from tests.integration.deploy.matrix import MATRIX, MODEL
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_every_pod_is_restricted(values: Json) -> None:
-    """As Kubernetes' own standard of that name has it, and further: nothing of the image can be written to."""
+    """Kubernetes' own standard of that name is met, and further: no file of the image is writable."""
     for _, pod in pods(rendered(values)):
         whole = pod["spec"]["securityContext"]
         assert whole["runAsNonRoot"] is True
@@ -41,8 +41,8 @@ def test_every_pod_is_restricted(values: Json) -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_the_spawner_alone_has_a_token(values: Json) -> None:
-    """And only where sandboxes are pods: whoever takes over another service has no way to the cluster."""
+def test_only_the_spawner_has_a_token(values: Json) -> None:
+    """Only where sandboxes are pods has it one: another service has no access to the cluster."""
     objects = rendered(values)
     made = values.get("settings", {}).get("runtime") != "remote"
     tokens = {name: pod["spec"]["automountServiceAccountToken"] for name, pod in pods(objects)}
@@ -53,8 +53,8 @@ def test_the_spawner_alone_has_a_token(values: Json) -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_the_spawner_alone_may_make_pods_and_in_one_namespace(values: Json) -> None:
-    """By the rights that the code names; nobody else has any, and none are for the whole cluster."""
+def test_only_the_spawner_may_create_pods_in_one_namespace(values: Json) -> None:
+    """The rights are those that the code names; no other part has any, and none is for the whole cluster."""
     objects = rendered(values)
     assert of_kind(objects, "ClusterRole", "ClusterRoleBinding") == []
     bindings = of_kind(objects, "RoleBinding")
@@ -63,7 +63,7 @@ def test_the_spawner_alone_may_make_pods_and_in_one_namespace(values: Json) -> N
         return
     namespace = values.get("sandboxes", {}).get("namespace", f"{NAMESPACE}-sandboxes")
     (binding,), (role,) = bindings, of_kind(objects, "Role")
-    assert role["rules"] == rights.RULES
+    assert role["rules"] == rbac.RULES
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == namespace
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{PODS}-spawner", "namespace": NAMESPACE}]
@@ -71,8 +71,8 @@ def test_the_spawner_alone_may_make_pods_and_in_one_namespace(values: Json) -> N
     assert told["SANDHERD_KUBERNETES_NAMESPACE"] == namespace
 
 
-def test_each_part_sees_its_own_secrets_only() -> None:
-    """A credential of another part, or the database, is in no other pod; keys that sign are with the spawner alone."""
+def test_each_component_sees_only_its_own_secrets() -> None:
+    """A credential of another part, or the database, is in no other pod; signing keys are with the spawner alone."""
     seen = {name: set(secrets(pod)) for name, pod in pods(rendered({"services": {"spawner": MODEL}}))}
     assert seen == {
         "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models"},
@@ -94,8 +94,8 @@ def secrets(pod: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_no_secret_is_made_or_written_down(values: Json) -> None:
-    """Secrets are somebody else's to bring; settings that are secret stand in no ConfigMap and in no variable."""
+def test_chart_creates_and_contains_no_secret(values: Json) -> None:
+    """Secrets are the operator's to provide; secret settings are in no ConfigMap and no variable."""
     objects = rendered(values)
     assert of_kind(objects, "Secret") == []
     hidden = {name: variable.name for name, variable in environment_names().items() if variable.secret}
@@ -109,8 +109,8 @@ def test_no_secret_is_made_or_written_down(values: Json) -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_every_secret_that_is_named_can_be_read_by_the_pod(values: Json) -> None:
-    """Its files are the group's to read, and the group is the pod's; nobody else may."""
+def test_named_secrets_are_readable_by_the_pods_group_only(values: Json) -> None:
+    """Their files are readable by the pod's group, and by no other."""
     for _, pod in pods(rendered(values)):
         for volume in pod["spec"]["volumes"]:
             if "secret" in volume:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sandherd.settings import environment_names
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import environment_names, load
 from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
@@ -29,7 +30,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"image": {"registry": None}}, "image", "registry is required"),
     ({"nats": {"url": None}}, "nats", "url is required"),
     ({"database": {"secret": {"name": None}}}, "database.secret", "name is required"),
-    ({"sandboxes": {"image": None}}, "sandboxes.image", "give the image"),
+    ({"sandboxes": {"image": None}}, "sandboxes.image", "set their image"),
     ({"nats": {"url": "nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"url": "nats://me:secret@nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"replicas": 2}}, "nats.replicas", "1, 3"),
@@ -39,9 +40,9 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"settings": {"max_sandboxs": 3}}, "settings", "max_sandboxs is not allowed"),
     ({"settings": {"max_sandboxes": 0}}, "settings.max_sandboxes", "greater than or equal to 1"),
     ({"settings": {"max_sandboxes": "many"}}, "settings.max_sandboxes", "Expected: integer, given: string"),
-    ({"settings": {"runtime": "kubernets"}}, "settings.runtime", '"kubernetes"'),
-    ({"settings": {"runtime": "process"}}, "settings.runtime", "name another"),
-    ({"settings": {"profiles": {"near": {"runtime": "process"}}}}, "settings.runtime", "name another"),
+    ({"settings": {"runtime": "Kubernetes"}}, "settings.runtime", "Does not match pattern"),
+    ({"settings": {"runtime": "process"}}, "settings.runtime", "set another runtime"),
+    ({"settings": {"profiles": {"near": {"runtime": "process"}}}}, "settings.runtime", "set another runtime"),
     ({"settings": {"database_url": "postgresql://u:p@h/d"}}, "settings", "database_url is not allowed"),
     ({"settings": {"nats_url": "nats://elsewhere"}}, "settings", "nats_url is not allowed"),
     ({"settings": {"profiles": {"big": {"limits": {"memory_mb": 1}}}}}, "memory_mb", "greater than or equal to 64"),
@@ -52,7 +53,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"credentials": {"spawner": {"secret": "Has Space"}}}, "credentials.spawner.secret", "pattern"),
     ({"sandboxes": {"namespace": "Agents"}}, "sandboxes.namespace", "pattern"),
     ({"monitoring": {"kind": "Probe"}}, "monitoring.kind", '"PodMonitor", "ServiceMonitor"'),
-    ({"autoscaling": {"enabled": True}}, "autoscaling", "give autoscaling.monitor and autoscaling.account"),
+    ({"autoscaling": {"enabled": True}}, "autoscaling", "set autoscaling.monitor and autoscaling.account"),
     ({"autoscaling": {"account": "HERD"}}, "autoscaling.account", "pattern"),
     ({"autoscaling": {"services": {"spawner": {"min": 0}}}}, "spawner.min", "greater than or equal to 1"),
     ({"autoscaling": {"services": {"spawner": {"min": 9}}}}, "autoscaling.services.spawner", "more than max (4)"),
@@ -64,6 +65,22 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"networkPolicy": {"metricsFrom": [{}]}}, "networkPolicy.metricsFrom.0", "at least 1"),
     ({"setup": {"timeout": "10m"}}, "setup.timeout", "Expected: integer"),
     ({"ingress": {}}, "(root)", "ingress is not allowed"),
+    ({"nats": {"tls": {"secret": "a", "cert": "tls.crt"}}}, "nats.tls", "cert and key belong together"),
+    ({"nats": {"tls": {"cert": "tls.crt", "key": "tls.key"}}}, "nats.tls", "set secret, too"),
+    ({"nats": {"tls": {"secret": "a"}}}, "nats.tls", "use tls:// or wss://"),
+    ({"nats": {"url": "tls://n.n", "sandboxUrl": "ws://n.n", "sandboxTls": {"secret": "a"}}}, "sandboxTls", "use tls"),
+    ({"image": {"digests": {"spawner": "0.1.0@sha256:1"}}}, "image.digests.spawner", "pattern"),
+    ({"image": {"digests": {"watcher": "sha256:" + "0" * 64}}}, "image.digests", "watcher is not allowed"),
+    ({"networkPolicy": {"dns": {"ports": []}}}, "networkPolicy.dns.ports", "at least 1"),
+    ({"networkPolicy": {"dns": {"servers": ["10.0.0.0/33"]}}}, "networkPolicy.dns.servers.0", "pattern"),
+    ({"sandboxes": {"podSecurityVersion": "1.36"}}, "sandboxes.podSecurityVersion", "pattern"),
+    (
+        {"sandboxes": {"namespaceLabels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
+        "namespaceLabels",
+        "not",
+    ),
+    ({"extraObjects": [{"kind": "ConfigMap"}]}, "extraObjects.0", "apiVersion is required"),
+    ({"settings": {"kubernetes_dns_ports": [53]}}, "settings", "kubernetes_dns_ports is not allowed"),
 ]
 
 
@@ -73,6 +90,42 @@ def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> No
     said = refusal(values)
     line = next((line for line in said.splitlines() if where in line), "")
     assert what in line, said
+
+
+REFUSED = {
+    "kubernetes_egress": [
+        "llm/app",
+        "llm/app=gateway@http",
+        "10.0.0.0/33",
+        "10.0.0.0/8@0",
+        "10.0.0.0/8@65536",
+        "::g/8",
+    ],
+    "kubernetes_ingress": ["bad value", "Team", "team/=x", "10.0.0.256"],
+    "daytona_allowed_networks": ["everywhere", "10.0.0.0/33"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
+def test_what_the_settings_refuse_the_chart_refuses(name: str, text: str) -> None:
+    """Else a service would find it out when it starts, in a pod that is restarted again and again."""
+    with pytest.raises(ContractError):
+        load({name: [text]}, {})
+    assert f"settings.{name}.0" in refusal({"settings": {name: [text]}})
+
+
+@pytest.mark.parametrize("text", ["llm", "llm/app=gateway@8080", "10.0.0.0/8@443", "203.0.113.7", "2001:db8::/32@443"])
+def test_what_the_settings_take_the_chart_takes(text: str) -> None:
+    """And it is rendered as it was given."""
+    load({"kubernetes_egress": [text]}, {})
+    assert asked({"settings": {"kubernetes_egress": [text]}}).returncode == 0
+
+
+def test_a_number_that_only_the_settings_know_is_refused() -> None:
+    """As a size of the Runtime API."""
+    with pytest.raises(ContractError):
+        load({"remote_resource_factor": 3}, {})
+    assert "settings.remote_resource_factor" in refusal({"settings": {"remote_resource_factor": 3}})
 
 
 def test_a_handful_of_values_is_enough() -> None:
@@ -100,7 +153,7 @@ def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
     rest = environment_names().keys() - settings.keys() - facts["variables"].keys() - secret
     assert rest == {"http_port_file", "toolchains", "kubernetes_config"}
     assert not settings.keys() & (secret | facts["variables"].keys())
-    assert settings["max_sandboxes"]["description"] == "How many sandboxes may live at once."
+    assert settings["max_sandboxes"]["description"] == "Maximum of live sandboxes."
 
 
 def test_every_service_of_the_code_is_in_the_chart() -> None:

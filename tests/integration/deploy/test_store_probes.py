@@ -1,4 +1,4 @@
-"""The probes of Compose and of the chart's values: run as they are written, against a real nats-server that fails.
+"""The probes of Compose and of the chart's values, run verbatim against a real nats-server that fails.
 
 What an engine or a kubelet does with their exit status is played here: it ends the server, and starts it again.
 """
@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sandherd.bus.connection import BusError
-from sandherd.stack.child import Child, Command
+from sandherd.stack.child import Child, ChildCommand
 from tests.engines.small_disk import SmallDisk, small_disk
 from tests.integration.deploy.charts import ROOT
 from tests.integration.deploy.test_deploy_setting_up import Deployed
@@ -27,6 +27,8 @@ from tests.patience import PATIENCE
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 MIB = 1024 * 1024
 RESUMED_WITHIN = 30.0
+FOUND_WITHIN = 30.0
+"""Seconds until the probes fail; asserted by `make soak`, as it depends on the machine."""
 PROBES = {
     patch["path"]: patch["value"]
     for patch in yaml.safe_load((ROOT / "deploy/nats/values.yaml").read_text())["container"]["patch"]
@@ -55,7 +57,7 @@ class Probed:
         words = ["--url", self.deployed.url, "--data", str(self.folder / "data"), "--state", str(self.state)]
         creds = ["--credentials", str(self.folder / "herd/creds/store-guard")]
         program = [sys.executable, "-m", "sandherd.stack.server_guard", *words, *creds]
-        self.guard = Child(Command(arguments=program, log=self.folder / "guard.log"))
+        self.guard = Child(ChildCommand(arguments=program, log=self.folder / "guard.log"))
 
     def start_guard(self) -> None:
         self.guard.start()
@@ -126,10 +128,10 @@ async def probed() -> AsyncIterator[Probed]:
         yield found
 
 
-async def test_the_probes_find_a_server_that_does_not_store(probed: Probed) -> None:
-    """Not ready while its disk is full, and restarted once it is not; the same when every write fails.
+async def test_probes_find_a_server_that_does_not_store(probed: Probed) -> None:
+    """The server is not ready while its disk is full, and restarted once it is not; the same when every write fails.
 
-    It is ready before anything is provisioned. Nothing that was acknowledged is lost. A guard that has ended restarts
+    It is ready before anything is provisioned. No acknowledged message is lost. A guard that has ended restarts
     nothing.
     """
     assert not await probed.ready()
@@ -146,12 +148,43 @@ async def test_the_probes_find_a_server_that_does_not_store(probed: Probed) -> N
 
 
 @pytest.mark.long
-async def test_the_probes_find_a_server_without_file_descriptors(probed: Probed) -> None:
-    """The guard can't count another container's: it sees that writes are not acknowledged, for 15 s."""
+async def test_probes_find_a_server_without_file_descriptors(probed: Probed) -> None:
+    """The guard can't count another container's: writes are not acknowledged for 15 s."""
     probed.start_guard()
     await probed.until(probed.ready)
     assert probed.deployed.provision().returncode == 0
     await no_descriptors(probed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failure", ["full disk", "failing writes", "no descriptors"])
+async def test_probes_find_a_failure_within_half_a_minute(probed: Probed, failure: str) -> None:
+    """From the first unstored message until Compose's health check and the chart's readiness probe fail."""
+    probed.start_guard()
+    await probed.until(probed.ready)
+    assert probed.deployed.provision().returncode == 0
+    pid = probed.deployed.child.pid
+    match failure:
+        case "full disk":
+            probed.disk.fill_bytes()
+        case "failing writes":
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        case _:
+            await probed.until(probed.healthy)
+            await descriptors_used_up(probed)
+    await probed.until(probed.refuses)
+    begun = asyncio.get_running_loop().time()
+    await probed.until(lambda: negated(probed.ready()))
+    # The check of Compose ends the server once that helps: it is run last, and once it has failed.
+    await probed.until(lambda: negated(probed.healthy()))
+    assert asyncio.get_running_loop().time() - begun < FOUND_WITHIN
+
+
+async def descriptors_used_up(probed: Probed) -> None:
+    """It may open no file that it has not open now."""
+    pid = probed.deployed.child.pid
+    used, (_, hard) = len(list(Path(f"/proc/{pid}/fd").iterdir())), resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
 
 
 async def full_disk(probed: Probed) -> None:
@@ -188,9 +221,7 @@ async def failing_writes(probed: Probed) -> None:
 async def no_descriptors(probed: Probed) -> None:
     async def exhausted() -> bool:
         # Again and again: a connection that ends leaves its descriptor to the next one.
-        pid = probed.deployed.child.pid
-        used, (_, hard) = len(list(Path(f"/proc/{pid}/fd").iterdir())), resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
+        await descriptors_used_up(probed)
         return not await probed.ready()
 
     await probed.until(exhausted)

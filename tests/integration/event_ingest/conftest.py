@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,16 +17,17 @@ from event_ingest.ingest import Ingest
 from event_ingest.main import compose
 from event_ingest.schema import Schema
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import Delivery, Outcome
-from sandherd.bus.service import Service
+from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import Request
 from sandherd.contracts.subjects import Principal, event_subject
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from tests.doubles.stream_admin import stream_admin
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SPEAKERS = {
@@ -162,9 +163,9 @@ class History:
 @asynccontextmanager
 async def opened_history(url: str) -> AsyncIterator[History]:
     database = Database(url, Schema(lambda: datetime.now(UTC)).prepare)
-    keeping = asyncio.create_task(database.keep())
+    keeping = asyncio.create_task(database.run_checks())
     try:
-        assert await database.back(PATIENCE)
+        assert await database.wait_available(PATIENCE)
         yield History(database, url)
     finally:
         keeping.cancel()
@@ -235,7 +236,7 @@ class Herd:
         """Wait until so many events are in the database."""
         connection = await asyncpg.connect(self.postgres)
         try:
-            await until(partial(self._has, connection, count), seconds)
+            await eventually(partial(self._has, connection, count), f"{count} events stored", seconds)
         finally:
             await connection.close()
 
@@ -243,13 +244,6 @@ class Herd:
         stored = await connection.fetchval("select count(*) from events")
         assert stored <= count
         return bool(stored == count)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
-    """Wait for a condition, looking often."""
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What agents ask leave for, as the history keeps it and as people ask for it."""
+"""Approvals in the history, as stored and as requested by clients."""
 
 from datetime import timedelta
 from itertools import permutations
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from event_ingest.answers.approvals import answer_approvals
+from event_ingest.queries.approvals import list_approvals
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import AskApprovals
 from sandherd.contracts.states import ApprovalState, MessageState
@@ -17,15 +17,15 @@ WAITING = ApprovalState.PENDING
 
 async def asked(history: Any, project: str = "default", room: int = ROOM, **question: Any) -> Any:
     async with history.database.reading() as connection:
-        return await answer_approvals(connection, AskApprovals(**question), project, room)
+        return await list_approvals(connection, AskApprovals(**question), project, room)
 
 
 async def names(history: Any, project: str = "default", **question: Any) -> list[str]:
     return [view.approval_id for view in (await asked(history, project, **question)).approvals]
 
 
-async def test_a_waiting_approval_shows_all_that_a_person_decides_by(history: Any, script: Any) -> None:
-    """Which agent of which task wants to do what, with its whole input, why, until when, and what holds then."""
+async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, script: Any) -> None:
+    """Agent, task, call, whole input, reason, time limit and default are shown."""
     due = script.clock + timedelta(minutes=10)
     events = script.asking("sbx-1", "a1", reason="cleans up", expires_at=due, on_timeout="deny")
     await history.hear([*script.life("task-1", "sbx-1"), *events])
@@ -36,8 +36,8 @@ async def test_a_waiting_approval_shows_all_that_a_person_decides_by(history: An
     assert view.decided_at is None
 
 
-async def test_a_decided_one_shows_who_decided_and_whether_the_agent_knows(history: Any, script: Any) -> None:
-    """Granted, denied with its reason, expired with its outcome; and how far the answer's message got."""
+async def test_decided_approval_shows_who_decided_and_its_delivery(history: Any, script: Any) -> None:
+    """Granted, denied with its reason, expired with its default, and the state of the delivery."""
     say = script.approval
     reply = "/sandherd/message-relay/msg-2"
     await history.hear([event for name in ("a1", "a2", "a3") for event in script.asking("sbx-1", name)])
@@ -54,8 +54,8 @@ async def test_a_decided_one_shows_who_decided_and_whether_the_agent_knows(histo
     assert (third.state, third.outcome, third.decided_by) == ("expired", "granted", None)
 
 
-async def test_the_order_in_which_events_come_does_not_matter(history: Any, script: Any) -> None:
-    """Every order of the agent's word, the request and the decision gives the same row, also when all come twice."""
+async def test_order_of_approval_events_does_not_matter(history: Any, script: Any) -> None:
+    """Every order of call, request and decision yields the same row, also when all come twice."""
     told = [
         [*script.asking("sbx-1", f"a{place}"), script.approval("granted", "sbx-1", f"a{place}", by="ada", answer="m")]
         for place in range(6)
@@ -70,8 +70,8 @@ async def test_the_order_in_which_events_come_does_not_matter(history: Any, scri
         assert (view.decided_by, view.input) == ("ada", {"command": "rm -r build"})
 
 
-async def test_filters_and_projects(history: Any, script: Any) -> None:
-    """By sandbox, by name, by state, and never of another project; the same name in two sandboxes is two approvals."""
+async def test_approvals_are_filtered_by_sandbox_name_and_state(history: Any, script: Any) -> None:
+    """Another project's never match; the same name in two sandboxes is two approvals."""
     told = [*script.asking("sbx-1", "a1"), *script.asking("sbx-2", "a1"), *script.asking("sbx-2", "a2")]
     told += [script.approval("denied", "sbx-1", "a1"), *script.asking("sbx-9", "other", project="p2")]
     await history.hear(told)
@@ -85,8 +85,8 @@ async def test_filters_and_projects(history: Any, script: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
-async def test_pages_walk_over_each_once(history: Any, script: Any, limit: int) -> None:
-    """Newest first, also where many were asked for in one moment and under one name."""
+async def test_pages_contain_each_approval_once(history: Any, script: Any, limit: int) -> None:
+    """The newest come first, also where many were requested in one moment and under one name."""
     told = [event for place in range(5) for name in ("a", "b") for event in script.asking(f"sbx-{place}", name)]
     at = script.clock
     await history.hear([event.model_copy(update={"time": at}) for event in told])
@@ -118,8 +118,8 @@ async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
     assert found == [3000, 45_000, 2000, 40_000, 1000]
 
 
-async def test_people_ask_for_their_own(running: Any, script: Any) -> None:
-    """Over the real broker, with a person's credential: what waits in the project, and then that it was decided."""
+async def test_client_lists_the_approvals_of_its_project(running: Any, script: Any) -> None:
+    """Over the real broker, the list has what waits in the project, and then its decision."""
     told = script.asking("sbx-1", "a1")
     await running.say(told)
     await running.stored(len(told))

@@ -4,9 +4,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from event_ingest.answers.events import answer_events
-from event_ingest.answers.records import answer_sandboxes, answer_tasks
-from event_ingest.answers.trajectory import answer_trajectory
+from event_ingest.queries.events import list_events
+from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.trajectory import read_trajectory
 from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, PastSandboxes, PastTasks
 
 
@@ -39,11 +39,11 @@ def _tried_again(script: Any) -> list[Any]:
     ]
 
 
-async def test_a_task_that_is_tried_again_is_shown_as_its_last_attempt(history: Any, script: Any) -> None:
-    """Between two attempts it waits, and says for how long and why; then it is that attempt's alone."""
+async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: Any) -> None:
+    """Between two attempts it is pending, with time and reason; then it is the new attempt's alone."""
     submitted = script.clock
     await history.hear(_tried_again(script))
-    [waiting] = (await asked(history, answer_tasks, PastTasks())).tasks
+    [waiting] = (await asked(history, list_tasks, PastTasks())).tasks
     assert (waiting.state, waiting.attempt, waiting.error_type) == ("pending", 2, "sandbox_lost")
     assert (waiting.sandbox, waiting.started_at, waiting.ended_at) == (None, None, None)
     assert waiting.not_before is not None
@@ -51,7 +51,7 @@ async def test_a_task_that_is_tried_again_is_shown_as_its_last_attempt(history: 
     assert (waiting.profile, waiting.deadline) == ("python", submitted)
     task = partial(script.spawner, entity="task-1", taskid="task-1", attempt=2, sandbox="sbx-2")
     await history.hear([task("task.assigned")])
-    [assigned] = (await asked(history, answer_tasks, PastTasks())).tasks
+    [assigned] = (await asked(history, list_tasks, PastTasks())).tasks
     assert (assigned.state, assigned.sandbox, assigned.started_at) == ("assigned", "sbx-2", None)
     assert (assigned.error, assigned.error_type, assigned.not_before) == (None, None, None)
     timed_out = {"limit_seconds": 1.0, "whole_task": True}
@@ -61,15 +61,15 @@ async def test_a_task_that_is_tried_again_is_shown_as_its_last_attempt(history: 
         task("task.failed", error="too long", error_type="task_timed_out"),
     ]
     await history.hear(late)
-    [ended] = (await asked(history, answer_tasks, PastTasks())).tasks
+    [ended] = (await asked(history, list_tasks, PastTasks())).tasks
     assert (ended.state, ended.attempt, ended.error_type) == ("failed", 2, "task_timed_out")
     assert ended.started_at is not None
-    events = (await asked(history, answer_events, AskEvents(task="task-1", types=["sandbox.*"]))).events
+    events = (await asked(history, list_events, AskEvents(task="task-1", types=["sandbox.*"]))).events
     assert [event.envelope["subject"] for event in events] == ["sbx-1", "sbx-1"]
 
 
-async def test_a_sandbox_without_a_task_is_shown_and_walked(history: Any, script: Any) -> None:
-    """What was asked of it and what was done in it; what was refused changes nothing of how it stands."""
+async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: Any) -> None:
+    """Requests and commands of the sandbox are shown; a refused command does not change its state."""
     own = partial(script.spawner, entity="sbx-1", sandboxid="sbx-1", runtime="process")
     ends = script.clock + timedelta(hours=2)
     await history.hear([own("sandbox.requested", expires_at=script.clock, profile="python"), own("sandbox.spawned")])
@@ -87,16 +87,16 @@ async def test_a_sandbox_without_a_task_is_shown_and_walked(history: Any, script
         reason="it can't be frozen",
     )
     await history.hear([own("sandbox.running"), *done, own("sandbox.extended", expires_at=ends), refused])
-    [box] = (await asked(history, answer_sandboxes, PastSandboxes())).sandboxes
+    [box] = (await asked(history, list_sandboxes, PastSandboxes())).sandboxes
     assert (box.state, box.task, box.expires_at, box.profile) == ("running", None, ends, "python")
     assert (box.warm, box.reason) == (False, None)
-    story = await asked(history, answer_trajectory, AskTrajectory(sandbox="sbx-1"))
+    story = await asked(history, read_trajectory, AskTrajectory(sandbox="sbx-1"))
     assert [event.envelope["type"] for event in story.events][3:-2] == [event.type for event in done]
     assert story.events[3].envelope["data"]["command"] == ["ls"]
 
 
-async def test_an_audit_of_a_sandbox_without_a_task_is_of_that_sandbox_alone(running: Any, script: Any) -> None:
-    """Nothing is missing of one that ended without an end of any agent; who spoke of others too is not its voice."""
+async def test_audit_of_a_sandbox_without_a_task_covers_it_alone(running: Any, script: Any) -> None:
+    """One that ended without an agent lacks nothing; a source that publishes about others too is not its own."""
     own = partial(script.spawner, entity="sbx-1", sandboxid="sbx-1", runtime="process")
     found = {"rule": "dead", "age_seconds": 1.0, "limit_seconds": 1.0}
     events = [

@@ -1,4 +1,4 @@
-"""What one project's requests of the history may take from another's, on a real broker and a real Postgres."""
+"""Limits of one project's history requests for the sake of others, on a real broker and a real Postgres."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import TIMEOUT_HEADER, AskAudit, AskEvents, AskTrajectory, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 FLOODS: dict[str, Request[Any]] = {
     "events": AskEvents(limit=1000),
@@ -46,15 +47,9 @@ async def waiting_for(connection: asyncpg.Connection) -> int:
     return found
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_a_flood_of_requests_delays_nobody_else(running: Any, script: Any, kind: str) -> None:
-    """While a thousand requests of alpha's are unanswered, beta's is answered before nearly all of them."""
+async def test_flood_of_requests_delays_no_other_project(running: Any, script: Any, kind: str) -> None:
+    """While a thousand requests of alpha are pending, beta's is processed before nearly all of them."""
     await running.say(
         [*script.messages("sbx-alpha", 300, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
@@ -73,7 +68,7 @@ async def test_a_flood_of_requests_delays_nobody_else(running: Any, script: Any,
 
     flood = [asyncio.create_task(ask(alpha, FLOODS[kind], "alpha")) for _ in range(FLOOD)]
     await asyncio.sleep(0)
-    await alpha.settle(timeout=PATIENCE)
+    await alpha.flush(timeout=PATIENCE)
     await ask(beta, AskEvents(limit=5), "beta")
     before = answered.index("beta")
     await asyncio.gather(*flood)
@@ -81,8 +76,8 @@ async def test_a_flood_of_requests_delays_nobody_else(running: Any, script: Any,
     assert before < len(answered) - before, (before, len(answered))
 
 
-async def test_a_project_has_at_most_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
-    """However much alpha asks, two light queries and a heavy one of it are in the database, and beta's beside them."""
+async def test_project_is_limited_to_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
+    """However much alpha requests, two light queries and a heavy one of it run, and beta's beside them."""
     await running.say(
         [*script.messages("sbx-alpha", 5, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
@@ -95,15 +90,15 @@ async def test_a_project_has_at_most_its_share_of_the_database(running: Any, scr
             for request in FLOODS.values()
             for _ in range(20)
         ]
-        await until(lambda: _is(waiting_for(connection), 3))
+        await eventually(lambda: _is(waiting_for(connection), 3))
         mine = asyncio.create_task(beta.ask(AskEvents(limit=5), "beta", timeout=PATIENCE))
-        await until(lambda: _is(waiting_for(connection), 4))
+        await eventually(lambda: _is(waiting_for(connection), 4))
     assert len((await mine).events) == 5
     await asyncio.gather(*flood, return_exceptions=True)
 
 
-async def test_a_query_that_nobody_waits_for_is_cancelled(running: Any, script: Any, postgres: str) -> None:
-    """When the requester has stopped waiting, Postgres is told to stop, before the statement's own time-out."""
+async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: Any, postgres: str) -> None:
+    """Postgres cancels the statement before its own time-out."""
     await running.say(script.messages("sbx-alpha", 5, project="alpha"))
     await running.stored(5)
     alpha = await running.bus(Principal.CLIENT, project="alpha")
@@ -120,13 +115,13 @@ async def test_a_query_that_nobody_waits_for_is_cancelled(running: Any, script: 
 
         # How long a query needs to begin, nobody knows on a busy machine.
         reply = await ask("0.5") or await ask("10")
-        await until(lambda: _is(waiting_for(connection), 0))
-    assert reply["error"]["message"] == "it was not answered in the time you wait"
+        await eventually(lambda: _is(waiting_for(connection), 0))
+    assert reply["error"]["message"] == "the request timed out before a reply"
     assert len((await alpha.ask(AskEvents(), "alpha")).events) == 5
 
 
-async def test_a_budget_that_is_used_up_is_an_error_that_says_when_to_ask_again(world: Any, script: Any) -> None:
-    """Rows over the minute's: `busy`, with the wait and what helps; another project is answered as ever."""
+async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: Any) -> None:
+    """Rows over the minute's budget: `busy`, with the wait and a remedy; another project is not affected."""
     async with world.service(request_rows=10).running():
         await world.say(
             [*script.messages("sbx-alpha", 50, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
@@ -146,15 +141,15 @@ async def test_a_budget_that_is_used_up_is_an_error_that_says_when_to_ask_again(
         assert len((await beta.ask(AskEvents(limit=5), "beta")).events) == 5
 
 
-async def test_the_client_asks_again_when_it_was_told_to(world: Any, script: Any) -> None:
-    """A refusal for so long that its caller would have given up is an error; a shorter one is waited for."""
+async def test_client_retries_after_the_requested_wait(world: Any, script: Any) -> None:
+    """A wait beyond the caller's patience is an error; a shorter one is waited for."""
     async with world.service(request_rows=600).running():
         await world.say(script.messages("sbx-alpha", 680, project="alpha"))
         await world.stored(680)
         credentials = world.broker.credentials(Principal.CLIENT, project="alpha")
         context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)
         async with Herd.connect(context) as herd:
-            ask = herd.connection.ask
+            ask = herd.connection.request
             # So many over the minute's 600 that the wait is some seconds: more than a busy machine takes to ask again.
             assert len((await ask(AskEvents(limit=680), timeout=PATIENCE)).events) == 680
             with pytest.raises(HerdError) as refused:

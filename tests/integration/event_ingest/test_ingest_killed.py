@@ -1,4 +1,4 @@
-"""Killed at the worst moment, or two at once: every event is stored, and none twice."""
+"""Killed at the worst moment, or run twice at once: every event is stored, and none twice."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from sandherd.contracts.requests import AskAudit
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.readiness import ask_ready
+from sandherd.stack.readiness import read_readiness
 from tests.patience import PATIENCE
 
 SANDBOXES = 8
@@ -51,7 +51,7 @@ async def _start_ready(world: Any, file: Path) -> Process:
     """One that works, and so ends in order when it is asked to."""
     process = await _start(world, "from event_ingest.main import main; main()", SANDHERD_HTTP_PORT_FILE=str(file))
     async with asyncio.timeout(PATIENCE):
-        while not (file.exists() and (await ask_ready(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
+        while not (file.exists() and (await read_readiness(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
             await asyncio.sleep(0.05)  # another process sets no event here
     return process
 
@@ -82,8 +82,8 @@ async def _audit_is_clean(world: Any, count: int) -> Any:
 
 
 @pytest.mark.faults
-async def test_killed_between_commit_and_acknowledgement(world: Any, script: Any) -> None:
-    """Killed with a batch committed and not acknowledged, again and again: what comes again is refused and counted."""
+async def test_kill_between_commit_and_acknowledgement_counts_once(world: Any, script: Any) -> None:
+    """Killed repeatedly with a committed and unacknowledged batch: redelivered events are refused and counted."""
     count = await _say_all(world, script)
     for _ in range(KILLS):
         process = await _start(world, DIE_AFTER_COMMIT)
@@ -97,7 +97,7 @@ async def test_killed_between_commit_and_acknowledgement(world: Any, script: Any
 
 
 @pytest.mark.faults
-async def test_two_at_once_share_the_work(world: Any, script: Any, tmp_path: Path) -> None:
+async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path) -> None:
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
     started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{number}") for number in range(2)])
     count = await _say_all(world, script)

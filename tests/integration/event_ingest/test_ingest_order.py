@@ -1,4 +1,4 @@
-"""The order in which events are stored, and how often they come, changes nothing of what is read."""
+"""The order and repetition of stored events do not change what is read."""
 
 import asyncio
 from datetime import timedelta
@@ -103,8 +103,8 @@ def _cut(events: list[Any], sizes: list[int]) -> list[list[Any]]:
     return [batch for batch in [*batches, events[start:]] if batch]
 
 
-def test_any_order_and_any_repetition_tell_the_same(postgres: str, script: Any, open_history: Any) -> None:
-    """Whatever the order, the repetitions and the batches, the read tables end the same as in the order it was said."""
+def test_any_order_and_repetition_yield_the_same_tables(postgres: str, script: Any, open_history: Any) -> None:
+    """Whatever the order, the repetitions and the batches, the read tables equal those of the original order."""
     events = _story(script)
     places = st.permutations(range(len(events)))
     repeated = st.lists(st.integers(0, len(events) - 1), max_size=20)

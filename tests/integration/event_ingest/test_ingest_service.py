@@ -1,4 +1,4 @@
-"""The service on a real broker: what it is asked for, and what it says when something it rests on is away."""
+"""The service on a real broker: its requests, and its state when a dependency is down."""
 
 import asyncio
 import json
@@ -25,8 +25,8 @@ from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
 from tests.patience import PATIENCE
 
 
-async def test_what_was_said_is_answered(running: Any, script: Any) -> None:
-    """Said by its own credential, stored, and answered to a person of the project; not to one of another."""
+async def test_stored_event_is_returned_to_its_project_only(running: Any, script: Any) -> None:
+    """An event published by its own credential is stored and returned to a client of the project, not of another."""
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
     await running.say(events)
     await running.stored(len(events))
@@ -43,8 +43,8 @@ async def test_what_was_said_is_answered(running: Any, script: Any) -> None:
     assert (await running.ask(AskAudit(), "other")).event_count == 0
 
 
-async def test_audit_sees_a_gap_and_none_that_is_not_there(running: Any, script: Any) -> None:
-    """A number left out is missing and named, until it is said; a number used twice does not hide another."""
+async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None:
+    """A missing number is named until it is published; a number used twice does not hide another."""
     events = script.messages("sbx-1", 10)
     ending = script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)
     held_back, told = events[3:6], [*events[:3], *events[6:], ending]
@@ -75,7 +75,7 @@ async def _settled(running: Any, **asked: Any) -> Any:
         await asyncio.sleep(0.01)
 
 
-async def test_audit_of_a_sandbox_is_of_every_voice_about_it(running: Any, script: Any) -> None:
+async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, script: Any) -> None:
     """The worker, the spawner's records of the sandbox and its task, and the relay's of its messages; no other."""
     said = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     events = [
@@ -97,8 +97,8 @@ async def test_audit_of_a_sandbox_is_of_every_voice_about_it(running: Any, scrip
     assert (audit.source_count, audit.event_count, audit.missing) == (4, 12, 0)
 
 
-async def test_terminal_output_in_pages(running: Any) -> None:
-    """Each chunk once, in order, whatever the limit; bytes that are no text are replaced; no other sandbox's."""
+async def test_output_is_paged(running: Any) -> None:
+    """Each chunk comes once, in order, whatever the limit; invalid UTF-8 is replaced; no other sandbox's comes."""
     chunks = [f"line {place}\n".encode() for place in range(25)] + [b"\xff\xfe\x1b[0m"]
     for sandbox, said in (("sbx-1", chunks), ("sbx-2", [b"other"])):
         bus = await running.bus(Principal.WORKER, sandbox=sandbox)
@@ -116,8 +116,8 @@ async def test_terminal_output_in_pages(running: Any) -> None:
     assert (await running.ask(AskOutput(sandbox="sbx-1"), "other")).chunks == []
 
 
-async def test_output_that_does_not_fit_one_answer(running: Any) -> None:
-    """Control characters grow sixfold in JSON; the pages get shorter and nothing is lost."""
+async def test_long_output_is_paged(running: Any) -> None:
+    """Control characters grow sixfold in JSON; the pages get shorter and no byte is lost."""
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
     chunk = b"\x1b" * 100_000
     for place in range(4):
@@ -132,7 +132,7 @@ async def test_output_that_does_not_fit_one_answer(running: Any) -> None:
     assert seen == 400_000
 
 
-async def test_dead_letters_are_shown_and_put_back(running: Any, script: Any) -> None:
+async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) -> None:
     """Newest first, the payload only by number; what can be handled now leaves DEAD and is in the history."""
     bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
     good = script.messages("sbx-1", 3)
@@ -166,10 +166,10 @@ async def _dead(running: Any, count: int) -> Any:
         await asyncio.sleep(0.01)
 
 
-async def test_a_dead_letter_that_can_be_stored_now_is_stored(
+async def test_dead_letter_that_has_become_valid_is_stored(
     running: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event of a type this version did not know lies in DEAD until it does; then it is put back, once."""
+    """An event of an unknown type stays in DEAD until its type is known; then it is stored, once."""
     from sandherd.contracts.events import EVENTS
 
     known = dict(EVENTS)
@@ -183,10 +183,8 @@ async def test_a_dead_letter_that_can_be_stored_now_is_stored(
     await _dead(running, 0)
 
 
-async def test_without_the_database_questions_are_refused_at_once(
-    world: Any, script: Any, postgres_server: Any
-) -> None:
-    """Postgres away: a refusal that says what to do, and red readiness; when it is back, all is stored, once."""
+async def test_requests_without_the_database_are_refused_at_once(world: Any, script: Any, postgres_server: Any) -> None:
+    """Postgres is down: an error with the remedy, and failing readiness; afterwards all is stored, once."""
     async with world.service().running() as service, aiohttp.ClientSession() as session:
         before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
         await world.say(before)
@@ -217,8 +215,8 @@ async def _until_ready(session: aiohttp.ClientSession, port: int, status: int) -
             await asyncio.sleep(0.02)
 
 
-async def test_it_starts_without_the_database(world: Any, script: Any, postgres_server: Any) -> None:
-    """Started while Postgres is away, it waits, and then migrates, makes its partitions and catches up."""
+async def test_service_starts_without_the_database(world: Any, script: Any, postgres_server: Any) -> None:
+    """Started while Postgres is down, it waits, and then migrates, creates its partitions and catches up."""
     await postgres_server.create_database("empty")
     world.postgres = postgres_server.url("empty")
     try:
@@ -245,8 +243,8 @@ async def _until(condition: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_an_emptied_database_is_made_again(world: Any, script: Any) -> None:
-    """Tables dropped under a running service are not a green health check on a deaf one: they are made again."""
+async def test_emptied_database_is_recreated(world: Any, script: Any) -> None:
+    """Tables dropped under a running service are created again, rather than leaving it ready and useless."""
     async with world.service().running() as service:
         await world.say(script.messages("sbx-1", 3))
         await world.stored(3)
@@ -267,8 +265,8 @@ async def _has_tables(url: str) -> bool:
         await connection.close()
 
 
-async def test_a_message_as_large_as_the_broker_takes_ends_nobody(running: Any, script: Any) -> None:
-    """One that leaves no room for its reason goes to DEAD without its end, and what comes with it is stored."""
+async def test_largest_message_of_the_broker_is_handled(running: Any, script: Any) -> None:
+    """A message too large for its reason goes to DEAD without its end, and later ones are stored."""
     bus = await running.bus(Principal.MONITOR)
     large = b"x" * 1_048_300
     await bus.publish(event_subject("default", "sbx-1", "monitor.idle_found"), large, msg_id="large")

@@ -10,7 +10,7 @@ import pytest
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.connection import BusError, NoResponderError, RefusedError
-from sandherd.bus.pulling import Puller
+from sandherd.bus.consumers.pull import Puller
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
@@ -34,7 +34,7 @@ async def take(
                 if ack:
                     await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
-    await bus.settle()  # what is said from now on is not sent here any more
+    await bus.flush()  # what is said from now on is not sent here any more
     return found
 
 
@@ -69,8 +69,8 @@ async def several(world: Any) -> AsyncIterator[Any]:
         yield world
 
 
-async def test_what_is_said_is_kept_until_it_is_acknowledged(running: Any, script: Any) -> None:
-    """Each event of the project comes once and in order, whether somebody was there or not; nobody else's comes."""
+async def test_events_are_retained_until_acknowledged(running: Any, script: Any) -> None:
+    """Each event of the project comes once and in order, also without a reader; no other project's comes."""
     own = script.messages("sbx-1", 12, project="p1")
     others = script.messages("sbx-2", 5, project="p2")
     made = await subscribe(running)
@@ -87,8 +87,8 @@ async def test_what_is_said_is_kept_until_it_is_acknowledged(running: Any, scrip
     assert (left.waiting, left.unacknowledged) == (0, 0)
 
 
-async def test_it_begins_where_it_was_asked_to(running: Any, script: Any) -> None:
-    """`all` gives what the stream still has, a number what stands from there on, `new` nothing of that."""
+async def test_subscription_starts_at_its_position(running: Any, script: Any) -> None:
+    """`all` gives what the stream still has, a number what follows it, `new` nothing earlier."""
     for event in script.messages("sbx-1", 4, project="p1"):
         await running.say([event])
     everything, later = await subscribe(running, "all", start="all"), await subscribe(running, "later", start=3)
@@ -98,8 +98,8 @@ async def test_it_begins_where_it_was_asked_to(running: Any, script: Any) -> Non
     assert new.waiting == 0
 
 
-async def test_types_and_domains_are_what_it_gives(running: Any, script: Any) -> None:
-    """Only the types named, or all of a domain, without one twice."""
+async def test_subscription_selects_types_and_domains(running: Any, script: Any) -> None:
+    """Only the types named, or all of a domain, come, each once."""
     types = ["task", "task.failed", "sandbox.terminated"]
     made = await subscribe(running, types=types, start="all")
     assert made.types == ["sandbox.terminated", "task"]
@@ -109,11 +109,11 @@ async def test_types_and_domains_are_what_it_gives(running: Any, script: Any) ->
     assert found == ["task.submitted", "task.assigned", "task.running", "task.completed", "sandbox.terminated"]
     with pytest.raises(RefusedError) as refused:
         await subscribe(running, "other", types=["agent.tool_used"])
-    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "types")
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "types.0")
 
 
-async def test_the_same_asked_for_twice_is_one(running: Any, script: Any) -> None:
-    """Its place stays, whatever beginning is named; with other types it is another, which its name forbids."""
+async def test_repeated_subscribe_is_idempotent(running: Any, script: Any) -> None:
+    """Its position stays, whatever start is given; with other types the name is refused."""
     made = await subscribe(running)
     await running.say(script.messages("sbx-1", 1, project="p1"))
     await waits(running, "alerts", 1)
@@ -131,8 +131,8 @@ async def test_the_same_asked_for_twice_is_one(running: Any, script: Any) -> Non
     assert (await subscribe(running, types=["task"])).types == ["task"]
 
 
-async def test_a_project_has_as_many_as_it_may_and_takes_no_room_from_others(world: Any) -> None:
-    """One over the setting is refused, with what helps; another project has all of its own, and an end makes room."""
+async def test_subscriptions_are_limited_per_project(world: Any) -> None:
+    """One over the setting is refused with the remedy; another project is unaffected, and a deletion frees a place."""
     async with world.service(subscriptions_per_project=3).running():
         for place in range(3):
             await subscribe(world, f"n-{place}")
@@ -158,8 +158,8 @@ async def test_all_sixteen_places_are_a_subscribers_to_take_from(world: Any, scr
             assert words(await take(world, one, 1)) == ["word 0"]
 
 
-async def test_replicas_that_are_asked_at_once_make_one_of_each(several: Any) -> None:
-    """Two replicas give two askers of one name the same consumer, and two names never the same."""
+async def test_concurrent_subscribes_create_one_consumer_each(several: Any) -> None:
+    """Two replicas give two requests of one name the same consumer, and two names never the same."""
     for round_ in range(4):
         names = [f"same-{round_}", f"same-{round_}", f"other-{round_}"]
         made = await asyncio.gather(*[subscribe(several, name) for name in names])
@@ -168,8 +168,8 @@ async def test_replicas_that_are_asked_at_once_make_one_of_each(several: Any) ->
     assert len({one.consumer for one in (await subscriptions(several)).values()}) == 8
 
 
-async def test_what_is_not_acknowledged_comes_again(world: Any, script: Any) -> None:
-    """A taker that is lost with what it had loses nothing: the next one gets it."""
+async def test_unacknowledged_event_is_redelivered(world: Any, script: Any) -> None:
+    """A reader that is lost with its events loses none: the next one gets them."""
     async with world.service(subscription_ack_wait=0.5).running():
         made = await subscribe(world)
         await world.say(script.messages("sbx-1", 1, project="p1"))
@@ -179,8 +179,8 @@ async def test_what_is_not_acknowledged_comes_again(world: Any, script: Any) -> 
         assert (await subscriptions(world))["alerts"].unacknowledged == 0
 
 
-async def test_one_that_nobody_takes_from_goes(world: Any) -> None:
-    """A forgotten subscription does not stay for ever: after `subscription_idle` it is gone, and its place is free."""
+async def test_idle_subscription_is_deleted(world: Any) -> None:
+    """After `subscription_idle` the subscription is gone, and its place is free."""
     async with world.service(subscription_idle=0.5, subscriptions_per_project=1).running():
         await subscribe(world)
         async with asyncio.timeout(PATIENCE):
@@ -189,8 +189,8 @@ async def test_one_that_nobody_takes_from_goes(world: Any) -> None:
         await subscribe(world, "next")
 
 
-async def test_a_subscription_is_of_one_project(running: Any) -> None:
-    """An operator names the project; all at once would show one project's events to another's subscribers."""
+async def test_subscription_is_of_one_project(running: Any) -> None:
+    """An operator must name the project: one for all would show one project's events to another's subscribers."""
     operator = await running.bus(Principal.OPERATOR)
     for request in (AskSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
         with pytest.raises(RefusedError) as refused:
@@ -200,8 +200,8 @@ async def test_a_subscription_is_of_one_project(running: Any) -> None:
     assert [*await subscriptions(running)] == ["theirs"]
 
 
-async def test_a_subscriber_gets_nothing_of_another_project(running: Any, script: Any) -> None:
-    """It can't take, look at, acknowledge or ask for what is another project's, nor hear it live."""
+async def test_subscriber_gets_nothing_of_another_project(running: Any, script: Any) -> None:
+    """A subscriber can't pull, list, acknowledge or request another project's events, nor receive them live."""
     theirs = await subscribe(running, project="p2", start="all")
     await running.say(script.messages("sbx-2", 3, project="p2"))
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
@@ -224,17 +224,17 @@ async def test_a_subscriber_gets_nothing_of_another_project(running: Any, script
     ):
         before = bus.violations
         await bus.client.publish(subject, payload, inbox)
-        await bus.settle()
+        await bus.flush()
         assert bus.violations == before + 1, subject
     await bus.client.subscribe("sandherd.v1.event.p2.>", cb=on_message)
     await running.say(script.messages("sbx-3", 1, project="p2"))
-    await bus.settle()
+    await bus.flush()
     assert heard == []
     assert sorted(words(await take(running, theirs, 4, project="p2"))) == ["word 0", "word 0", "word 1", "word 2"]
 
 
-async def test_what_a_subscriber_takes_goes_to_nobody_else(running: Any, script: Any) -> None:
-    """It names where an answer goes, and a sandbox what stands in it, word for word: the two say nothing by that.
+async def test_pulled_events_reach_no_other_subject(running: Any, script: Any) -> None:
+    """A subscriber names the reply subject, and a sandbox the content: the two together publish nothing.
 
     Neither a command nor a request of another project, nor an acknowledgement of what another project was given.
     """
@@ -255,7 +255,7 @@ async def test_what_a_subscriber_takes_goes_to_nobody_else(running: Any, script:
         for asked in (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT", f"{API_FROM_OUTSIDE}.CONSUMER.INFO"):
             await bus.client.publish(f"{asked}.EVENTS.{own.consumer}", b'{"batch": 1}', reply)
         await bus.client.publish("sandherd.v1.request.event-ingest.subscriptions.p1", b"{}", reply)
-    await bus.settle()
+    await bus.flush()
     async with asyncio.timeout(
         PATIENCE
     ):  # all were given, but to an acknowledgement's subject, which the broker refuses
@@ -267,8 +267,8 @@ async def test_what_a_subscriber_takes_goes_to_nobody_else(running: Any, script:
         assert (await jetstream.stream_info("COMMANDS")).state.messages == 0
 
 
-async def test_a_subscriber_makes_and_changes_no_consumer_itself(running: Any, script: Any) -> None:
-    """Neither a new one nor its own: not its filter, not its place, not its end. It asks us, or has none."""
+async def test_subscriber_cannot_create_or_change_consumers(running: Any, script: Any) -> None:
+    """Neither a new one nor its own: not its filter, its position or its end. Event-ingest creates them."""
     made = await subscribe(running)
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     wider = {"durable_name": made.consumer, "name": made.consumer, "ack_policy": "explicit", "filter_subject": ">"}
@@ -278,7 +278,7 @@ async def test_a_subscriber_makes_and_changes_no_consumer_itself(running: Any, s
         for verb in verbs:
             with pytest.raises(BusError):
                 await bus.request(f"{api}.CONSUMER.{verb}.EVENTS.{made.consumer}", payload, timeout=0.1)
-    await bus.settle()
+    await bus.flush()
     assert bus.violations == 2 * len(verbs)
     after = (await subscriptions(running))["alerts"]
     assert after == made
@@ -286,8 +286,8 @@ async def test_a_subscriber_makes_and_changes_no_consumer_itself(running: Any, s
     assert (await subscriptions(running))["alerts"].waiting == 0
 
 
-async def test_a_subscriber_says_nothing(running: Any) -> None:
-    """No event, no command and no request but its few: whatever it publishes, no stream has more for it."""
+async def test_subscriber_publishes_nothing_to_streams(running: Any) -> None:
+    """No event, command or request but its few is accepted: no stream has a message more."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     for subject in (
         event_subject("p1", "sbx-1", "agent.message"),
@@ -298,7 +298,7 @@ async def test_a_subscriber_says_nothing(running: Any) -> None:
     ):
         before = bus.violations
         await bus.client.publish(subject, b"{}")
-        await bus.settle()
+        await bus.flush()
         assert bus.violations == before + 1, subject
     with pytest.raises((NoResponderError, BusError)):
         await bus.request("sandherd.v1.request.spawner.tasks.p1", b"{}", timeout=0.1)

@@ -14,16 +14,16 @@ from nats.aio.msg import Msg
 
 from message_relay.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import AnswerApproval, Command, SendMessage
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.lifecycle import SandboxResumed, SandboxTerminated
+from sandherd.contracts.events.sandbox import SandboxResumed, SandboxTerminated
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 

@@ -4,15 +4,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from message_relay.answering import Answering
-from message_relay.approvals import Approvals
-from message_relay.handing import Handing
+from message_relay.answer_router import AnswerRouter
+from message_relay.approval_carryover import ApprovalCarryover
+from message_relay.approval_expiry import ApprovalExpiry
+from message_relay.approval_handler import ApprovalHandler
+from message_relay.approval_store import ApprovalStore
+from message_relay.commands import MessageCommands
+from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
-from message_relay.lapsing import Lapsing
-from message_relay.outliving import Outliving
-from message_relay.pumping import Pump
-from message_relay.saying import Saying
-from message_relay.taking import Taking
+from message_relay.inbox_delivery import InboxDelivery
 from sandherd.bus.connection import Bus
 from sandherd.telemetry.meters import Meters
 
@@ -29,15 +29,15 @@ class Relay:
         bus.publish_stored = self._counted(bus.publish_stored)  # type: ignore[method-assign]  # counted
         bus.request = self._counted(bus.request)  # type: ignore[method-assign]  # counted
         bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]  # counted
-        inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
-        approvals = Approvals(bus)
+        inbox, saying = Inbox(bus), RelayEvents(bus, Meters(CollectorRegistry()))
+        approvals = ApprovalStore(bus)
         approvals._write = self._counted(approvals._write)  # type: ignore[method-assign]  # all writes
-        outliving = Outliving(bus, approvals)
-        self.answering = Answering(approvals, outliving, saying)
-        self.lapsing = Lapsing(approvals, outliving, self.answering)
-        handing = Handing(bus, approvals, outliving, self.answering)
-        self.taking = Taking(bus, inbox, saying, self.answering, lambda _key: None)
-        self.pump = Pump(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
+        outliving = ApprovalCarryover(bus, approvals)
+        self.answering = ApprovalHandler(approvals, outliving, saying)
+        self.lapsing = ApprovalExpiry(approvals, outliving, self.answering)
+        handing = AnswerRouter(bus, approvals, outliving, self.answering)
+        self.taking = MessageCommands(bus, inbox, saying, self.answering, lambda _key: None)
+        self.pump = InboxDelivery(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
 
     @property
     def acts_left(self) -> int:

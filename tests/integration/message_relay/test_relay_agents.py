@@ -1,11 +1,11 @@
-"""What agents say to each other, on a real broker: routed within their project, and refused with the reason."""
+"""Messages between agents on a real broker: routed within their project, or refused with the reason."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal
 
@@ -30,8 +30,8 @@ async def tell(world: World, sandbox: str, recipient: str, *, project: str = "de
     return data.message_id
 
 
-async def test_an_agents_word_reaches_another_of_its_project(world: World) -> None:
-    """By way of its inbox, like any message, marked with who says it; the sender gets its answer in the same way."""
+async def test_message_of_an_agent_reaches_another_of_its_project(world: World) -> None:
+    """The message passes through the inbox with its sender; the receipt returns in the same way."""
     await world.record("sbx-1")
     await world.record("sbx-2")
     handed: list[InboxMessage] = []
@@ -54,8 +54,8 @@ async def test_an_agents_word_reaches_another_of_its_project(world: World) -> No
     assert one.heard == ["[MESSAGE FROM AGENT sbx-2] leave it"]
 
 
-async def test_a_word_that_can_reach_nobody_is_refused_with_the_reason(world: World) -> None:
-    """One who is gone, one who never was, oneself; and one of another project, who can't be told from those."""
+async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -> None:
+    """An ended recipient, an unknown one, the sender itself and one of another project are rejected alike."""
     await world.record("sbx-1")
     await world.end("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as one:

@@ -1,4 +1,4 @@
-"""Approvals on a real broker: the first answer decides, reaches the worker like any message, and is the only one."""
+"""Approvals on a real broker: the first decision counts, and is delivered to the worker like any message."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from message_relay.asked import digest_of
+from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import SandboxState
@@ -19,8 +19,8 @@ DELIVERED = ["queued", "delivered", "acknowledged"]
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_an_answer_reaches_the_worker_that_asked(world: World, granted: bool) -> None:
-    """The worker is handed one message of the type approval that says which, how and why; each step is an event."""
+async def test_decision_reaches_the_requesting_worker(world: World, granted: bool) -> None:
+    """The worker gets one message of the type approval with decision and reason; each step is an event."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         handed: list[InboxMessage] = []
@@ -52,8 +52,8 @@ async def test_an_answer_reaches_the_worker_that_asked(world: World, granted: bo
     assert [event["data"]["message_type"] for event in told] == ["approval"] * 3
 
 
-async def test_an_answer_stands_in_order_among_messages(world: World) -> None:
-    """What was said before it is heard before it, and what was said after it is heard after it."""
+async def test_decision_is_delivered_in_order_with_messages(world: World) -> None:
+    """Messages sent before it arrive before it, and later ones after it."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -68,11 +68,9 @@ async def test_an_answer_stands_in_order_among_messages(world: World) -> None:
 
 
 @pytest.mark.parametrize("urgent", ["approval", "interrupt"])
-async def test_what_a_silent_agent_waits_for_overtakes_what_it_does_not_take(
-    world: World, monkeypatch: Any, urgent: str
-) -> None:
-    """An agent that takes no message before it was answered is answered all the same; then the rest comes, in order."""
-    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+async def test_decision_overtakes_messages_of_a_blocked_agent(world: World, monkeypatch: Any, urgent: str) -> None:
+    """An agent that accepts no message before its decision gets it first; then the rest, in order."""
+    monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         answered = asyncio.Event()
@@ -96,8 +94,8 @@ async def test_what_a_silent_agent_waits_for_overtakes_what_it_does_not_take(
     assert all(world.said[name] == DELIVERED for name in (first, answer, second))
 
 
-async def test_only_the_first_of_many_answers_counts(world: World) -> None:
-    """Ten people answer at once, through two relays: one is heard, the others are told who was first."""
+async def test_only_the_first_of_many_decisions_counts(world: World) -> None:
+    """Of ten concurrent decisions through two relays one counts, the others are rejected with the first."""
     await world.record("sbx-1")
     async with world.relay().running(), world.relay().running(), world.worker("sbx-1") as worker:
         await world.ask("sbx-1", "a1")
@@ -121,8 +119,8 @@ async def test_only_the_first_of_many_answers_counts(world: World) -> None:
         )
 
 
-async def test_the_same_answer_twice_is_one(world: World) -> None:
-    """A client that was not sure says it again under the same name: the worker hears it once, no event comes twice."""
+async def test_repeated_decision_is_one(world: World) -> None:
+    """A client repeats it under the same name: the worker gets it once, no event comes twice."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -137,8 +135,8 @@ async def test_the_same_answer_twice_is_one(world: World) -> None:
         assert [event["sequence"] for event in (await world.stored("approval_id"))["a1"]] == [1, 2]
 
 
-async def test_an_answer_that_is_faster_than_its_question_waits_for_it(world: World) -> None:
-    """The two come to the relay by different ways; the answer is not refused for that."""
+async def test_decision_before_its_request_waits(world: World) -> None:
+    """The two come to the relay by different subjects; the decision is not refused for that."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         answer = await world.decide("sbx-1", "a1")
@@ -147,9 +145,9 @@ async def test_an_answer_that_is_faster_than_its_question_waits_for_it(world: Wo
     assert world.approvals["a1"] == ["requested", "granted"]
 
 
-async def test_an_answer_to_what_nobody_asked_is_refused(world: World, monkeypatch: Any) -> None:
-    """Rejected as not found, with the name; also when another sandbox asks that, or the sandbox is not there at all."""
-    monkeypatch.setattr("message_relay.answering.PATIENCE", timedelta(seconds=0.3))
+async def test_decision_on_an_unknown_approval_is_rejected(world: World, monkeypatch: Any) -> None:
+    """The rejection has the name, also if another sandbox requested it or the sandbox is unknown."""
+    monkeypatch.setattr("message_relay.approval_handler.PATIENCE", timedelta(seconds=0.3))
     await world.record("sbx-1")
     await world.record("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -160,13 +158,13 @@ async def test_an_answer_to_what_nobody_asked_is_refused(world: World, monkeypat
         events = await world.stored()
     [rejected] = events[unknown]
     assert rejected["data"]["code"] == "not_found"
-    assert rejected["data"]["reason"] == "the agent in sbx-1 asks for no approval a1"
+    assert rejected["data"]["reason"] == "the agent in sbx-1 requested no approval a1"
     assert events[nowhere][0]["data"]["reason"] == "there is no sandbox sbx-none"
     assert (worker.handed, world.approvals["a1"]) == ([], ["requested"])
 
 
-async def test_what_nobody_answers_in_time_expires_and_the_default_is_said(world: World) -> None:
-    """approval.expired says what holds now; an answer that comes later is refused and reaches nobody."""
+async def test_unanswered_approval_expires_with_its_default(world: World) -> None:
+    """approval.expired states the default; a later decision is rejected and not delivered."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         await world.ask("sbx-1", "a1", timeout_seconds=0.2, on_timeout="deny")
@@ -181,8 +179,8 @@ async def test_what_nobody_answers_in_time_expires_and_the_default_is_said(world
     assert worker.handed == []
 
 
-async def test_what_an_ended_sandbox_asked_is_over_and_not_answered(world: World) -> None:
-    """It expires with its sandbox, and an answer to it is rejected with that reason."""
+async def test_approval_of_an_ended_sandbox_expires(world: World) -> None:
+    """The approval expires with its sandbox, and a decision is rejected with that reason."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -193,11 +191,11 @@ async def test_what_an_ended_sandbox_asked_is_over_and_not_answered(world: World
         approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[answer]
     assert (approvals["a1"][1]["type"], approvals["a1"][1]["data"]["outcome"]) == ("approval.expired", "ended")
     assert rejected["data"]["code"] == "refused"
-    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (done): attempt 1 of task-1 is over"
+    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (done): attempt 1 of task-1 has ended"
 
 
-async def test_an_answer_that_waits_for_a_sandbox_that_ends_is_rejected(world: World) -> None:
-    """It was granted and never arrived; both are said."""
+async def test_undelivered_decision_of_an_ended_sandbox_is_rejected(world: World) -> None:
+    """The approval was granted and never delivered; both are published."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -207,8 +205,8 @@ async def test_an_answer_that_waits_for_a_sandbox_that_ends_is_rejected(world: W
     assert world.approvals["a1"] == ["requested", "granted"]
 
 
-async def test_an_answer_expires_with_its_approval(world: World) -> None:
-    """A paused sandbox does not hear afterwards what the time-out decided otherwise."""
+async def test_decision_expires_with_its_approval(world: World) -> None:
+    """A resumed sandbox does not get a decision that the time-out has replaced."""
     await world.record("sbx-1", SandboxState.PAUSED)
     async with world.relay().running(), world.worker("sbx-1") as worker:
         answered = [
@@ -227,8 +225,8 @@ async def is_answered_in_time(world: World, name: str, seconds: float) -> bool:
     return "expired" in world.said[answer]
 
 
-async def test_a_worker_that_asks_again_after_its_restart_asks_for_the_same(world: World) -> None:
-    """One approval, one request event, and the one answer still counts."""
+async def test_repeated_request_of_a_restarted_worker_is_one_approval(world: World) -> None:
+    """There is one approval and one request event, and the one decision counts."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -243,8 +241,8 @@ async def test_a_worker_that_asks_again_after_its_restart_asks_for_the_same(worl
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "a\nb"])
-async def test_a_request_that_no_answer_could_name_goes_to_dead(world: World, name: str) -> None:
-    """It is kept in DEAD with its reason, and what is asked beside it is heard."""
+async def test_approval_with_an_invalid_name_goes_to_dead(world: World, name: str) -> None:
+    """DEAD has it with its reason, and another request is processed."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", name)
@@ -257,8 +255,8 @@ async def test_a_request_that_no_answer_could_name_goes_to_dead(world: World, na
     assert world.approvals.keys() == {"a1"}
 
 
-async def test_an_approval_can_not_be_forged_by_a_message(world: World) -> None:
-    """`send_message` of the type approval is no command: it goes to DEAD, and no worker hears it."""
+async def test_approval_cannot_be_forged_by_a_message(world: World) -> None:
+    """`send_message` of the type approval is no command: it goes to DEAD, and no worker gets it."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         await world.ask("sbx-1", "a1")
@@ -272,8 +270,8 @@ async def test_an_approval_can_not_be_forged_by_a_message(world: World) -> None:
 
 
 @pytest.mark.faults
-async def test_an_answer_waits_over_restarts_of_relay_and_broker(world: World) -> None:
-    """Asked, then answered while no relay runs; the broker is killed with the answer in the inbox: it still arrives."""
+async def test_decision_survives_restarts_of_relay_and_broker(world: World) -> None:
+    """Decided while no relay runs; the broker is killed with the decision in the inbox: it still arrives."""
     await world.record("sbx-1")
     async with world.relay().running():
         await world.ask("sbx-1", "a1")
@@ -291,8 +289,8 @@ async def test_an_answer_waits_over_restarts_of_relay_and_broker(world: World) -
     assert [event["type"] for event in events[answer]] == [f"message.{state}" for state in DELIVERED]
 
 
-async def test_what_waits_is_kept_and_what_is_decided_is_forgotten_after_a_day(world: World) -> None:
-    """The bucket does not grow for ever: a decision that was said has a time to live, and what waits has none."""
+async def test_decided_approval_is_deleted_after_a_day(world: World) -> None:
+    """A published decision has a time to live in the bucket, and a waiting one has none."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         for name in ("a1", "a2"):

@@ -1,22 +1,27 @@
 """The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is said."""
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from message_relay.inbox import Inbox
-from sandherd.bus.consuming import Delivery, dead_headers
+from sandherd.backoff import Backoff
+from sandherd.bus.consumers.consumer import Delivery, dead_headers
+from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.states import SandboxState
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.subjects import Principal, command_subject
 from tests.doubles.stream_admin import stream_admin
+from tests.polling import eventually
 
 World = Any
 QUEUED_TO_END = ["queued", "delivered", "acknowledged"]
 
 
-async def test_a_message_reaches_its_worker_and_its_three_events_are_numbered(world: World) -> None:
+async def test_message_reaches_its_worker_with_three_numbered_events(world: World) -> None:
     """queued, delivered, acknowledged: sequences 1, 2, 3 of the message's own source; nothing is left in INBOX."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -31,8 +36,8 @@ async def test_a_message_reaches_its_worker_and_its_three_events_are_numbered(wo
         await world.until_inbox_has(0)
 
 
-async def test_messages_keep_their_order_within_each_of_many_sandboxes(world: World) -> None:
-    """Twenty messages to each of five sandboxes, all sent at once: each worker hears its own in the order sent."""
+async def test_messages_are_ordered_within_each_of_many_sandboxes(world: World) -> None:
+    """Twenty concurrent messages to each of five sandboxes: each worker gets its own in the order sent."""
     sandboxes = [await world.record(f"sbx-{number}") for number in range(5)]
     async with world.relay().running():
         async with asyncio.TaskGroup() as group:
@@ -44,8 +49,8 @@ async def test_messages_keep_their_order_within_each_of_many_sandboxes(world: Wo
     assert all(worker.heard == [str(number) for number in range(20)] for worker in workers)
 
 
-async def test_an_unknown_sandbox_and_an_ended_one_reject_at_once(world: World) -> None:
-    """message.rejected is the first and only event, with the reason; nothing is kept."""
+async def test_unknown_and_ended_sandboxes_reject_at_once(world: World) -> None:
+    """message.rejected is the first and only event, with the reason; nothing is stored."""
     await world.record("sbx-old", SandboxState.TERMINATED)
     async with world.relay().running():
         unknown, old = await world.send("sbx-none"), await world.send("sbx-old")
@@ -57,7 +62,7 @@ async def test_an_unknown_sandbox_and_an_ended_one_reject_at_once(world: World) 
     assert await world.inbox_size() == 0
 
 
-async def test_a_worker_that_is_away_gets_its_messages_at_its_next_event(world: World, monkeypatch: Any) -> None:
+async def test_disconnected_worker_gets_its_messages_at_its_next_event(world: World, monkeypatch: Any) -> None:
     """With the slow timer out of reach, the event alone brings the messages."""
     slow_timer_out_of_reach(monkeypatch)
     await world.record("sbx-1")
@@ -70,8 +75,8 @@ async def test_a_worker_that_is_away_gets_its_messages_at_its_next_event(world: 
     assert world.said[first][-1] == "acknowledged"
 
 
-async def test_a_worker_that_comes_and_goes_hears_each_message_once_and_in_order(world: World) -> None:
-    """Ten comings and goings in the middle of forty messages."""
+async def test_reconnecting_worker_gets_each_message_once_and_ordered(world: World) -> None:
+    """The worker disconnects ten times during forty messages."""
     await world.record("sbx-1")
     worker = world.new_worker("sbx-1")
     async with world.relay().running(), asyncio.TaskGroup() as group:
@@ -84,9 +89,9 @@ async def test_a_worker_that_comes_and_goes_hears_each_message_once_and_in_order
     assert worker.heard == [str(number) for number in range(40)]
 
 
-async def test_a_receipt_that_was_lost_is_asked_for_again(world: World, monkeypatch: Any) -> None:
-    """The worker got the message and its answer did not arrive: it is handed again, and heard once."""
-    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -> None:
+    """The worker got the message and its receipt was lost: it is delivered again, and injected once."""
+    monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         worker.answers = lambda message: None if len(worker.handed) < 3 else worker.acknowledge(message)
@@ -96,7 +101,7 @@ async def test_a_receipt_that_was_lost_is_asked_for_again(world: World, monkeypa
     assert worker.heard == ["hello"]
 
 
-async def test_what_a_worker_refuses_is_rejected_with_its_reason_and_the_next_goes_on(world: World) -> None:
+async def test_refused_message_is_rejected_and_the_next_delivered(world: World) -> None:
     """Receipt rejected: message.rejected is the second event, and the one behind is delivered."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -110,8 +115,8 @@ async def test_what_a_worker_refuses_is_rejected_with_its_reason_and_the_next_go
     assert (event["sequence"], event["data"]["reason"]) == (2, "full")
 
 
-async def test_a_worker_that_answers_nonsense_or_for_another_message_gets_it_again(world: World) -> None:
-    """What is no receipt for this message acknowledges nothing."""
+async def test_invalid_receipt_causes_a_redelivery(world: World) -> None:
+    """A reply that is no receipt for this message acknowledges nothing."""
     await world.record("sbx-1")
     nonsense = [b"", b"{}", b'{"message":"other","outcome":"acknowledged"}', b"\xff"]
     async with world.relay().running(), world.worker("sbx-1") as worker:
@@ -121,7 +126,7 @@ async def test_a_worker_that_answers_nonsense_or_for_another_message_gets_it_aga
     assert world.said[message] == QUEUED_TO_END
 
 
-async def test_messages_that_wait_too_long_expire_also_behind_one_that_may_wait(world: World) -> None:
+async def test_message_expires_behind_one_that_may_wait(world: World) -> None:
     """The first may wait and does; the second expires meanwhile; the first is delivered when the worker comes."""
     await world.record("sbx-1")
     async with world.relay().running():
@@ -135,8 +140,8 @@ async def test_messages_that_wait_too_long_expire_also_behind_one_that_may_wait(
         assert [event["sequence"] for event in (await world.stored())[hasty]] == [1, 2]
 
 
-async def test_what_waits_for_a_sandbox_that_ends_is_rejected(world: World, monkeypatch: Any) -> None:
-    """All that wait, at the spawner's event, with the reason."""
+async def test_waiting_messages_of_an_ended_sandbox_are_rejected(world: World, monkeypatch: Any) -> None:
+    """All are, at the spawner's event, with the reason."""
     slow_timer_out_of_reach(monkeypatch)
     await world.record("sbx-1")
     async with world.relay().running():
@@ -148,8 +153,8 @@ async def test_what_waits_for_a_sandbox_that_ends_is_rejected(world: World, monk
         await world.until_inbox_has(0)
 
 
-async def test_the_same_message_sent_twice_is_one_message(world: World) -> None:
-    """Another command with the same message id, as a client that was not sure sends it."""
+async def test_repeated_message_id_is_one_message(world: World) -> None:
+    """The client sends another command with the same message id."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1", "once", message="msg-1")
@@ -160,8 +165,8 @@ async def test_the_same_message_sent_twice_is_one_message(world: World) -> None:
         assert [event["sequence"] for event in (await world.stored())[message]] == [1, 2, 3]
 
 
-async def test_what_is_stored_under_names_that_nobody_has_stops_nothing(world: World) -> None:
-    """As `*`, which the broker stores like any other token: it is ignored, and messages of others are delivered."""
+async def test_record_with_an_invalid_name_blocks_no_message(world: World) -> None:
+    """A name `*`, which the broker stores like any other token, is ignored, and messages of others are delivered."""
     await world.record("sbx-1")
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         for project, sandbox in (("*", "sbx-1"), ("default", "*"), ("$", "\u202e"), ("default", "s" * 300)):
@@ -172,8 +177,8 @@ async def test_what_is_stored_under_names_that_nobody_has_stops_nothing(world: W
         assert worker.heard == ["hello"]
 
 
-async def test_a_command_that_breaks_the_contract_goes_to_dead_and_those_beside_it_arrive(world: World) -> None:
-    """Wrong JSON, a wrong field, an unknown field: each is kept in DEAD with its reason."""
+async def test_invalid_command_goes_to_dead_and_others_are_delivered(world: World) -> None:
+    """Wrong JSON, a wrong field, an unknown field: each is stored in DEAD with its reason."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         for payload in (b"not json", b"{}", b'{"specversion":"1.0","data":{"x":1}}'):
@@ -185,8 +190,8 @@ async def test_a_command_that_breaks_the_contract_goes_to_dead_and_those_beside_
         assert await world.dead(3) == 3
 
 
-async def test_an_inbox_entry_that_another_version_wrote_does_not_hold_up_those_behind(world: World) -> None:
-    """It goes to DEAD; the next is delivered."""
+async def test_inbox_entry_of_another_version_blocks_no_other(world: World) -> None:
+    """The entry goes to DEAD; the next is delivered."""
     await world.record("sbx-1")
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         await bus.publish("sandherd.v1.inbox.default.sbx-1", b'{"v":9}', msg_id="x")
@@ -196,8 +201,8 @@ async def test_an_inbox_entry_that_another_version_wrote_does_not_hold_up_those_
     assert worker.heard == ["hello"]
 
 
-async def test_a_standby_takes_commands_and_the_holder_delivers_and_the_standby_takes_over(world: World) -> None:
-    """With two relays, every message arrives once; when the holder leaves, the other delivers what waits."""
+async def test_standby_accepts_commands_and_takes_over_delivery(world: World) -> None:
+    """With two relays, every message arrives once; when the holder stops, the other delivers what waits."""
     await world.record("sbx-1")
     async with world.worker("sbx-1") as worker, world.relay().running() as second:
         async with world.relay().running():
@@ -211,7 +216,7 @@ async def test_a_standby_takes_commands_and_the_holder_delivers_and_the_standby_
     assert len(worker.handed) == len(set(worker.handed))
 
 
-async def test_an_idle_inbox_costs_the_broker_no_consumer_and_no_subscription(world: World) -> None:
+async def test_idle_inbox_needs_no_consumer_and_no_subscription(world: World) -> None:
     """After everything was delivered, INBOX is empty and has no consumer: only its stream is left."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
@@ -222,8 +227,8 @@ async def test_an_idle_inbox_costs_the_broker_no_consumer_and_no_subscription(wo
             assert await Inbox(bus).waiting_sandboxes() == []
 
 
-async def test_a_dead_letter_that_is_put_back_is_handled_and_leaves_dead(world: World) -> None:
-    """One that can be handled now arrives and is gone from DEAD; one that can't stays, and says why."""
+async def test_requeued_dead_letter_is_handled_and_leaves_dead(world: World) -> None:
+    """One that can be handled now arrives and is gone from DEAD; one that can't stays, with the reason."""
     await world.record("sbx-1")
     async with stream_admin(world.herd), world.relay().running(), world.worker("sbx-1") as worker:
         subject = "sandherd.v1.command.message-relay.send_message.default"
@@ -251,6 +256,29 @@ async def send_in_order(world: World, sandbox: str, count: int) -> None:
 
 
 def slow_timer_out_of_reach(monkeypatch: Any) -> None:
-    monkeypatch.setattr("message_relay.delivering.FIRST_PAUSE", 3600.0)
-    monkeypatch.setattr("message_relay.delivering.LONGEST_PAUSE", 3600.0)
-    monkeypatch.setattr("message_relay.delivering.LOOKED_THROUGH_EVERY", 3600.0)
+    monkeypatch.setattr("message_relay.dispatcher.BACKOFF", Backoff(base=7200.0, cap=7200.0, jitter=0.5))
+    monkeypatch.setattr("message_relay.dispatcher.SCAN_INTERVAL", 3600.0)
+
+
+async def test_an_invalid_command_is_refused_by_an_event(world: World, herd: Any) -> None:
+    """With its id, its sequence number in COMMANDS and a code; a message to no sandbox is rejected with its own."""
+    heard: list[dict[str, Any]] = []
+
+    async def hear(msg: Any) -> None:
+        heard.append(json.loads(msg.data))
+
+    async with world.relay().running(), herd.bus(Principal.CLIENT, project="default") as client:
+        await client.client.subscribe("sandherd.v1.event.default.>", cb=hear)
+        await client.flush()
+        document = {"id": str(uuid4()), "data": {"sandbox": "sbx-1", "message": "msg-1"}}
+        stored = await client.js.publish(command_subject(SendMessage.type, "default"), json.dumps(document).encode())
+        await eventually(lambda: heard)
+        unknown = await world.send("sbx-none")
+        await eventually(lambda: len(heard) == 2)
+    refused, rejected = heard
+    assert (refused["type"], refused["subject"], refused["sandboxid"]) == ("message.refused", "sbx-1", "sbx-1")
+    assert refused["data"]["command_id"] == document["id"]
+    assert refused["data"]["command_sequence"] == stored.seq
+    assert (refused["data"]["command"], refused["data"]["code"]) == (SendMessage.type, "invalid_field")
+    assert (rejected["data"]["message_id"], rejected["data"]["code"]) == (unknown, "not_found")
+    assert rejected["data"]["command_id"]

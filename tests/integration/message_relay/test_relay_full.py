@@ -1,11 +1,11 @@
-"""A sandbox that takes nothing: its messages are refused in time, and those of others are not held up."""
+"""Messages to a sandbox that accepts none are refused in time, and those of others are not delayed."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from message_relay.deciding import too_many
+from message_relay.delivery_rules import too_many
 from sandherd.bus.connection import SubjectFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
@@ -23,8 +23,8 @@ async def small(world: World) -> World:
     return world
 
 
-async def test_who_takes_nothing_gets_no_more_and_others_go_on(small: World) -> None:
-    """The message after the last that may wait is rejected, with the reason; another sandbox gets its own."""
+async def test_full_inbox_rejects_further_messages(small: World) -> None:
+    """The message over the limit is rejected with the reason; another sandbox gets its own."""
     await small.record("sbx-deaf")
     await small.record("sbx-1")
     async with small.relay().running(), small.worker("sbx-1") as worker:
@@ -40,8 +40,8 @@ async def test_who_takes_nothing_gets_no_more_and_others_go_on(small: World) -> 
         await small.until_inbox_has(FEW)
 
 
-async def test_there_is_room_again_when_some_were_taken(small: World) -> None:
-    """What waited is delivered in its order, and what is sent afterwards is taken."""
+async def test_inbox_accepts_messages_again_after_deliveries(small: World) -> None:
+    """Waiting messages are delivered in order, and later ones are accepted."""
     await small.record("sbx-1")
     async with small.relay().running():
         for number in range(FEW):
@@ -53,8 +53,8 @@ async def test_there_is_room_again_when_some_were_taken(small: World) -> None:
     assert worker.heard == [*(str(number) for number in range(FEW)), "later"]
 
 
-async def test_one_that_waits_already_is_a_duplicate_and_not_one_too_many(small: World) -> None:
-    """For a full subject, the broker tells a repetition from a new message: only the new one is refused."""
+async def test_repeated_message_to_a_full_inbox_is_a_duplicate(small: World) -> None:
+    """For a full subject, the broker distinguishes a repetition from a new message: only the new one is refused."""
     subject = INBOX.fill(project="default", sandbox="sbx-1")
     async with small.herd.bus(Principal.MESSAGE_RELAY) as bus:
         for number in range(FEW):

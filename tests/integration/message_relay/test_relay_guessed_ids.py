@@ -1,14 +1,13 @@
-"""Workers that compute the ids of the relay's events, and publish events of their own under them first."""
+"""Attacks by workers that compute the ids of the relay's events and publish their own under them first."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from message_relay.asked import digest_of
+from message_relay.approval import digest_of
 from sandherd.contracts.delivery import InboxMessage
-from sandherd.contracts.derived_ids import DerivedIds
-from sandherd.contracts.names import derived_uuid
+from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 
@@ -40,8 +39,8 @@ async def take(world: World, ids: Iterable[UUID]) -> None:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{SANDBOX}.agent.waiting", NOTHING, msg_id=str(guess))
 
 
-async def test_a_worker_can_not_suppress_the_record_of_a_decision(world: World) -> None:
-    """It knows the approval and, to some milliseconds, the moment in which it asked."""
+async def test_worker_cannot_suppress_the_record_of_a_decision(world: World) -> None:
+    """The worker knows the approval and, to some milliseconds, the moment of its request."""
     await world.record(SANDBOX)
     async with world.relay().running(), world.worker(SANDBOX):
         before = datetime.now(UTC) - MARGIN
@@ -58,8 +57,8 @@ async def test_a_worker_can_not_suppress_the_record_of_a_decision(world: World) 
     assert [event["type"] for event in recorded] == ["approval.requested", "approval.granted"]
 
 
-async def test_a_worker_can_not_suppress_the_record_of_a_delivery(world: World) -> None:
-    """What it is handed names the message and when it was sent, to the microsecond; its receipt waits meanwhile."""
+async def test_worker_cannot_suppress_the_record_of_a_delivery(world: World) -> None:
+    """The delivery names the message and its time, to the microsecond; its receipt waits meanwhile."""
     await world.record(SANDBOX)
     async with world.relay().running():
         sent = await world.send(SANDBOX)

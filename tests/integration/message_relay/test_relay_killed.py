@@ -1,4 +1,4 @@
-"""A relay that is killed at any point loses nothing, says nothing twice, and leaves no gap in what it says."""
+"""A relay killed at any point loses nothing, publishes nothing twice, and leaves no gap in its sequence."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.consuming import Delivery
+from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_name
@@ -35,7 +35,7 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
-            await relay.taking.take(command)
+            await relay.taking.handle(command)
             await relay.pump.drain(KEY)
         except Killed:
             return
@@ -46,8 +46,8 @@ async def ask_once(world: World, asked: Delivery, acts: int | None) -> None:
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
-            await relay.answering.hear(asked)
-            await relay.lapsing.look_through()
+            await relay.answering.handle(asked)
+            await relay.lapsing.expire_due()
         except Killed:
             return
 
@@ -71,10 +71,8 @@ async def asked_of(world: World, **more: Any) -> Delivery:
 
 
 @pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
-async def test_a_relay_killed_before_any_of_its_acts_says_each_event_once_after_its_restart(
-    world: World, killed_at: int
-) -> None:
-    """Killed before each act in turn, and started again: queued, delivered, acknowledged; the agent hears it once."""
+async def test_relay_killed_at_any_act_publishes_each_event_once(world: World, killed_at: int) -> None:
+    """Killed before each act and restarted: queued, delivered, acknowledged; the agent receives it once."""
     await world.record("sbx-1")
     message, at = new_name("msg"), datetime.now(UTC)
     async with world.worker("sbx-1") as worker:
@@ -87,10 +85,8 @@ async def test_a_relay_killed_before_any_of_its_acts_says_each_event_once_after_
 
 
 @pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
-async def test_one_whose_sandbox_ends_while_the_relay_is_down_comes_to_one_end_without_a_gap(
-    world: World, killed_at: int
-) -> None:
-    """What was said to be delivered stays so; otherwise it is rejected. Never both, never a missing number."""
+async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World, killed_at: int) -> None:
+    """A message published as delivered stays so; otherwise it is rejected. Never both, never a missing number."""
     await world.record("sbx-1")
     message, at = new_name("msg"), datetime.now(UTC)
     async with world.worker("sbx-1"):
@@ -103,8 +99,8 @@ async def test_one_whose_sandbox_ends_while_the_relay_is_down_comes_to_one_end_w
 
 
 @pytest.mark.parametrize("killed_at", range(len(ANSWERED)), ids=ANSWERED)
-async def test_an_answer_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
-    """Killed before each act in turn: the approval is decided once, and the worker hears it once, with every event."""
+async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
+    """Killed before each act in turn: the approval is decided once, and the worker gets it once, with every event."""
     await world.record("sbx-1")
     await ask_once(world, await asked_of(world), None)
     answer, at = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True), datetime.now(UTC)
@@ -119,8 +115,8 @@ async def test_an_answer_survives_a_kill_before_any_act(world: World, killed_at:
 
 
 @pytest.mark.parametrize("killed_at", range(len(LAPSED)), ids=LAPSED)
-async def test_a_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
-    """Killed before each act in turn: it was requested and has expired, each said once."""
+async def test_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
+    """Killed before each act in turn: requested and expired are each published once."""
     await world.record("sbx-1")
     asked = await asked_of(world, timeout_seconds=0.0)
     await ask_once(world, asked, killed_at)
@@ -145,8 +141,8 @@ async def relay_process(world: World) -> AsyncIterator[asyncio.subprocess.Proces
 
 
 @pytest.mark.faults
-async def test_a_relay_process_killed_in_the_middle_of_a_stream_of_messages_loses_none(world: World) -> None:
-    """Kill -9 at three points of 120 messages to three sandboxes: each arrives once, every event is there, no gap."""
+async def test_relay_killed_during_a_stream_of_messages_loses_none(world: World) -> None:
+    """Killed at three points of 120 messages to three sandboxes: each arrives once, and no event is missing."""
     sandboxes = [await world.record(f"sbx-{number}") for number in range(3)]
     workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
     messages: list[str] = []
@@ -169,8 +165,8 @@ async def test_a_relay_process_killed_in_the_middle_of_a_stream_of_messages_lose
 
 
 @pytest.mark.faults
-async def test_a_broker_that_is_killed_in_the_middle_costs_no_message(world: World) -> None:
-    """Kill -9 of nats-server with messages on their way: after its return each arrives once, and none is missing."""
+async def test_broker_killed_during_delivery_loses_no_message(world: World) -> None:
+    """After SIGKILL of nats-server with pending messages, each arrives once."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         messages = [await world.send("sbx-1", str(number)) for number in range(20)]

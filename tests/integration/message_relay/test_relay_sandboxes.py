@@ -1,17 +1,17 @@
-"""Messages to sandboxes that are paused, superseded, not made yet, or without an agent, on a real broker."""
+"""Messages to sandboxes that are paused, superseded, not created yet, or without an agent, on a real broker."""
 
 from typing import Any
 
+from sandherd.backoff import Backoff
 from sandherd.contracts.states import SandboxState
 
 World = Any
 
 
-async def test_a_message_to_a_paused_sandbox_waits_until_it_goes_on(world: World, monkeypatch: Any) -> None:
-    """Its frozen worker is not spoken to; when it goes on, what waits arrives in order, at the spawner's event."""
-    slow = ("FIRST_PAUSE", "LONGEST_PAUSE", "LOOKED_THROUGH_EVERY")
-    for name in slow:
-        monkeypatch.setattr(f"message_relay.delivering.{name}", 3600.0)
+async def test_message_to_a_paused_sandbox_waits_for_its_resumption(world: World, monkeypatch: Any) -> None:
+    """The frozen worker is sent nothing; at the spawner's event what waits is delivered in order."""
+    monkeypatch.setattr("message_relay.dispatcher.BACKOFF", Backoff(base=7200.0, cap=7200.0, jitter=0.5))
+    monkeypatch.setattr("message_relay.dispatcher.SCAN_INTERVAL", 3600.0)
     await world.record("sbx-1", SandboxState.PAUSED)
     await world.record("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as frozen, world.worker("sbx-2") as other:
@@ -24,8 +24,8 @@ async def test_a_message_to_a_paused_sandbox_waits_until_it_goes_on(world: World
     assert world.said[first] == world.said[second] == ["queued", "delivered", "acknowledged"]
 
 
-async def test_one_that_expires_before_the_sandbox_goes_on_is_never_heard(world: World) -> None:
-    """What was said to have expired does not come out of the blue after a pause; what may wait longer does."""
+async def test_message_that_expires_during_a_pause_is_not_delivered(world: World) -> None:
+    """A message published as expired is not delivered after a pause; one with more time is."""
     await world.record("sbx-1", SandboxState.PAUSED)
     async with world.relay().running(), world.worker("sbx-1") as worker:
         hasty = await world.send("sbx-1", "hasty", expires=1)
@@ -35,8 +35,8 @@ async def test_one_that_expires_before_the_sandbox_goes_on_is_never_heard(world:
     assert worker.heard == ["patient"]
 
 
-async def test_what_waits_for_a_paused_sandbox_that_is_ended_is_rejected(world: World) -> None:
-    """A paused sandbox may be ended without ever going on: whoever wrote is told."""
+async def test_message_to_a_paused_sandbox_that_ends_is_rejected(world: World) -> None:
+    """A paused sandbox may end without a resumption: the sender gets the rejection."""
     await world.record("sbx-1", SandboxState.PAUSED)
     async with world.relay().running():
         message = await world.send("sbx-1")
@@ -44,34 +44,34 @@ async def test_what_waits_for_a_paused_sandbox_that_is_ended_is_rejected(world: 
         end = {"attempt": 2, "reason": "expired"}
         await world.until_after(lambda: world.end("sbx-1", **end), lambda: "rejected" in world.said[message])
         [_, rejected] = (await world.stored())[message]
-    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (expired): attempt 2 of task-1 is over"
+    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (expired): attempt 2 of task-1 has ended"
 
 
-async def test_a_sandbox_of_an_attempt_that_is_over_says_so(world: World) -> None:
-    """Written to after its task went on to the next attempt: rejected at once, with the attempt and its reason."""
+async def test_message_to_an_earlier_attempt_is_rejected_with_its_reason(world: World) -> None:
+    """The rejection comes at once, with the attempt and the reason of its end."""
     await world.record("sbx-1", SandboxState.TERMINATED, reason="dead")
     await world.record("sbx-2", attempt=2)
     async with world.relay().running(), world.worker("sbx-2") as worker:
         late, next_one = await world.send("sbx-1", "late"), await world.send("sbx-2", "now")
         await world.until(lambda: world.said[late] == ["rejected"] and "acknowledged" in world.said[next_one])
         [rejected] = (await world.stored())[late]
-    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (dead): attempt 1 of task-1 is over"
+    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (dead): attempt 1 of task-1 has ended"
     assert worker.heard == ["now"]
 
 
-async def test_nobody_hears_in_a_sandbox_without_an_agent(world: World) -> None:
-    """Rejected at once with that reason, and its worker is not asked."""
+async def test_message_to_a_sandbox_without_an_agent_is_rejected(world: World) -> None:
+    """The rejection comes at once with that reason, and the worker is sent nothing."""
     await world.record("sbx-1", task=None)
     async with world.relay().running(), world.worker("sbx-1") as worker:
         message = await world.send("sbx-1")
         await world.until(lambda: world.said[message] == ["rejected"])
         [rejected] = (await world.stored())[message]
-    assert rejected["data"]["reason"] == "there is no agent in sandbox sbx-1: it was made without a task"
+    assert rejected["data"]["reason"] == "there is no agent in sandbox sbx-1: it was created without a task"
     assert (rejected["sequence"], worker.handed) == (1, [])
 
 
-async def test_a_sandbox_that_is_not_made_yet_gets_its_messages_when_its_worker_comes(world: World) -> None:
-    """Its record says no more than that it is wanted."""
+async def test_message_to_a_requested_sandbox_waits_for_its_worker(world: World) -> None:
+    """The record has only the first state."""
     await world.record("sbx-1", SandboxState.REQUESTED)
     async with world.relay().running():
         message = await world.send("sbx-1", "early")

@@ -14,12 +14,12 @@ from nats.aio.subscription import Subscription
 from message_relay.main import compose as compose_relay
 from monitor.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.bus.service import Service
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 

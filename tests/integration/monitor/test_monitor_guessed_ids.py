@@ -1,12 +1,11 @@
-"""A client that computes the ids of the monitor's commands, and gives commands of its own under them first."""
+"""Attacks by a client that computes the ids of the monitor's commands and publishes its own under them first."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandherd.contracts.commands import CancelTask, TerminateSandbox
-from sandherd.contracts.derived_ids import DerivedIds
-from sandherd.contracts.names import derived_uuid
+from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal, command_subject
 
 World = Any
@@ -14,8 +13,8 @@ NOTHING = json.dumps({"data": {}}).encode()
 MARGIN = timedelta(milliseconds=20)
 
 
-async def test_a_client_can_not_suppress_a_command_of_the_monitor(world: World) -> None:
-    """Also one of another project: all commands are in one stream, and the broker looks for duplicates in all of it."""
+async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> None:
+    """All commands are in one stream, in which the broker looks for duplicates, also of another project."""
     async with world.monitor(dead_after=1).running(), world.herd.bus(Principal.CLIENT, project="other") as other:
         before = datetime.now(UTC) - MARGIN
         await world.born("sbx-dead")

@@ -1,4 +1,4 @@
-"""What the monitor makes of pauses, of more time, and of sandboxes without a task, on a real broker."""
+"""The monitor with paused and extended sandboxes, and those without a task, on a real broker."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +9,8 @@ from tests.integration.monitor.conftest import DEAD_AFTER
 World = Any
 
 
-async def test_a_paused_one_is_left_alone_from_its_record_on_and_found_when_it_has_gone_on(world: World) -> None:
-    """Before its event is heard the record says it; silence is counted anew from the resumption."""
+async def test_paused_sandbox_is_ignored_until_it_resumes(world: World) -> None:
+    """The record counts before its event is read; silence is counted anew from the resumption."""
     await world.born("sbx-event")
     await world.by_spawner("sbx-event", "sandbox.paused")
     await world.born("sbx-record")
@@ -25,8 +25,8 @@ async def test_a_paused_one_is_left_alone_from_its_record_on_and_found_when_it_h
     assert world.asked("sbx-event") == world.asked("sbx-record") == ["dead"]
 
 
-async def test_one_without_a_task_is_never_idle_and_can_be_dead(world: World) -> None:
-    """It waits for whoever asked for it as long as it lives; one that falls silent is ended like any other."""
+async def test_sandbox_without_a_task_is_never_idle_and_can_be_dead(world: World) -> None:
+    """A silent one is ended like any other."""
     for sandbox in ("sbx-waits", "sbx-silent"):
         await world.record(sandbox, task=None)
         await world.by_spawner(sandbox, "sandbox.requested", taskid=None)
@@ -37,16 +37,16 @@ async def test_one_without_a_task_is_never_idle_and_can_be_dead(world: World) ->
     assert world.asked("sbx-waits") == []
 
 
-async def test_one_that_was_never_made_is_ended_although_its_record_says_little(world: World) -> None:
-    """The spawner leaves out of a record what is at its default, as the first state."""
+async def test_sandbox_never_created_is_ended_despite_a_sparse_record(world: World) -> None:
+    """The spawner omits defaults from a record, such as the first state."""
     await world.record("sbx-1", SandboxState.REQUESTED)
     await world.by_spawner("sbx-1", "sandbox.requested")
     async with world.monitor(dead_after=0.5).running():
         await world.until(lambda: world.asked("sbx-1") == ["dead"])
 
 
-async def test_one_that_may_live_longer_than_others_is_not_too_old(world: World) -> None:
-    """Its spawner has named its end; the greatest age is for those of which nothing is known."""
+async def test_extended_sandbox_is_not_too_old(world: World) -> None:
+    """The spawner has named its end; the maximum age is for sandboxes without one."""
     later = datetime.now(UTC) + timedelta(hours=1)
     await world.born("sbx-extended")
     await world.by_spawner("sbx-extended", "sandbox.extended", expires_at=later)

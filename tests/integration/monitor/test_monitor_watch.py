@@ -1,4 +1,4 @@
-"""The monitor on a real broker: what it finds, that it acts once, and that it survives what comes."""
+"""The monitor on a real broker: its findings, that it acts once, and that it survives failures."""
 
 import asyncio
 import os
@@ -16,8 +16,8 @@ from tests.integration.monitor.conftest import DEAD_AFTER
 World = Any
 
 
-async def test_a_silent_sandbox_is_found_dead_and_reported_once_while_another_lives(world: World) -> None:
-    """One event and one command with the reason; the one whose heart beats is left alone."""
+async def test_silent_sandbox_is_reported_dead_once(world: World) -> None:
+    """One event and one command have the reason; a sandbox with heartbeats is left alone."""
     await world.born("sbx-dead")
     await world.born("sbx-alive")
     async with world.beating("sbx-alive"), world.monitor(dead_after=DEAD_AFTER).running():
@@ -32,15 +32,15 @@ async def test_a_silent_sandbox_is_found_dead_and_reported_once_while_another_li
     assert world.asked("sbx-alive") == []
 
 
-async def test_a_sandbox_that_never_spoke_is_visited_too(world: World) -> None:
-    """Only the spawner has ever said anything of it."""
+async def test_silent_sandbox_is_found(world: World) -> None:
+    """Only the spawner has published events of it."""
     await world.record("sbx-mute")
     await world.by_spawner("sbx-mute", "sandbox.requested")
     async with world.monitor(dead_after=0.5).running():
         await world.until(lambda: world.asked("sbx-mute") == ["dead"])
 
 
-async def test_an_idle_one_is_found_although_it_beats_and_a_busy_one_is_not(world: World) -> None:
+async def test_idle_sandbox_is_found_and_a_busy_one_is_not(world: World) -> None:
     """A call in flight is activity; heartbeats are no work."""
     await world.born("sbx-idle")
     await world.born("sbx-busy")
@@ -54,8 +54,8 @@ async def test_an_idle_one_is_found_although_it_beats_and_a_busy_one_is_not(worl
     assert [event["data"]["rule"] for event in world.of("monitor.idle_found")] == ["idle", "stuck"]
 
 
-async def test_a_finished_one_and_one_that_is_too_old(world: World) -> None:
-    """Each with its own reason."""
+async def test_finished_and_too_old_sandboxes_are_found(world: World) -> None:
+    """Each has its own reason."""
     await world.born("sbx-done")
     await world.by_worker("sbx-done", "agent.completed")
     async with world.beating("sbx-done"), world.monitor(dead_after=DEAD_AFTER, finished_after=0.5).running():
@@ -65,8 +65,8 @@ async def test_a_finished_one_and_one_that_is_too_old(world: World) -> None:
         await world.until(lambda: world.asked("sbx-old") == ["too_old"])
 
 
-async def test_one_that_the_spawner_has_ended_is_forgotten_and_not_reported(world: World) -> None:
-    """Its last event was lost to the monitor; the record says that it is gone."""
+async def test_sandbox_ended_by_the_spawner_is_not_reported(world: World) -> None:
+    """The monitor missed its last event; the record states that it has ended."""
     await world.born("sbx-gone")
     await world.record("sbx-gone", SandboxState.TERMINATED)
     await world.by_spawner("sbx-unknown", "sandbox.requested")
@@ -76,8 +76,8 @@ async def test_one_that_the_spawner_has_ended_is_forgotten_and_not_reported(worl
     assert world.asked("sbx-gone") == world.asked("sbx-unknown") == []
 
 
-async def test_a_restarted_monitor_knows_what_it_did_and_finds_what_happened_meanwhile(world: World) -> None:
-    """Stopped after a finding: the next one does not repeat it, and finds the one that fell silent in between."""
+async def test_restarted_monitor_repeats_no_finding(world: World) -> None:
+    """A finding from before the restart is not repeated, and one that fell due meanwhile is made."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running():
         await world.until(lambda: world.asked("sbx-1"))
@@ -88,8 +88,8 @@ async def test_a_restarted_monitor_knows_what_it_did_and_finds_what_happened_mea
 
 
 @pytest.mark.faults
-async def test_a_killed_monitor_is_followed_by_one_that_does_not_repeat_it(world: World) -> None:
-    """Kill -9 without a snapshot: the next one has the lease after its time, reads the stream, and goes on."""
+async def test_successor_of_a_killed_monitor_repeats_no_finding(world: World) -> None:
+    """Killed without a snapshot: the next one acquires the lease, reads the stream, and continues."""
     await world.born("sbx-1")
     settings = world.herd.settings(Principal.MONITOR)
     environment = os.environ | {
@@ -108,8 +108,8 @@ async def test_a_killed_monitor_is_followed_by_one_that_does_not_repeat_it(world
     assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
 
 
-async def test_of_two_monitors_one_acts_and_the_other_takes_over(world: World) -> None:
-    """Each finding is reported once, and when the first leaves, the second goes on."""
+async def test_second_monitor_takes_over(world: World) -> None:
+    """Each finding is reported once, and when the first stops, the second continues."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running() as second:
         async with world.monitor(dead_after=0.5).running():
@@ -120,8 +120,8 @@ async def test_of_two_monitors_one_acts_and_the_other_takes_over(world: World) -
     assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
 
 
-async def test_nobody_is_dead_because_the_broker_was(world: World) -> None:
-    """The broker fell and came back: silence counts from its return on, and not from before."""
+async def test_sandbox_is_not_dead_because_the_broker_was(world: World) -> None:
+    """Silence counts from the broker's return, and not from before."""
     await world.born("sbx-other")
     async with world.monitor(dead_after=DEAD_AFTER).running():
         await world.born("sbx-1")
@@ -136,8 +136,8 @@ async def test_nobody_is_dead_because_the_broker_was(world: World) -> None:
     assert found["data"]["age_seconds"] >= DEAD_AFTER + silent
 
 
-async def test_a_follower_that_hears_nothing_new_reads_the_stream_and_misses_nothing(world: World) -> None:
-    """Its subscription to new events is taken away from under it; what comes then is found all the same."""
+async def test_follower_without_live_events_reads_the_stream(world: World) -> None:
+    """The monitor's subscription to new events is removed; later events are found all the same."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running() as service:
         await world.until(lambda: world.asked("sbx-1"))
@@ -149,8 +149,8 @@ async def test_a_follower_that_hears_nothing_new_reads_the_stream_and_misses_not
     assert world.asked("sbx-2") == ["dead"]
 
 
-async def test_an_agent_that_loops_is_nudged_once_and_its_answer_is_judged(world: World) -> None:
-    """Through the real relay: analysed, decided, heard by the worker; then another call, and it has obeyed."""
+async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
+    """The nudge passes the real relay to the worker; then another call counts as obedience."""
     await world.born("sbx-1")
     await world.hear("sbx-1")
     async with world.relay().running(), world.monitor().running():
@@ -174,7 +174,7 @@ async def test_an_agent_that_loops_is_nudged_once_and_its_answer_is_judged(world
     assert [event["data"].get("message_type") for event in world.of("message.queued")] == ["guardian_nudge"]
 
 
-async def test_a_nudge_that_can_not_be_delivered_is_said_so(world: World) -> None:
+async def test_undeliverable_nudge_is_reported(world: World) -> None:
     """The sandbox is gone when the relay gets it: rejected, and so undelivered."""
     await world.born("sbx-1")
     await world.record("sbx-1", SandboxState.TERMINATED)
@@ -185,8 +185,8 @@ async def test_a_nudge_that_can_not_be_delivered_is_said_so(world: World) -> Non
     assert [event["data"]["outcome"] for event in world.of("monitor.intervention_outcome")] == ["undelivered"]
 
 
-async def test_the_monitors_own_events_have_no_gap(world: World) -> None:
-    """One source per process, numbered from 1."""
+async def test_sequence_of_the_monitor_has_no_gap(world: World) -> None:
+    """There is one source per process, numbered from 1."""
     for number in range(5):
         await world.born(f"sbx-{number}")
     async with world.monitor(dead_after=0.5).running():
@@ -195,8 +195,8 @@ async def test_the_monitors_own_events_have_no_gap(world: World) -> None:
     assert len({event["source"] for event in world.of("monitor.dead_found")}) == 1
 
 
-async def test_content_that_breaks_the_contract_is_a_sign_of_life_and_nothing_more(world: World) -> None:
-    """Garbage on a worker's own subjects stops nothing; others are watched on."""
+async def test_invalid_event_is_only_a_sign_of_life(world: World) -> None:
+    """Invalid messages on a worker's own subjects stop nothing; others are watched on."""
     await world.born("sbx-1")
     await world.born("sbx-2")
     for payload in (b"", b"garbage", b"{}", b"\xff" * 100):

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer, binaries
-from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from tests.e2e.line import SANDHERD
 from tests.integration.operating.herds import sandherd
 
@@ -47,7 +47,9 @@ class Place:
         return sandherd(self.broker, *words, "--identity", str(self.keys), "-o", "json")
 
     async def end_sandboxes(self) -> None:
-        runtime = await open_runtime(Options(root=self.home / "sandboxes", aside=self.home / "kept", isolation="none"))
+        runtime = await open_runtime(
+            ProcessRuntimeOptions(root=self.home / "sandboxes", quarantine=self.home / "kept", isolation="none")
+        )
         for seen in await runtime.find_all():
             await runtime.remove(seen.unit)
         await runtime.close()

@@ -12,9 +12,9 @@ from typing import Any
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from monitor.main import compose as compose_monitor
-from sandherd.bus.service import Service
 from sandherd.client import Context
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from tests.e2e.line import SANDHERD

@@ -1,4 +1,4 @@
-"""A herd is backed up by the commands of docs/backup.md, lost with all that it had, and restored into a fresh stack."""
+"""A herd is backed up by the commands of docs/backup.md, lost completely, and restored into a fresh stack."""
 
 import asyncio
 import shutil
@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from event_ingest.upgrading import upgrade
+from event_ingest.upgrade import upgrade
 from sandherd.client import Herd
 from sandherd.client.herd import task_spec
 from sandherd.contracts.requests import Audit, TaskView
@@ -50,13 +50,13 @@ async def kept(own_directory: Path) -> Path:
 
 
 @pytest.mark.timeout(300)
-async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: PostgresServer, kept: Path) -> None:
-    """A task is done, one works and one waits for it. All is lost: broker, database, sandboxes.
+async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServer, kept: Path) -> None:
+    """One task is done, one runs and one waits for it when broker, database and sandboxes are lost.
 
-    In a fresh stack the history and the live state are as they were, to the letter. The one at work is tried again, as
-    its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice. There is
-    nothing of the old place but the backup: no folder of keys, and no role that was let in to read the history. The old
-    herd had lived for long: its leases had been renewed more often than those of the new one will be for hours.
+    In a fresh stack the history and the live state equal the backup exactly. The running task is retried, as its
+    sandbox is gone; then the one that waited completes. No event is missing or doubled. Nothing of the old place exists
+    but the backup: no folder of keys, and no role permitted to read the history. The old herd was old: its leases had
+    been renewed more often than those of the new one will be for hours.
     """
     go, reader = kept / "go", f"reader_{uuid4().hex}"
     async with place(postgres_server) as first:
@@ -181,10 +181,10 @@ async def goes_on(herd: Herd, before: Seen) -> None:
     )
 
 
-async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_server: PostgresServer, kept: Path) -> None:
-    """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once.
+async def test_older_history_is_completed_by_replay(postgres_server: PostgresServer, kept: Path) -> None:
+    """Postgres alone is lost, and its dump is older: `replay` restores what the broker has, each event once.
 
-    Meanwhile event-ingest has found the database empty, and has made its tables there, as it does within a second.
+    Meanwhile event-ingest has found the database empty, and has created its tables there, as it does within a second.
     """
     async with place(postgres_server) as herds:
         (kept / "monday").mkdir()

@@ -1,11 +1,11 @@
-"""A backup of one nats-server, restored on three that were set up already and have no room to spare."""
+"""A backup of one nats-server, restored on three existing ones that have no spare space."""
 
 import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
 
-from sandherd.bus.pulling import Puller
+from sandherd.bus.consumers.pull import Puller
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
@@ -53,8 +53,8 @@ async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_a_backup_is_restored_on_three_servers(herd: Broker, own_directory: Path) -> None:
-    """On each of them, with every consumer where it was; done once more nothing happens, and nothing is taken away."""
+async def test_backup_is_restored_on_three_servers(herd: Broker, own_directory: Path) -> None:
+    """Each has every consumer at its position; a second restore changes nothing."""
     folder = own_directory / "b"
     await use(herd)
     before = await kept(herd)

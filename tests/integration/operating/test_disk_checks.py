@@ -1,11 +1,11 @@
-"""What `doctor` finds on file systems that are really full: which part, which path, and bytes or inodes."""
+"""Checks of `doctor` on file systems that are really full: part, path, and bytes or inodes."""
 
 from pathlib import Path
 
 import pytest
 
-from sandherd.client.cli.checks import State
-from sandherd.client.cli.examining import disks
+from sandherd.cli.doctor.check import CheckState
+from sandherd.cli.doctor.checks import disks
 from tests.engines.small_disk import small_disk
 
 pytestmark = pytest.mark.faults
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.faults
 PARTS = {"broker": "nats", "database": "postgres", "sandboxes": "sandboxes-disks"}
 
 
-async def test_a_full_file_system_is_named_with_what_it_lacks(tmp_path: Path) -> None:
-    """Separately for broker, database and images of sandboxes; nothing is found any more when there is space."""
+async def test_full_file_system_is_reported_with_what_it_lacks(tmp_path: Path) -> None:
+    """Broker, database and images of sandboxes are checked separately; nothing is reported once there is space."""
     (tmp_path / "home" / "sandboxes").mkdir(parents=True)
     async with small_disk(tmp_path / "disk", size=1 << 20, inodes=50) as disk:
         for part, name in PARTS.items():
@@ -22,10 +22,10 @@ async def test_a_full_file_system_is_named_with_what_it_lacks(tmp_path: Path) ->
             folder.symlink_to(disk.path)
             for fill, cause in ((disk.fill_bytes, "disk full under"), (disk.fill_inodes, "out of inodes under")):
                 fill()
-                (found,) = [check for check in disks(tmp_path / "home") if check.state is State.WRONG]
+                (found,) = [check for check in disks(tmp_path / "home") if check.state is CheckState.WRONG]
                 assert found.found.startswith(f"{cause} {part}: {folder} ")
                 disk.free()
                 if (disk.path / "fillers").is_dir():
                     (disk.path / "fillers").rmdir()
-                assert [check.state for check in disks(tmp_path / "home")] == [State.RIGHT]
+                assert [check.state for check in disks(tmp_path / "home")] == [CheckState.RIGHT]
             folder.unlink()

@@ -9,15 +9,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from sandherd.bus.identity import Identity, Registrar, write_secret
-from sandherd.bus.service import Service
+from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
+from sandherd.cli.doctor import services as asked
+from sandherd.cli.doctor.check import Check, CheckState
+from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
-from sandherd.client.cli import services as asked
-from sandherd.client.cli.checks import Check, State
-from sandherd.client.cli.examining import examine
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from tests.doubles.remote.double import IMAGE, KEY, Double
@@ -35,24 +35,26 @@ ALWAYS = {
 PAGE = Path(__file__).parents[3] / "docs" / "README.md"
 
 
-def test_every_check_is_on_the_page() -> None:
-    """The table of docs/README.md has what doctor always looks at, and what it tells only where there is something."""
+def test_every_check_is_documented() -> None:
+    """The table of docs/README.md has the checks that doctor always prints, and those it prints on a finding."""
     rows = PAGE.read_text().partition("## Is it well?")[2].splitlines()
     cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
     shown = {name.strip("` ") for cell in cells for name in cell.split(",")}
     families = {name.removesuffix(" …") for name in shown if name.endswith(" …")}
     plain = {name for name in ALWAYS if not any(name.startswith(f"{family} ") for family in families)}
-    assert plain | {"versions", "service credential", "unsaid"} == {name for name in shown if not name.endswith(" …")}
+    assert plain | {"versions", "service credential", "unsaid", "broker data"} == {
+        name for name in shown if not name.endswith(" …")
+    }
     assert families == {"server", "runtime", "lag", "process"}
 
 
 async def look(where: Context) -> dict[str, Check]:
     """What doctor finds, by check, beside what is so throughout. Whatever is not well has a remedy."""
     found = await examine(where, datetime.now(UTC))
-    assert all(check.remedy for check in found if check.state in {State.WRONG, State.WORTH_A_LOOK}), found
+    assert all(check.remedy for check in found if check.state in {CheckState.WRONG, CheckState.WARNING}), found
     checks = {check.name: check for check in found}
     disk = checks.pop("sandbox disk", None)
-    assert disk is None or (disk.state, disk.found) == (State.WORTH_A_LOOK, "not limited in runtime process")
+    assert disk is None or (disk.state, disk.found) == (CheckState.WARNING, "not limited in runtime process")
     return checks
 
 
@@ -61,7 +63,11 @@ async def until_only(where: Context, *names: str) -> dict[str, Check]:
 
     async def only() -> dict[str, Check] | None:
         found = await look(where)
-        return found if {name for name, check in found.items() if check.state is not State.RIGHT} == {*names} else None
+        return (
+            found
+            if {name for name, check in found.items() if check.state is not CheckState.RIGHT} == {*names}
+            else None
+        )
 
     found: dict[str, Check] = await until(only)
     return found
@@ -71,8 +77,8 @@ async def until_all_well(where: Context) -> None:
     await until_only(where)
 
 
-async def test_each_check_fails_for_what_it_is_for(herd: Broker, postgres: str, tmp_path: Path) -> None:
-    """A stream, a consumer, a migration, a clock and a service: each fault alone turns its own check, and only it.
+async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, tmp_path: Path) -> None:
+    """A stream, a consumer, a migration, a clock and a service: each fault alone fails its own check, and only it.
 
     One test, as all of it rests on one start.
     """
@@ -87,7 +93,7 @@ async def test_each_check_fails_for_what_it_is_for(herd: Broker, postgres: str, 
     away = {"spawner", "event-ingest", "monitor", "message-relay", "live state", "history"}
 
     async def named() -> bool:
-        return {name for name, check in (await look(where)).items() if check.state is State.WRONG} == away
+        return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == away
 
     await until(named)
 
@@ -106,7 +112,7 @@ async def a_missing_stream_is_named(herd: Broker, where: Context) -> None:
     async with herd.provisioner() as jetstream:
         await jetstream.delete_stream("OUTPUT")
     found = await until_only(where, "streams")
-    assert found["streams"].state is State.WRONG
+    assert found["streams"].state is CheckState.WRONG
     assert "stream OUTPUT: missing" in found["streams"].found
     assert "sandherd provision" in str(found["streams"].remedy)
     await herd.provision()
@@ -119,7 +125,7 @@ async def a_consumer_that_is_gone_is_named(herd: Broker, where: Context) -> None
 
     async def deaf() -> Check | None:
         check = (await look(where))["consumers"]
-        return check if check.state is State.WRONG else None
+        return check if check.state is CheckState.WRONG else None
 
     check = await until(deaf)
     assert "message-relay-commands" in check.found
@@ -179,7 +185,7 @@ async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
 
             async def reached() -> bool:
                 found = await look(where)
-                return "runtime remote" in found and found["runtime remote"].state is State.RIGHT
+                return "runtime remote" in found and found["runtime remote"].state is CheckState.RIGHT
 
             await until(reached)
             assert double._runner is not None
@@ -187,24 +193,22 @@ async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
             yield service
 
 
-async def test_a_runtime_that_is_away_is_named(herd: Broker, away: Service) -> None:
-    """The place where sandboxes are made answers no more: said with what helps; the spawner itself is well."""
+async def test_unreachable_runtime_is_reported(herd: Broker, away: Service) -> None:
+    """The runtime's API does not respond: the check has the remedy; the spawner itself is right."""
 
     async def missed() -> dict[str, Check] | None:
         found = await look(context(herd))
-        wrong = {name for name, check in found.items() if check.state is State.WRONG}
+        wrong = {name for name, check in found.items() if check.state is CheckState.WRONG}
         return found if "runtime remote" in wrong and "spawner" not in wrong else None
 
     found = await until(missed)
-    assert "let in" in str(found["runtime remote"].remedy)
-    assert found["spawner"].state is State.RIGHT
-    assert found["streams"].state is State.UNKNOWN
+    assert "access" in str(found["runtime remote"].remedy)
+    assert found["spawner"].state is CheckState.RIGHT
+    assert found["streams"].state is CheckState.UNKNOWN
 
 
-async def test_what_waits_and_is_not_handled_is_named(
-    herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Postgres is away, so events wait: how many, for how long, and that the database is what is missing."""
+async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postgres is down, so events wait: the check names how many, for how long, and the database."""
     monkeypatch.setattr(asked, "LONG", 0.5)
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
@@ -217,32 +221,32 @@ async def test_what_waits_and_is_not_handled_is_named(
 
         async def late() -> dict[str, Check] | None:
             found = await look(where)
-            wrong = {name for name, check in found.items() if check.state is State.WRONG}
+            wrong = {name for name, check in found.items() if check.state is CheckState.WRONG}
             return found if wrong == {"lag event-ingest", "event-ingest", "migrations", "history"} else None
 
         found = await until(late)
-    assert found["lag event-ingest"].found.startswith("1 wait, the oldest for ")
+    assert found["lag event-ingest"].found.startswith("1 waiting, the oldest for ")
     assert "event-ingest's log" in str(found["lag event-ingest"].remedy)
     assert "postgres: " in found["event-ingest"].found
-    assert found["migrations"].found.startswith("not known: ")
+    assert found["migrations"].found.startswith("unknown: ")
 
 
-async def test_a_credential_that_ran_out_is_named(herd: Broker, tmp_path: Path) -> None:
-    """A minute after its end: the file says so itself, and the broker lets nobody in with it."""
+async def test_expired_credential_is_reported(herd: Broker, tmp_path: Path) -> None:
+    """A minute after its end, the file itself states it, and the broker refuses it."""
     path = tmp_path / "client.creds"
-    registrar = Registrar(Identity(herd.home / "identity"), lambda: datetime.now(UTC) - timedelta(minutes=2))
+    registrar = Registrar(HerdIdentity(herd.home / "identity"), lambda: datetime.now(UTC) - timedelta(minutes=2))
     write_secret(path, registrar.mint_person(P.CLIENT, "ada", project=PROJECT, life=60))
     done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json", SANDHERD_CREDENTIALS=str(path))
     found = {row["check"]: row for row in answer(done)}
     assert done.returncode == 1
     assert "expired at" in found["credential"]["found"]
-    assert "which ran out at" in found["broker"]["found"]
+    assert "expired at" in found["broker"]["found"]
     assert all(row["remedy"] for row in found.values() if row["state"] == "wrong")
 
 
-async def test_a_broker_that_is_away_is_named(herd: Broker) -> None:
-    """No traceback, no waiting: one line with what helps."""
+async def test_unreachable_broker_is_reported(herd: Broker) -> None:
+    """There is no traceback and no wait: one line with the remedy."""
     await herd.kill()
     found = await look(context(herd))
-    assert found["broker"].state is State.WRONG
+    assert found["broker"].state is CheckState.WRONG
     assert "no broker at" in found["broker"].found

@@ -1,4 +1,4 @@
-"""A whole herd, as `sandherd up` starts it, on a file system that is full and then has room again.
+"""A whole herd, as `sandherd up` starts it, on a file system that is full and then has space again.
 
 The file system is mounted in a mount namespace that ends with the test, whatever becomes of it.
 """
@@ -14,6 +14,8 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+
+from tests.engines.private_mounts import PRIVATE_MOUNTS
 
 pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -33,9 +35,9 @@ def folder() -> Iterator[Path]:
 
 async def played(folder: Path, kind: str, part: str) -> dict[str, Any]:
     options = f"size=300m,nr_inodes={8000 if kind == 'bytes' else 4000},mode=0755"
-    words = ["--mount", str(SCRIPT), str(SANDHERD), str(folder), options, kind, part]
+    words = [*PRIVATE_MOUNTS, str(SCRIPT), str(SANDHERD), str(folder), options, kind, part]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec("unshare", *words, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
     try:
         out, error = await process.communicate()
     finally:
@@ -53,8 +55,8 @@ async def played(folder: Path, kind: str, part: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("part", [".", "nats", "postgres", "sandboxes", "sandboxes-disks"])
 @pytest.mark.parametrize("kind", ["bytes", "inodes"])
-async def test_a_herd_goes_on_by_itself_when_there_is_room_again(folder: Path, kind: str, part: str) -> None:
-    """All of the home, or broker, database, sandboxes or their images alone; the cause is named; nothing is missing."""
+async def test_herd_recovers_by_itself_when_space_is_freed(folder: Path, kind: str, part: str) -> None:
+    """The home, or broker, database, sandboxes or images alone are full; the cause is named; nothing is missing."""
     found = await played(folder, kind, part)
     (disk,) = [check for check in found["doctor"] if check["check"] == "disk"]
     assert disk["state"] == "wrong", found["doctor"]

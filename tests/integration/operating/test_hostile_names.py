@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from tests.unit.contracts.string_fields import EACH, KEY, MODELS, StringField, s
 from tests.unit.contracts.test_contracts_hostile_names import NAMES, is_hostile, names_field
 
 PROJECT: Final = "default"
+REFUSAL: Final = re.compile(rf"sandherd\.v1\.event\.{PROJECT}\.[a-z0-9-]+\.(task|sandbox|message)\.refused")
 WRITTEN: Final = ("EVENTS", "COMMANDS", "INBOX", "ARTIFACTS", "DEAD", "KV_tasks", "KV_sandboxes", "KV_secrets",
     "KV_secret_keys", "KV_approvals", "KV_pool")  # fmt: skip
 """Where something would be, if a hostile name had got anywhere."""
@@ -73,8 +75,8 @@ async def refusal(bus: Bus, field: StringField, name: str) -> Problem | None:
     return None if answer.get("error") is None else Problem.model_validate(answer["error"])
 
 
-async def test_a_request_with_a_hostile_name_is_refused_by_its_service(operator: Bus, herd: Broker) -> None:
-    """With the field; a text that is no name is taken or refused, and breaks nothing. Nothing is written anywhere."""
+async def test_request_with_a_hostile_name_is_refused_by_its_service(operator: Bus, herd: Broker) -> None:
+    """The error names the field; a text that is no name is accepted or refused without harm. Nothing is stored."""
     before = await last_numbers(herd)
     for field in FIELDS:
         for name in EACH_TIME:
@@ -97,8 +99,8 @@ def command(field: StringField, name: str) -> bytes:
     return json.dumps(envelope | about).encode()
 
 
-async def test_a_command_with_a_hostile_name_is_a_dead_letter_and_nothing_else(operator: Bus, herd: Broker) -> None:
-    """Who does not check it before, as the client does, finds the field in the reason; no record, event or message."""
+async def test_command_with_a_hostile_name_is_only_a_dead_letter(operator: Bus, herd: Broker) -> None:
+    """Without the client's check, the reason names the field; there are only refusals of the project."""
     fields = [
         field for field in NAMES if field.contract in COMMANDS and KEY not in field.path and EACH not in field.path
     ]
@@ -113,7 +115,12 @@ async def test_a_command_with_a_hostile_name_is_a_dead_letter_and_nothing_else(o
         letters = [await jetstream.get_msg("DEAD", number) for number in range(before["DEAD"] + 1, last + 1)]
     after = await last_numbers(herd)
     changed = {name for name in WRITTEN if after[name] != before[name]}
-    assert changed == {"COMMANDS", "DEAD"}
+    assert changed == {"COMMANDS", "DEAD", "EVENTS"}
+    async with herd.provisioner() as jetstream:
+        numbers = range(before["EVENTS"] + 1, after["EVENTS"] + 1)
+        published = [(await jetstream.get_msg("EVENTS", number)).subject or "" for number in numbers]
+    assert len(published) == len(fields)
+    assert all(REFUSAL.fullmatch(subject) for subject in published), published
     reasons: list[Any] = [json.loads((letter.headers or {})["Sandherd-Reason"]) for letter in letters]
     assert sorted(reason["field"] for reason in reasons) == sorted(f"data.{field.name}" for field in fields)
     assert {reason["code"] for reason in reasons} == {Code.INVALID_FIELD}

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from spawner.runtimes.boxes.asking import patiently
+from spawner.runtimes.boxes.runtime import patiently
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import Cluster
 from tests.doubles.kubernetes.opening import opened

@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 from aiodocker import Docker
 
-from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, SANDBOX, STATE
-from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, File, Provider, Ran
-from spawner.runtimes.docker.containers import Kind
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.boxes.box_files import HERD, PROJECT, ROOT, SANDBOX, STATE
+from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, CommandResult, File, Provider
+from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.engine import Engine
 from tests.doubles.daytona.opening import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
@@ -49,7 +49,7 @@ class Boxes:
             program=["/bin/sh", "-c", script],
             environment={"GIVEN": "a value"},
             files=[File(f"{STATE}/task.json", b'{"text": "\xc3\xbc"}')],
-            limits=Limits(memory_mb=128, processes=64),
+            limits=SandboxLimits(memory_mb=128, processes=64),
             stop_grace=2,
         )
         spec = replace(spec, **changed)
@@ -60,7 +60,11 @@ class Boxes:
         """A box that runs."""
         return await self.provider.create(self.spec(script, **changed))
 
-    async def sh(self, box: Box, script: str, **more: Any) -> Ran:
+    def removing(self, name: str) -> asyncio.Task[None]:
+        """The removal of a box, going on."""
+        return asyncio.create_task(self.provider.remove(name))
+
+    async def sh(self, box: Box, script: str, **more: Any) -> CommandResult:
         """Run a script in it."""
         return await self.provider.run(box.name, Command(argv=["/bin/sh", "-c", script], **more))
 
@@ -101,7 +105,7 @@ async def boxes(open_provider: Open) -> AsyncIterator[Boxes]:
 @pytest.fixture
 def open_docker(docker_engine: RealEngine) -> Open:
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), Kind(IMAGE, network="none"))
+        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none"))
 
     return opened
 
@@ -111,7 +115,7 @@ def open_docker_reaching(docker_engine: RealEngine) -> Open:
     """Containers that reach what listens on this host."""
 
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), Kind(IMAGE, network="host"))
+        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
 
     return opened
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
+from sandherd.contracts.commands import CommandHarness, SandboxLimits, TaskSpec
 from sandherd.stack.broker import Broker
 from spawner.runtimes.boxes.runtime import BoxRuntime
-from spawner.runtimes.commands import Command, Ran
+from spawner.runtimes.commands import Command, CommandResult
 from spawner.runtimes.contract import Runtime, SandboxPlan
-from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 
 Open = Callable[..., Awaitable[Runtime]]
 
@@ -21,7 +21,9 @@ def process_runtimes(folder: Path) -> Open:
 
     async def opened(herd: str) -> Runtime:
         root = folder / herd
-        return await open_runtime(Options(root=root / "sandboxes", aside=root / "kept", hidden=(folder,)))
+        return await open_runtime(
+            ProcessRuntimeOptions(root=root / "sandboxes", quarantine=root / "kept", hidden=(folder,))
+        )
 
     return opened
 
@@ -57,7 +59,7 @@ class Sandboxes:
             "attempt": 1,
             "fence": 7,
             "spec": TaskSpec(text="do it", harness=CommandHarness(argv=["true"])),
-            "limits": Limits(memory_mb=256, processes=100),
+            "limits": SandboxLimits(memory_mb=256, processes=100),
             "joiner": self.broker.minter().mint_joiner("p1", name, 600),
             "nats_url": self.broker.url,
             "heartbeat_interval": 30,
@@ -75,7 +77,7 @@ class Sandboxes:
         """The runtime as a spawner opens it that starts anew."""
         return await self.open(herd or self.herd)
 
-    async def sh(self, unit: str, script: str, **more: Any) -> Ran:
+    async def sh(self, unit: str, script: str, **more: Any) -> CommandResult:
         """Run a script there."""
         return await self.runtime.run(unit, Command(argv=["/bin/sh", "-c", script], **more))
 

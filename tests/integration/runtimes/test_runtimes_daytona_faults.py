@@ -1,4 +1,4 @@
-"""Daytona as it goes wrong: each time the adapter says what it is, in one word, and leaves nothing behind."""
+"""Failures of Daytona: each has its fault, and leaves nothing behind."""
 
 import asyncio
 import time
@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from sandherd.settings import Settings
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona.cloud import Cloud
-from spawner.runtimes.daytona.opening import open_daytona as open_runtime
+from spawner.runtimes.daytona.factory import open_daytona as open_runtime
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
 from tests.doubles.daytona.opening import cloud
-from tests.integration.runtimes.conftest import WAITS, Boxes
+from tests.integration.runtimes.conftest import WAITS, WORK, Boxes
 
 QUOTA = "Total CPU limit exceeded. Maximum allowed: 10.\nConsider archiving unused sandboxes."
 THROTTLED = {"X-RateLimit-Remaining-sandbox-create": "0", "X-RateLimit-Limit-sandbox-create": "300"}
@@ -50,8 +50,8 @@ async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
     assert double.living() == [spec.name]
 
 
-async def test_a_lost_answer_makes_no_second_sandbox(at: Boxes, daytona_double: Double) -> None:
-    """The sandbox is made and the answer never comes: the look by name finds it, and it is asked for once."""
+async def test_lost_reply_creates_no_second_sandbox(at: Boxes, daytona_double: Double) -> None:
+    """The sandbox is created and the reply lost: a search by name finds it, and it is requested once."""
     daytona_double.fail("POST", "/api/sandbox$", lost=True)
     spec = at.spec()
     await at.provider.create(spec)
@@ -60,18 +60,18 @@ async def test_a_lost_answer_makes_no_second_sandbox(at: Boxes, daytona_double: 
 
 
 @pytest.mark.parametrize("path", ["session$", "session/[^/]+/exec$", "process/execute$", "bulk-upload$", "labels$"])
-async def test_a_lost_answer_from_inside_starts_nothing_twice(at: Boxes, daytona_double: Double, path: str) -> None:
-    """Whatever it was an answer to."""
+async def test_lost_reply_from_inside_starts_nothing_twice(at: Boxes, daytona_double: Double, path: str) -> None:
+    """Any request's reply may be lost."""
     daytona_double.fail("PUT" if path == "labels$" else "POST", path, lost=True)
-    spec = at.spec(f"echo life >> /sandherd/work/lives; {WAITS}")
+    spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
     said = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
     assert said.out == b"life\n"
 
 
-async def test_a_making_that_takes_too_long_is_gone_on_with(daytona_double: Double, at: Boxes) -> None:
-    """It is said that it took too long; when it is asked for again it is the same sandbox."""
+async def test_creation_that_times_out_is_continued(daytona_double: Double, at: Boxes) -> None:
+    """The timeout is raised; a repeated request returns the same sandbox."""
     hasty = cloud(daytona_double, patience=1.0)
     daytona_double.fail("POST", "/api/sandbox$", slow=2.0)
     spec = at.spec()
@@ -83,8 +83,8 @@ async def test_a_making_that_takes_too_long_is_gone_on_with(daytona_double: Doub
     await runs_once(at, daytona_double, spec)
 
 
-async def test_who_is_throttled_waits_as_long_as_told(at: Boxes, daytona_double: Double) -> None:
-    """By the header of that throttler; what is short is waited for here."""
+async def test_throttled_request_waits_as_requested(at: Boxes, daytona_double: Double) -> None:
+    """The header of that throttler has the wait; a short one is waited for here."""
     told = {"Retry-After-sandbox-create": "1", **THROTTLED}
     daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", told))
     spec, began = at.spec(), time.monotonic()
@@ -94,8 +94,8 @@ async def test_who_is_throttled_waits_as_long_as_told(at: Boxes, daytona_double:
 
 
 @pytest.mark.parametrize("header", ["Retry-After-sandbox-create", "X-RateLimit-Reset-sandbox-create"])
-async def test_a_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Double, header: str) -> None:
-    """It is said at once, with the time."""
+async def test_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Double, header: str) -> None:
+    """The error is raised at once, with the time."""
     daytona_double.fail(
         "POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", {header: "57", **THROTTLED})
     )
@@ -115,18 +115,18 @@ async def test_a_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Dou
         (500, "Internal server error", ProviderFault.TRANSIENT),
     ],
 )
-async def test_a_refusal_is_of_one_kind(
+async def test_refusal_has_its_fault(
     at: Boxes, daytona_double: Double, status: int, message: str, fault: ProviderFault
 ) -> None:
-    """With what Daytona said, and nothing made."""
+    """The error has Daytona's message, and nothing is created."""
     daytona_double.fail("POST", "/api/sandbox$", times=99, error=ApiError(status, message))
     said = await refused(at.provider.create(at.spec()), fault)
     assert message.partition("\n")[0] in str(said)
     assert daytona_double.living() == []
 
 
-async def test_what_passes_is_asked_for_again(at: Boxes, daytona_double: Double) -> None:
-    """Out of order for a moment, or busy with the same sandbox: nobody hears of it."""
+async def test_temporary_failure_is_retried(at: Boxes, daytona_double: Double) -> None:
+    """A failing API or a concurrent change of the same sandbox is not visible to the caller."""
     daytona_double.fail("POST", "/api/sandbox$", times=2, error=ApiError(503, "Service Unavailable"))
     box = await at.make()
     daytona_double.fail("POST", "/stop$", error=ApiError(409, "Sandbox state change in progress"))
@@ -137,24 +137,24 @@ async def test_what_passes_is_asked_for_again(at: Boxes, daytona_double: Double)
     await at.provider.start(box.name)
 
 
-async def test_a_sandbox_that_fails_is_made_anew(at: Boxes, daytona_double: Double) -> None:
-    """One that never ran anything holds its resources for nobody: it is removed, and another takes its name."""
+async def test_sandbox_that_fails_at_once_is_replaced(at: Boxes, daytona_double: Double) -> None:
+    """A sandbox that never ran uses resources for nothing: it is removed, and another gets its name."""
     daytona_double.error_reasons += ["no runner took it"]
     spec = at.spec()
     await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
 
 
-async def test_why_sandboxes_fail_is_said(at: Boxes, daytona_double: Double) -> None:
-    """With Daytona's own reason, once it has failed often enough."""
+async def test_failure_of_sandboxes_states_the_reason(at: Boxes, daytona_double: Double) -> None:
+    """The error has Daytona's own reason, once it has failed often enough."""
     daytona_double.error_reasons += ["no runner took it"] * 9
     said = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
     assert "no runner took it" in str(said)
     assert daytona_double.living() == []
 
 
-async def test_a_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, daytona_double: Double) -> None:
-    """It ran: it is not made anew, as something in it may not have been said."""
+async def test_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, daytona_double: Double) -> None:
+    """A sandbox that ran is not replaced, as it may have unpublished events."""
     spec = at.spec()
     await at.provider.create(spec)
     await daytona_double.break_down(spec.name, "the runner is gone")
@@ -166,14 +166,14 @@ async def test_a_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, da
     await at.provider.stop(spec.name, 1)
 
 
-async def test_a_dead_toolbox_is_not_taken_for_a_dead_sandbox(at: Boxes, daytona_double: Double) -> None:
-    """Daytona calls it started; the program runs on. That nobody can look inside is said, and it can be ended."""
+async def test_dead_toolbox_does_not_mean_a_dead_sandbox(at: Boxes, daytona_double: Double) -> None:
+    """Daytona reports it as started; the program runs on. The problem is reported, and it can be stopped."""
     box = await at.make()
     daytona_double.of(box.name).machine.kill_daemon()
     found = await at.until(box, lambda one: one is not None and bool(one.problem))
     assert found is not None
     assert (found.state, found.alive, found.runs) == (BoxState.RUNNING, True, 1)
-    assert "toolbox inside does not answer" in found.problem
+    assert "toolbox inside does not respond" in found.problem
     said = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
     assert "502" in str(said)
     await at.provider.stop(box.name, 1)
@@ -183,8 +183,8 @@ async def test_a_dead_toolbox_is_not_taken_for_a_dead_sandbox(at: Boxes, daytona
     assert (ended.alive, ended.end.code) == (False, None)
 
 
-async def test_a_removal_that_is_stuck_is_asked_for_again(at: Boxes, daytona_double: Double) -> None:
-    """The first never ends; the second does."""
+async def test_stuck_removal_is_requested_again(at: Boxes, daytona_double: Double) -> None:
+    """The first request never ends; the second does."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 1
     hasty = cloud(daytona_double, patience=5.0)  # in which the second has to end
@@ -193,8 +193,8 @@ async def test_a_removal_that_is_stuck_is_asked_for_again(at: Boxes, daytona_dou
     assert daytona_double.living() == []
 
 
-async def test_a_removal_that_never_ends_is_said(at: Boxes, daytona_double: Double) -> None:
-    """It was asked for three times, and still counts against the quota; the name stays found until it is gone."""
+async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Double) -> None:
+    """The removal was requested three times; the sandbox uses the quota, and is found by name until it is gone."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 99
     hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
@@ -205,8 +205,8 @@ async def test_a_removal_that_never_ends_is_said(at: Boxes, daytona_double: Doub
     await hasty.close()
 
 
-async def test_a_start_that_is_stuck_can_be_removed(at: Boxes, daytona_double: Double) -> None:
-    """It is said that it takes too long, it is found by name and label, and it goes."""
+async def test_stuck_start_can_be_removed(at: Boxes, daytona_double: Double) -> None:
+    """The timeout is raised, the sandbox is found by name and label, and is removed."""
     daytona_double.stuck["started"] = 1
     hasty, spec = cloud(daytona_double, patience=3.0), at.spec()  # in which it has to be asked for
     await refused(hasty.create(spec), ProviderFault.TIMED_OUT)
@@ -217,8 +217,8 @@ async def test_a_start_that_is_stuck_can_be_removed(at: Boxes, daytona_double: D
     assert daytona_double.living() == []
 
 
-async def test_a_sandbox_that_others_stop_or_remove_is_seen(at: Boxes, daytona_double: Double) -> None:
-    """Nothing of ours was asked: how its program ended is not known, and that is said."""
+async def test_externally_stopped_or_removed_sandbox_is_seen(at: Boxes, daytona_double: Double) -> None:
+    """The exit status of its program is unknown, which is stated."""
     box = await at.make()
     held = daytona_double.of(box.name)
     await daytona_double.change(held, "stopped")
@@ -231,27 +231,27 @@ async def test_a_sandbox_that_others_stop_or_remove_is_seen(at: Boxes, daytona_d
     await at.until(box, lambda one: one is None)
 
 
-async def test_a_program_that_is_gone_without_a_word_has_ended(at: Boxes) -> None:
-    """Also where nobody is left to say how."""
+async def test_program_killed_without_a_report_has_ended(at: Boxes) -> None:
+    """The end is known also if no process is left to report it."""
     box = await at.make()
     kill = "kill -KILL $(cut -d' ' -f1 1.pid) $(cat 1.child)"
     await at.sh(box, f"cd /sandherd/run; until [ -e 1.child ]; do sleep 0.05; done; {kill}")
     ended = await at.until(box, lambda one: one is not None and not one.alive)
     assert ended is not None
     assert ended.end is not None
-    assert (ended.end.code, ended.end.reason) == (None, "it is gone without a word")
+    assert (ended.end.code, ended.end.reason) == (None, "it ended without an exit status")
 
 
-async def test_a_class_that_can_not_pause_refuses(at: Boxes, daytona_double: Double) -> None:
-    """In Daytona's words."""
+async def test_class_without_pause_refuses(at: Boxes, daytona_double: Double) -> None:
+    """The error has Daytona's message."""
     daytona_double.can_pause = False
     box = await at.make()
     said = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
     assert "not supported" in str(said)
 
 
-async def test_a_paused_sandbox_is_asked_nothing(at: Boxes) -> None:
-    """Nobody inside could answer; it is refused at once, and goes on afterwards."""
+async def test_paused_sandbox_is_sent_no_request(at: Boxes) -> None:
+    """The request is refused at once, and the sandbox continues afterwards."""
     box = await at.make()
     await at.provider.pause(box.name)
     await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.REFUSED)
@@ -259,8 +259,8 @@ async def test_a_paused_sandbox_is_asked_nothing(at: Boxes) -> None:
     assert (await at.sh(box, "echo on")).out == b"on\n"
 
 
-async def test_without_socket_io_everything_is_done_by_looking() -> None:
-    """The SDK looks every second then."""
+async def test_without_socket_io_the_sdk_polls() -> None:
+    """The SDK polls every second then."""
     async with Double(has_events=False) as double:
         at = Boxes(cloud(double))
         box = await at.make()
@@ -270,8 +270,8 @@ async def test_without_socket_io_everything_is_done_by_looking() -> None:
         assert double.living() == []
 
 
-async def test_a_snapshot_that_is_not_active_is_refused_by_name(at: Boxes, daytona_double: Double) -> None:
-    """Nothing else is ever made in its place."""
+async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: Double) -> None:
+    """No other snapshot is used in its place."""
     for state in ("inactive", "error", "building"):
         daytona_double.snapshots["sandherd-old"] = state
         said = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
@@ -279,23 +279,23 @@ async def test_a_snapshot_that_is_not_active_is_refused_by_name(at: Boxes, dayto
     assert ("POST", "/api/sandbox") not in daytona_double.asked
 
 
-async def test_an_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
-    """Where there is no snapshot of that name."""
+async def test_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
+    """There is no snapshot of that name."""
     box = await at.make(image=IMAGE)
     shown = daytona_double.of(box.name).shown
     assert (shown["buildInfo"]["dockerfileContent"], shown["memory"]) == (f"FROM {IMAGE}\n", 1)
 
 
-async def test_all_that_is_set_is_asked_for(daytona_double: Double, at: Boxes) -> None:
-    """Intervals, network, user, resources; name and label are ours, and Daytona's own label stays."""
+async def test_configured_options_are_requested(daytona_double: Double, at: Boxes) -> None:
+    """Intervals, network, user and resources are sent; name and label are Sandherd's, and Daytona's own label stays."""
     kind: dict[str, Any] = {"auto_archive": 60, "auto_delete": 120, "cpu": 2, "disk_gb": 5, "user": "agent"}
     kind |= {"allowed_networks": {"10.1.0.0/16", "10.0.0.0/16"}, "volumes": {"vol-1:/data:part"}}
     kind |= {"snapshot": None, "image": IMAGE}
     asked = cloud(daytona_double, **kind)
     spec = at.spec()
     await asked.create(spec)
-    await asked.set_aside(spec.name)
-    await asked.take_back(spec.name)
+    await asked.mark_quarantined(spec.name)
+    await asked.unmark_quarantined(spec.name)
     await asked.close()
     shown = daytona_double.of(spec.name).shown
     assert (shown["autoStopInterval"], shown["autoArchiveInterval"], shown["autoDeleteInterval"]) == (0, 60, 120)
@@ -307,8 +307,8 @@ async def test_all_that_is_set_is_asked_for(daytona_double: Double, at: Boxes) -
     assert shown["labels"]["sandherd.dev/unit"] == shown["name"] == spec.name
 
 
-async def test_an_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Double, at: Boxes) -> None:
-    """Stopped it would be gone with all that it has not said."""
+async def test_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Double, at: Boxes) -> None:
+    """Stopped it would be deleted with its unpublished events."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
     box = await ephemeral.create(spec)
     await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before it is told to
@@ -336,10 +336,10 @@ def settings(double: Double, **values: Any) -> Settings:
         ({"daytona_snapshot": "sandherd-none"}, "no snapshot sandherd-none"),
     ],
 )
-async def test_a_runtime_that_could_make_nothing_is_not_opened(
+async def test_runtime_with_unusable_settings_is_not_opened(
     daytona_double: Double, values: dict[str, Any], says: str
 ) -> None:
-    """It says what to set; never is anything else taken in its place."""
+    """The error names the setting; no other value is used in its place."""
     with pytest.raises(RuntimeFailedError) as caught:
         await open_runtime(settings(daytona_double, **values), "herd")
     assert says in str(caught.value)
@@ -347,7 +347,7 @@ async def test_a_runtime_that_could_make_nothing_is_not_opened(
 
 
 async def test_several_pages_of_sandboxes_are_all_found(daytona_double: Double, at: Boxes) -> None:
-    """More than come at once."""
+    """There are more than one reply contains."""
     made = await asyncio.gather(*(at.make("exit 0") for _ in range(3)))
     daytona_double.page = 2
     provider: Cloud = at.provider  # type: ignore[assignment]  # it is that one here

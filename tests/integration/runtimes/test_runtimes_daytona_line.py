@@ -1,4 +1,4 @@
-"""A whole task in a sandbox of Daytona: a real spawner, broker and worker, and the SDK's own requests."""
+"""A task in a sandbox of Daytona: a real spawner, broker and worker, and the SDK's own requests."""
 
 import json
 import subprocess
@@ -15,9 +15,10 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
-from tests.integration.spawner.conftest import Person, eventually
+from tests.integration.spawner.conftest import Person
 from tests.integration.spawner.starting import environment
 from tests.live_files import contents_below
+from tests.polling import eventually
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; do sleep 0.05; done"]
 
@@ -82,10 +83,10 @@ class Spawner:
         return "\n".join(found)
 
 
-async def test_a_task_goes_from_submission_to_its_diff(
+async def test_task_runs_from_submission_to_its_diff(
     herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
 ) -> None:
-    """Its worker is brought there, says the diff to the broker, and nothing is left; the key is said nowhere."""
+    """The worker is uploaded, publishes the diff, and nothing is left; the key is nowhere."""
     with Spawner(herd, daytona_double, tmp_path) as spawner:
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -98,15 +99,15 @@ async def test_a_task_goes_from_submission_to_its_diff(
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
-    assert "daytona runtime" in spawner.log()
+    assert "daytona runtime enabled" in spawner.log()
     for place in (json.dumps(person.events), seen, *_files(tmp_path)):
         assert KEY not in place
 
 
-async def test_what_goes_wrong_is_told_and_leaves_nothing(
+async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
     herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
 ) -> None:
-    """No room for the whole of its time: the attempt has failed for that, with Daytona's words and not our key."""
+    """The attempt fails after its time, with Daytona's message and without the key."""
     told = "Total memory limit exceeded. Maximum allowed: 10GiB."
     daytona_double.fail("POST", "/api/sandbox$", times=10_000, error=ApiError(400, f"{told} Bearer {KEY}"))
     with Spawner(herd, daytona_double, tmp_path, spawn_timeout=4):
@@ -120,10 +121,10 @@ async def test_what_goes_wrong_is_told_and_leaves_nothing(
     assert daytona_double.living() == []
 
 
-async def test_a_worker_that_is_lost_is_made_up_for(
+async def test_lost_worker_is_recovered(
     herd: Broker, daytona_double: Double, packed_worker: Path, person: Person, tmp_path: Path
 ) -> None:
-    """The sandbox is stopped at Daytona by somebody else: what was not said is said, and it is removed."""
+    """The sandbox is stopped externally at Daytona: unpublished events are published, and it is removed."""
     daytona_double.image.worker = packed_worker
     with Spawner(herd, daytona_double, tmp_path):
         task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])

@@ -1,23 +1,27 @@
-"""What is Docker's own: how a container is shut in, its network, its last words, and how the worker is brought."""
+"""Docker's own part: confinement of a container, its network, its last output, and the upload of the worker."""
 
 import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiodocker import Docker, DockerError
+from aiodocker.volumes import DockerVolume
 from aiohttp import StreamReader
 
 from sandherd.contracts.requests import Mount
-from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD, STATE
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.boxes.box_files import HERD, STATE
 from spawner.runtimes.boxes.provider import File, ProviderError, ProviderFault
-from spawner.runtimes.boxes.runtime import seen
-from spawner.runtimes.docker.bringing import Bringing
-from spawner.runtimes.docker.containers import Kind, config
+from spawner.runtimes.boxes.runtime import BoxRuntime, observed_box
+from spawner.runtimes.commands import Command
+from spawner.runtimes.contract import RuntimeFailedError
+from spawner.runtimes.docker.containers import ContainerOptions, config
 from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.image_preparation import ImagePreparation
 from tests.engines.docker import IMAGE
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open
 from tests.patience import PATIENCE
@@ -43,16 +47,16 @@ async def docker(docker_engine: Any) -> AsyncIterator[Docker]:
 @pytest.fixture
 async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
     """Boxes in a network that has a name."""
-    made = Boxes(Engine(Docker(docker_engine.host), Kind(IMAGE, network=NET)))
+    made = Boxes(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
     try:
         yield made
     finally:
         await made.close()
 
 
-async def test_a_container_is_shut_in(boxes: Any) -> None:
-    """No privileges to be had, none of root's powers, nothing of the image to be written to, no network."""
-    box = await boxes.make(limits=Limits(memory_mb=128, processes=64, cpu_seconds=77, open_files=333))
+async def test_container_is_confined(boxes: Any) -> None:
+    """No privileges, no capabilities, a read-only image and no network."""
+    box = await boxes.make(limits=SandboxLimits(memory_mb=128, processes=64, cpu_seconds=77, open_files=333))
     said = await boxes.sh(box, "grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status; ulimit -t; ulimit -n; id -u")
     assert [line.split()[-1] for line in said.out.decode().splitlines()] == [
         "0" * 16,
@@ -69,8 +73,8 @@ async def test_a_container_is_shut_in(boxes: Any) -> None:
     assert b"all" not in forks.out
 
 
-async def test_a_named_network_is_joined(networked: Boxes, docker: Docker) -> None:
-    """Boxes of it see each other; without it they are refused, by its name."""
+async def test_named_network_is_joined(networked: Boxes, docker: Docker) -> None:
+    """Containers in it see each other; a missing network is refused, by its name."""
     with pytest.raises(ProviderError, match=NET) as caught:
         await networked.make()
     assert caught.value.fault is ProviderFault.REFUSED
@@ -95,8 +99,8 @@ async def test_a_named_network_is_joined(networked: Boxes, docker: Docker) -> No
         await network.delete()
 
 
-async def test_a_box_that_fails_says_its_last_words(boxes: Any) -> None:
-    """In one line and within bounds, for whoever reads why it came to nothing."""
+async def test_failed_sandbox_reports_its_last_output(boxes: Any) -> None:
+    """The output is in one line and bounded."""
     box = await boxes.make("echo one; printf 'two\\033[2J\\n' >&2; head -c 5000 /dev/zero | tr '\\0' x; exit 2")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert ended.end.code == 2
@@ -107,8 +111,20 @@ async def test_a_box_that_fails_says_its_last_words(boxes: Any) -> None:
     assert ended.end.reason == ""
 
 
-async def test_what_is_mounted_is_there_as_it_was_said(boxes: Any, docker: Docker, tmp_path: Any) -> None:
-    """A folder to be read only; one that is not there is refused by its name, and nothing is left of the try."""
+async def test_command_in_an_ended_sandbox_states_how_it_ended(boxes: Any, docker_engine: Any) -> None:
+    """The error has the exit status and the worker's last line."""
+    box = await boxes.make("echo the disk broke >&2; exit 7")
+    await boxes.until(box, lambda found: found is not None and found.end is not None)
+    runtime = BoxRuntime(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none")), "herd")
+    try:
+        with pytest.raises(RuntimeFailedError, match=f"{box.name} has ended .exit status 7, the disk broke"):
+            await runtime.run(box.name, Command(argv=["true"]))
+    finally:
+        await runtime.close()
+
+
+async def test_mount_is_present_as_declared(boxes: Any, docker: Docker, tmp_path: Any) -> None:
+    """A folder is read-only; a missing one is refused by name, and nothing is left of the attempt."""
     (tmp_path / "note").write_text("from the host")
     tmp_path.chmod(0o755)
     box = await boxes.make(mounts=[Mount(source=str(tmp_path), target="/given")])
@@ -124,32 +140,32 @@ async def test_what_is_mounted_is_there_as_it_was_said(boxes: Any, docker: Docke
 USER = (1000, 1000)
 
 
-async def test_the_worker_is_brought_once(docker: Docker) -> None:
-    """However many ask for it at once: one image, one layer on the one asked for; nothing else is left of it."""
+async def test_worker_is_uploaded_once(docker: Docker) -> None:
+    """Concurrent requests make one image with one layer on the requested one; nothing else is left of it."""
     bundled = bytes(20480)
-    images = await asyncio.gather(*(Bringing(docker, USER, bundled).image_for(IMAGE) for _ in range(3)))
+    images = await asyncio.gather(*(ImagePreparation(docker, USER, bundled).image_for(IMAGE) for _ in range(3)))
     try:
         assert len(set(images)) == 1
         made, base = await docker.images.inspect(images[0]), await docker.images.inspect(IMAGE)
         assert made["RootFS"]["Layers"][:-1] == base["RootFS"]["Layers"]
         assert made["Config"]["Env"] == base["Config"]["Env"]
         await none_at_it(docker)
-        another = await Bringing(docker, (1001, 1001), bundled).image_for(IMAGE)
+        another = await ImagePreparation(docker, (1001, 1001), bundled).image_for(IMAGE)
         assert another != images[0]
         await forget(docker, another)
     finally:
         await forget(docker, images[0])
 
 
-async def test_what_was_begun_and_given_up_is_begun_anew(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a spawner that died in the middle: the next one does not wait for ever, and does not take it for done."""
-    monkeypatch.setattr("spawner.runtimes.docker.bringing._ABANDONED", 0.3)
+async def test_abandoned_image_preparation_is_repeated(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spawner died during the preparation: the next one neither waits for ever nor takes it as done."""
+    monkeypatch.setattr("spawner.runtimes.docker.image_preparation._ABANDONED", 0.3)
     bundled = bytes(10240)
-    image = await Bringing(docker, USER, bundled).image_for(IMAGE)
+    image = await ImagePreparation(docker, USER, bundled).image_for(IMAGE)
     await forget(docker, image)
     abandoned = await docker.containers.create({"Image": IMAGE, "Cmd": ["true"]}, name=image.replace(":", "-"))
     try:
-        assert await Bringing(docker, USER, bundled).image_for(IMAGE) == image
+        assert await ImagePreparation(docker, USER, bundled).image_for(IMAGE) == image
         with pytest.raises(DockerError):
             await abandoned.show()
         await none_at_it(docker)
@@ -157,14 +173,14 @@ async def test_what_was_begun_and_given_up_is_begun_anew(docker: Docker, monkeyp
         await forget(docker, image)
 
 
-async def test_what_is_gone_again_is_no_image_that_is_not_there(boxes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody prunes what was made of an image, just before a container is: that passes, and is said so."""
+async def test_vanished_prepared_image_is_a_temporary_error(boxes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prepared image was pruned just before the container was created."""
 
-    async def gone(_self: Bringing, _image: str) -> str:
+    async def gone(_self: ImagePreparation, _image: str) -> str:
         return "sandherd-ready:gone"
 
     with monkeypatch.context() as patched:
-        patched.setattr(Bringing, "image_for", gone)
+        patched.setattr(ImagePreparation, "image_for", gone)
         with pytest.raises(ProviderError, match="sandherd-ready:gone") as caught:
             await boxes.make()
     assert caught.value.fault is ProviderFault.TRANSIENT
@@ -184,8 +200,8 @@ async def forget(docker: Docker, image: str) -> None:
 SECRET = "a-secret-4711"
 
 
-async def test_files_go_in_by_no_way_that_tells_them(boxes: Any, docker: Docker) -> None:
-    """Neither what the engine shows of a container nor its logs have them, nor any process of it in its arguments."""
+async def test_files_are_written_without_exposure(boxes: Any, docker: Docker) -> None:
+    """The engine's inspection, its logs and the arguments of processes do not have the content."""
     box = await boxes.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
     said = await boxes.sh(box, f"cat {STATE}/joiner.creds; stat -c ' %a %u' {STATE}/joiner.creds; ps -eo args")
     assert said.out.decode().startswith(f"{SECRET} 600 1000\n")
@@ -195,8 +211,8 @@ async def test_files_go_in_by_no_way_that_tells_them(boxes: Any, docker: Docker)
     assert SECRET not in told
 
 
-async def test_large_files_go_in_whole_before_the_program_begins(boxes: Any) -> None:
-    """More than any buffer on the way holds; the program finds its input empty."""
+async def test_large_files_are_complete_before_the_program_starts(boxes: Any) -> None:
+    """They exceed any buffer between; the program's standard input is empty."""
     content = bytes(range(256)) * 40_000
     files = [File(f"{STATE}/large", content), File(f"{WORK}/deep/er/last", b"last")]
     box = await boxes.make(f"cat > {WORK}/input; sha256sum < {STATE}/large > {WORK}/sum; {WAITS}", files=files)
@@ -204,8 +220,8 @@ async def test_large_files_go_in_whole_before_the_program_begins(boxes: Any) -> 
     assert said.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
 
 
-async def test_a_container_that_a_stranger_starts_again_waits_for_nothing(boxes: Any, docker: Docker) -> None:
-    """It has its files already."""
+async def test_externally_restarted_container_waits_for_no_files(boxes: Any, docker: Docker) -> None:
+    """The container's files are there already."""
     box = await boxes.make(f"echo life >> {WORK}/lives; {WAITS}")
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await docker.containers.container(box.id).restart(timeout=5)
@@ -213,12 +229,14 @@ async def test_a_container_that_a_stranger_starts_again_waits_for_nothing(boxes:
     assert json.loads(said.out) == {"text": "ü"}
 
 
-async def test_a_container_that_was_made_and_not_started_is_gone_on_with(boxes: Any, docker: Docker) -> None:
-    """By whoever asks next, also where its input is closed already: the spawner that made it died at that moment."""
+async def test_created_but_unstarted_container_is_continued(boxes: Any, docker: Docker) -> None:
+    """The next request starts it, also if its input is closed: the spawner that made it died at that moment."""
     for handed in (None, b"", b"99999\ncut off"):
         spec = boxes.spec()
-        image = await Bringing(docker, USER).image_for(IMAGE)
-        container = await docker.containers.create(config(spec, Kind(IMAGE), image), name=f"sandherd-{spec.name}")
+        image = await ImagePreparation(docker, USER).image_for(IMAGE)
+        container = await docker.containers.create(
+            config(spec, ContainerOptions(IMAGE), image), name=f"sandherd-{spec.name}"
+        )
         if handed is not None:
             async with container.attach(stdin=True) as stream:
                 await stream.write_in(handed)
@@ -229,38 +247,40 @@ async def test_a_container_that_was_made_and_not_started_is_gone_on_with(boxes: 
 
 
 @pytest.mark.parametrize("handed", [b"", b"99999\ncut off"])
-async def test_a_container_whose_files_never_came_has_not_begun(boxes: Any, docker: Docker, handed: bytes) -> None:
-    """The spawner died while it handed them over: it ends as one whose worker had no leave, and can be recovered."""
+async def test_container_without_its_files_has_not_started(boxes: Any, docker: Docker, handed: bytes) -> None:
+    """The spawner died during the upload: it ends like a worker without permission, and can be recovered."""
     spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
-    image = await Bringing(docker, USER).image_for(IMAGE)
-    container = await docker.containers.create(config(spec, Kind(IMAGE), image), name=f"sandherd-{spec.name}")
+    image = await ImagePreparation(docker, USER).image_for(IMAGE)
+    container = await docker.containers.create(
+        config(spec, ContainerOptions(IMAGE), image), name=f"sandherd-{spec.name}"
+    )
     async with container.attach(stdin=True) as stream:
         await container.start()
         await stream.write_in(handed)
     ended = await boxes.until(await boxes.provider.get(spec.name), lambda box: box is not None and box.end is not None)
-    end = seen(ended).end
+    end = observed_box(ended).end
     assert end is not None
     assert (end.code, end.not_started) == (7, True)
-    assert "have not come" in ended.end.reason
-    await boxes.provider.put(spec.name, spec.files)
+    assert "has not received its files" in ended.end.reason
+    await boxes.provider.write_files(spec.name, spec.files)
     await boxes.provider.start(spec.name)
     said = await boxes.sh(ended, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")
     assert said.out == b"life\n"
 
 
-async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, docker: Docker) -> None:
-    """A box that is made anew has what the first one had; removed, nothing of both is left."""
+async def test_volume_without_its_container_is_reused(boxes: Any, docker: Docker) -> None:
+    """A sandbox created again has the first one's files; removed, nothing of both is left."""
     spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await boxes.provider.create(spec)
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await docker.containers.container(box.id).delete(force=True, v=True)
     found = await boxes.provider.get(spec.name)
     assert (found.hollow, found.alive, found.labels) == (True, False, box.labels)
-    end = seen(found).end
+    end = observed_box(found).end
     assert end is not None
-    assert not end.gone, "it would be given up, though its volume has what was not said yet"
+    assert not end.files_deleted, "it would be given up, though its volume has what was not said yet"
     assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
-    box = await boxes.provider.create(spec)
+    box = await boxes.provider.create(replace(spec, recovers=True))
     said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
     assert said.out == b"life\nlife\n"
     await docker.containers.container(box.id).delete(force=True, v=True)
@@ -269,17 +289,48 @@ async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, dock
     assert await boxes.provider.find({HERD: boxes.herd}) == []
 
 
-async def test_no_engine_is_said_with_what_helps(tmp_path: Any) -> None:
-    """And may be tried again."""
-    nobody = Engine(Docker(f"unix://{tmp_path}/none"), Kind(IMAGE))
+async def test_sandbox_without_its_volume_is_not_recreated_for_recovery(boxes: Any) -> None:
+    """A new sandbox would run the agent a second time in the same attempt."""
+    spec = replace(boxes.spec(WAITS), recovers=True)
+    with pytest.raises(ProviderError, match="its volume no longer exists") as caught:
+        await boxes.provider.create(spec)
+    assert caught.value.fault is ProviderFault.NOT_FOUND
+    assert await boxes.provider.find({HERD: boxes.herd}) == []
+
+
+async def test_volume_removed_during_a_recovery_leaves_nothing(
+    boxes: Any, docker: Docker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal comes after the spawner's check, before the engine creates the container."""
+    spec = boxes.spec(WAITS)
+    box = await boxes.provider.create(spec)
+    await boxes.sh(box, f"until [ -e {STATE}/task.json ]; do sleep 0.05; done")
+    await docker.containers.container(box.id).delete(force=True, v=True)
+    prepared = ImagePreparation.image_for
+
+    async def image_for(preparation: ImagePreparation, image: str) -> str:
+        await DockerVolume(docker, f"sandherd-{spec.name}").delete()
+        return await prepared(preparation, image)
+
+    monkeypatch.setattr(ImagePreparation, "image_for", image_for)
+    with pytest.raises(ProviderError, match="its volume no longer exists") as caught:
+        await boxes.provider.create(replace(spec, recovers=True))
+    assert caught.value.fault is ProviderFault.NOT_FOUND
+    assert await boxes.provider.get(spec.name) is None
+    assert await boxes.provider.find({HERD: boxes.herd}) == []
+
+
+async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> None:
+    """The error may be retried."""
+    nobody = Engine(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
     with pytest.raises(ProviderError, match="DOCKER_HOST") as caught:
         await nobody.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT
     await nobody.close()
 
 
-async def test_a_file_that_is_too_large_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large its agent makes it, no more of it is heard than is asked for; the next file is read at once."""
+async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than the limit is received, however large the file; the next file is read at once."""
     heard = 0
     hear = StreamReader.readany
 

@@ -1,4 +1,4 @@
-"""The double of a cluster is spoken to by the real `kubectl`, as any cluster is."""
+"""The double of a cluster works with the real `kubectl`."""
 
 import asyncio
 import json
@@ -72,8 +72,8 @@ async def said(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -
     return done.stdout + done.stderr
 
 
-async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
-    """With selectors; what is not there it says in its own words; a deletion is waited for by a watch."""
+async def test_kubectl_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
+    """Selectors work, a missing pod yields kubectl's own error; a deletion is waited for by a watch."""
     box = await pods.make()
     name = f"sandherd-{box.name}"
     assert name in await said(kubectl, cluster, "get", "pods", "-l", "app.kubernetes.io/managed-by=sandherd")
@@ -87,7 +87,7 @@ async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pod
 
 
 async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
-    """What goes in comes out, on both channels, and with the command's own exit status."""
+    """Input, both outputs and the exit status are passed on."""
     if kubectl.minor < WEBSOCKETS:
         pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double speaks WebSockets, as we do")
     name = f"sandherd-{(await pods.make()).name}"

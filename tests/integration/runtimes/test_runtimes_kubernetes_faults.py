@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sandherd.settings import Settings
-from spawner.runtimes.boxes.furnishing import HERD, STATE
+from spawner.runtimes.boxes.box_files import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.runtimes.kubernetes.opening import open_kubernetes
+from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.authorization import forbidden
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
@@ -22,6 +22,15 @@ from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 SECRET = "a-secret-4711"
+ADMISSION = {
+    'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true': "label the namespace",
+    'pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi': "LimitRange, or SANDBOX_MEM",
+    'pods "x" is forbidden: pod rejected: RuntimeClass "gvisor" not found': "`runtime_class` in SANDHERD_KUBERNETES",
+    'pods "x" is forbidden: no PriorityClass with name urgent was found': "`priority_class` in SANDHERD_KUBERNETES",
+    'pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found': "SERVICE_ACCOUNT",
+    "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no": "check the policy",
+}
+"""What servers say, and what of the remedy is said with it."""
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 
 
@@ -48,7 +57,7 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
     ("error", "fault", "says"),
     [
         (ApiError(403, "Forbidden", QUOTA), ProviderFault.QUOTA, ["exceeded quota: small", "SANDHERD_RUNTIME_LIMITS"]),
-        (forbidden("create", "pods"), ProviderFault.REFUSED, ["role create pods", "deploy/kubernetes/role.yaml"]),
+        (forbidden("create", "pods"), ProviderFault.REFUSED, ["role to create pods", "deploy/kubernetes/role.yaml"]),
         (ApiError(401, "Unauthorized", f"no such token: {SECRET}"), ProviderFault.REFUSED, ["KUBECONFIG"]),
         (
             ApiError(400, "BadRequest", 'admission webhook "policy" denied the request: no such image'),
@@ -57,23 +66,28 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
         ),
         (ApiError(422, "Invalid", "spec.containers[0].image: Required value"), ProviderFault.REFUSED, ["Required"]),
         (ApiError(504, "Timeout", "request did not complete"), ProviderFault.TIMED_OUT, ["did not complete"]),
+        *(
+            (ApiError(403, "Forbidden", text), ProviderFault.REFUSED, [text, remedy])
+            for text, remedy in ADMISSION.items()
+        ),
     ],
 )
-async def test_a_making_that_is_refused_says_why_and_leaves_nothing(
+async def test_refused_creation_states_why_and_leaves_nothing(
     cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, says: list[str]
 ) -> None:
-    """Each with its remedy; none is asked for again."""
+    """Each refusal has its remedy; none is retried."""
     breaks(cluster, Fault("POST", PODS, error, times=99))
     caught = await refused(pods)
     assert caught.fault is fault
     assert all(text in str(caught) for text in says), str(caught)
     assert SECRET not in str(caught)
+    assert fault is not ProviderFault.REFUSED or "missing" not in str(caught)
     assert [call for call in cluster.api.asked if call[0] == "POST"].__len__() == 1
     assert left(cluster) == []
 
 
-async def test_a_cluster_that_is_busy_is_asked_again_when_it_says(cluster: Cluster, pods: Boxes) -> None:
-    """As its header has it; one that asks for a long wait is left to whoever has asked."""
+async def test_throttled_request_waits_as_requested(cluster: Cluster, pods: Boxes) -> None:
+    """The wait of the reply's header is used; a long one is left to the caller."""
     busy = ApiError(429, "TooManyRequests", "the server has received too many requests and has asked us to try again")
     breaks(cluster, Fault("POST", PODS, busy, headers={"Retry-After": "1"}, times=2))
     loop = asyncio.get_running_loop()
@@ -87,10 +101,10 @@ async def test_a_cluster_that_is_busy_is_asked_again_when_it_says(cluster: Clust
 
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done and not answered"])
 @pytest.mark.parametrize("step", [("POST", PODS), ("PATCH", PODS), ("GET", PODS)])
-async def test_a_step_that_fails_or_whose_answer_is_lost_is_made_up_for(
+async def test_failed_step_or_lost_reply_is_retried(
     cluster: Cluster, pods: Boxes, step: tuple[str, str], after: bool
 ) -> None:
-    """It is one pod in the end, and its program was started once."""
+    """There is one pod in the end, and its program was started once."""
     error = None if after else ApiError(500, "InternalError", "etcdserver: leader changed")
     breaks(cluster, Fault(*step, error, after=after, times=2))
     box = await pods.make("echo life >> lives; exec sleep 100")
@@ -99,8 +113,8 @@ async def test_a_step_that_fails_or_whose_answer_is_lost_is_made_up_for(
     assert said.out == b"life\n"
 
 
-async def test_a_making_that_is_given_up_is_gone_on_with_by_another(cluster: Cluster, pods: Boxes) -> None:
-    """Its files were not there yet, and the one who made it is gone: the next one puts them there and starts it."""
+async def test_abandoned_creation_is_continued_by_another_spawner(cluster: Cluster, pods: Boxes) -> None:
+    """The files were not there yet, and the creator is gone: the next one writes them and starts the program."""
     breaks(cluster, Fault("GET", "/exec", ApiError(503, "ServiceUnavailable", "apiserver not ready"), times=1))
     spec = pods.spec()
     with pytest.raises(ProviderError) as caught:
@@ -116,8 +130,8 @@ async def test_a_making_that_is_given_up_is_gone_on_with_by_another(cluster: Clu
         await other.close()
 
 
-async def test_a_pod_for_which_there_is_no_room_is_given_up_in_time(cluster: Cluster) -> None:
-    """What its scheduler says is said, and it is removed."""
+async def test_unschedulable_pod_is_given_up_in_time(cluster: Cluster) -> None:
+    """The error has the scheduler's message, and the pod is removed."""
     cluster.now(lambda: setattr(cluster.kubelet, "memory", 1 << 20))
     async with made(cluster, pending=5) as boxes:  # in which its scheduler has to say so
         caught = await refused(boxes)
@@ -133,8 +147,8 @@ async def test_a_pod_for_which_there_is_no_room_is_given_up_in_time(cluster: Clu
         ("dial tcp 10.0.0.1:443: i/o timeout", False),
     ],
 )
-async def test_an_image_that_can_not_be_fetched_is_named(cluster: Cluster, said: str, at_once: bool) -> None:
-    """At once where no other try would bring it; else after the time that a pod may wait."""
+async def test_unpullable_image_is_reported(cluster: Cluster, said: str, at_once: bool) -> None:
+    """The error comes at once where no retry would help; else after the time that a pod may wait."""
     cluster.now(lambda: setattr(cluster.kubelet, "pull_error", said))
     async with made(cluster, pending=60 if at_once else 5) as boxes:
         caught = await refused(boxes)
@@ -144,8 +158,8 @@ async def test_an_image_that_can_not_be_fetched_is_named(cluster: Cluster, said:
     assert left(cluster) == []
 
 
-async def test_an_evicted_pod_is_told_from_one_that_was_out_of_memory(cluster: Cluster, pods: Boxes) -> None:
-    """It is over for good, and that is said truly: nothing can be put there, read there or started there again."""
+async def test_evicted_pod_is_distinguished_from_an_oom_kill(cluster: Cluster, pods: Boxes) -> None:
+    """The pod is lost for good: nothing can be written, read or started there again."""
     box = await pods.make()
     message = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 777784Ki."
     await cluster.later(cluster.kubelet.evict(pod_of(cluster, box.name), "Evicted", message))
@@ -158,7 +172,7 @@ async def test_an_evicted_pod_is_told_from_one_that_was_out_of_memory(cluster: C
     assert "ephemeral-storage" in found.end.reason
     for asked in (
         pods.provider.start(box.name),
-        pods.provider.put(box.name, [File(f"{STATE}/x", b"x")]),
+        pods.provider.write_files(box.name, [File(f"{STATE}/x", b"x")]),
         pods.provider.read(box.name, f"{STATE}/task.json", 1000),
     ):
         with pytest.raises(ProviderError) as caught:
@@ -168,8 +182,8 @@ async def test_an_evicted_pod_is_told_from_one_that_was_out_of_memory(cluster: C
     assert left(cluster) == []
 
 
-async def test_a_pod_whose_node_is_lost_is_said_to_be(cluster: Cluster, pods: Boxes) -> None:
-    """By the condition that its cluster sets when it takes it away."""
+async def test_pod_of_a_lost_node_is_reported(cluster: Cluster, pods: Boxes) -> None:
+    """The cluster sets a condition when it removes the pod."""
     box = await pods.make()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "Taint"}
     lost = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 2}
@@ -181,8 +195,8 @@ async def test_a_pod_whose_node_is_lost_is_said_to_be(cluster: Cluster, pods: Bo
     assert "node" in found.end.reason
 
 
-async def test_a_pod_that_a_stranger_removes_is_missed(cluster: Cluster, pods: Boxes) -> None:
-    """Whoever hears the news hears of it; it is gone, and nothing is found of it."""
+async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes) -> None:
+    """The changes name it; it is gone, and is not found."""
     async with listening(pods) as heard:
         box = await pods.make()
         await until(lambda: box.name in heard)
@@ -193,8 +207,8 @@ async def test_a_pod_that_a_stranger_removes_is_missed(cluster: Cluster, pods: B
 
 
 @pytest.mark.parametrize("how", ["the history is lost", "the connection is cut", "the server is out of order"])
-async def test_news_go_on_whatever_happens_to_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
-    """What happened meanwhile is told, also where the server no longer knows it one by one."""
+async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
+    """Changes during the failure are reported, also where the server no longer has them one by one."""
     box = await pods.make("until test -e end; do sleep 0.05; done; exit 3")
     async with listening(pods) as heard:
         await until(lambda: box.name in heard)
@@ -213,8 +227,8 @@ async def test_news_go_on_whatever_happens_to_the_watch(cluster: Cluster, pods: 
     assert found.end.code == 3
 
 
-async def test_a_pod_of_that_name_that_is_another_s_is_left_alone(cluster: Cluster, pods: Boxes) -> None:
-    """It is refused, and what it is stays as it was."""
+async def test_foreign_pod_of_the_same_name_is_left_alone(cluster: Cluster, pods: Boxes) -> None:
+    """The creation is refused, and the pod is unchanged."""
     spec = pods.spec(labels={HERD: "another"})
     await pods.provider.create(spec)
     with pytest.raises(ProviderError) as caught:
@@ -223,8 +237,8 @@ async def test_a_pod_of_that_name_that_is_another_s_is_left_alone(cluster: Clust
     assert len(left(cluster)) == 1
 
 
-async def test_a_command_that_is_cut_off_is_said_to_be(cluster: Cluster, pods: Boxes) -> None:
-    """It may have run; whether it has is for whoever has asked to find out."""
+async def test_interrupted_command_is_reported(cluster: Cluster, pods: Boxes) -> None:
+    """The command may have run; the caller has to find out."""
     box = await pods.make()
     running = asyncio.create_task(pods.sh(box, "touch began; sleep 100"))
     await pods.sh(box, "until test -e began; do sleep 0.05; done")
@@ -233,17 +247,31 @@ async def test_a_command_that_is_cut_off_is_said_to_be(cluster: Cluster, pods: B
     assert getattr(ran, "fault", None) is ProviderFault.TRANSIENT or getattr(ran, "code", None) == 137
 
 
-async def test_a_cluster_that_is_away_is_named_with_what_to_look_at(cluster: Cluster) -> None:
-    """Nobody listens there."""
+async def test_unavailable_kubelet_is_reported(cluster: Cluster, pods: Boxes) -> None:
+    """The server's last message is used, though it no longer reads the request; KUBECONFIG is not to blame."""
+    box = await pods.make()
+    why = "error dialing backend: dial tcp 10.0.0.7:10250: connect: connection refused"
+    cluster.now(lambda: setattr(cluster.api, "no_kubelet", why))
+    for _ in range(5):  # what is sent may arrive before the connection is closed
+        with pytest.raises(ProviderError) as caught:
+            await pods.provider.write_files(box.name, [File(f"{STATE}/more", b"x" * 1_000_000)])
+        assert caught.value.fault is ProviderFault.TRANSIENT
+        assert "10250: connect: connection refused; the kubelet of its node" in str(caught.value)
+        assert "KUBECONFIG" not in str(caught.value)
+    cluster.now(lambda: setattr(cluster.api, "no_kubelet", ""))
+
+
+async def test_unreachable_cluster_is_reported_with_the_remedy(cluster: Cluster) -> None:
+    """No server listens at the address."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
     text = cluster.kubeconfig.read_text().replace(cluster.host, "http://127.0.0.1:9")
     (cluster.folder / "elsewhere").write_text(text)
-    with pytest.raises(RuntimeFailedError, match="look at KUBECONFIG"):
+    with pytest.raises(RuntimeFailedError, match="check KUBECONFIG"):
         await open_kubernetes(settings.model_copy(update={"kubernetes_config": cluster.folder / "elsewhere"}), "h1")
 
 
-async def test_opening_closes_the_network_and_says_what_is_missing(cluster: Cluster) -> None:
-    """Twice is once; what a person has changed is as it should be again. Sandboxes that are not there are refused."""
+async def test_opening_applies_the_network_policy_and_reports_gaps(cluster: Cluster) -> None:
+    """A second opening changes nothing; a changed policy is restored. Missing Sandboxes are refused."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
     for _ in range(2):
         await (await open_kubernetes(settings, "h1")).close()
@@ -261,15 +289,19 @@ async def test_opening_closes_the_network_and_says_what_is_missing(cluster: Clus
         await open_kubernetes(settings.model_copy(update={"sandbox_image": None}), "h1")
 
 
-async def test_a_right_that_is_missing_is_named(cluster: Cluster) -> None:
-    """Whatever the spawner does is allowed by the role that is deployed, and by nothing less."""
+async def test_missing_right_is_reported(cluster: Cluster) -> None:
+    """The deployed role permits all of the spawner's requests, and no smaller one does."""
     async with made(cluster) as boxes:
         rules = cluster.api.rules
         for verb in ("create", "patch", "list", "delete"):
             cluster.now(partial(setattr, cluster.api, "rules", without(rules, "pods", verb)))
-            with pytest.raises(ProviderError, match=f"role {verb} pods") as caught:
+            with pytest.raises(ProviderError, match=f"role to {verb} pods") as caught:
                 await pods_life(boxes)
             assert caught.value.fault is ProviderFault.REFUSED
+        cluster.now(partial(setattr, cluster.api, "rules", without(rules, "pods/exec", "create")))
+        with pytest.raises(ProviderError, match="role to create and get pods/exec") as caught:
+            await pods_life(boxes)
+        assert caught.value.fault is ProviderFault.REFUSED
         cluster.now(lambda: setattr(cluster.api, "rules", rules))
         await pods_life(boxes)
 
@@ -287,8 +319,8 @@ async def pods_life(boxes: Boxes) -> None:
     await boxes.provider.remove(box.name)
 
 
-async def test_two_spawners_close_the_network_at_once(cluster: Cluster) -> None:
-    """The other one was first, with what was right then: it is made right once more."""
+async def test_concurrent_spawners_apply_the_network_policy(cluster: Cluster) -> None:
+    """The other one was first, with an older policy: it is corrected."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
     await (await open_kubernetes(settings, "h1")).close()
     missing = ApiError(404, "NotFound", 'networkpolicies "sandherd-h1" not found')
@@ -299,8 +331,8 @@ async def test_two_spawners_close_the_network_at_once(cluster: Cluster) -> None:
     assert policy["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.9.8.8/32"}}]
 
 
-async def test_what_belongs_to_the_spawner_goes_with_it(cluster: Cluster) -> None:
-    """Its Deployment is deleted: the cluster removes every sandbox, whoever is there to see it."""
+async def test_sandboxes_are_removed_with_the_spawners_deployment(cluster: Cluster) -> None:
+    """The cluster removes every sandbox of a deleted Deployment."""
     deployment: Json = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -324,10 +356,10 @@ async def test_what_belongs_to_the_spawner_goes_with_it(cluster: Cluster) -> Non
     assert left(cluster) + cluster.objects("networkpolicies") == []
 
 
-async def test_no_secret_is_where_a_cluster_keeps_or_logs_things(cluster: Cluster, pods: Boxes) -> None:
-    """Neither in an object, nor in what happened to one, nor in the address of any request."""
+async def test_secret_is_in_no_object_event_or_url(cluster: Cluster, pods: Boxes) -> None:
+    """Objects, their events and the URLs of requests have none."""
     box = await pods.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
-    await pods.provider.put(box.name, [File(f"{STATE}/more", SECRET.encode())])
+    await pods.provider.write_files(box.name, [File(f"{STATE}/more", SECRET.encode())])
     command = Command(argv=["sh", "-c", f"echo {SECRET}"], environment={"TOKEN": SECRET})
     assert (await pods.provider.run(box.name, command)).out.strip() == SECRET.encode()
     assert await pods.provider.read(box.name, f"{STATE}/joiner.creds", 1000) == SECRET.encode()

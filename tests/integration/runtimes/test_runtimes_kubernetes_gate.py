@@ -1,13 +1,13 @@
-"""The gate of a pod at a cluster that is slow, or gone: what comes too early, too late, or twice changes nothing."""
+"""The gate of a pod on a slow or failing cluster: early, late and repeated requests change nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.provider import Command, ProviderError, ProviderFault
-from spawner.runtimes.kubernetes import executing
+from spawner.runtimes.kubernetes import execution
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import Cluster
 from tests.doubles.kubernetes.store import ApiError
@@ -32,8 +32,8 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-async def test_a_pod_is_furnished_before_its_first_process_has_done_anything(cluster: Cluster, pods: Boxes) -> None:
-    """A cluster says that it runs as soon as it was started; with little time for it the gate comes after us."""
+async def test_pod_gets_its_files_before_its_first_process(cluster: Cluster, pods: Boxes) -> None:
+    """A cluster reports a pod as running at its start; with little time the gate comes after the request."""
     cluster.now(lambda: setattr(cluster.kubelet, "lag", 1.0))
     box = await pods.make(f"echo life >> {WORK}/lives; exec sleep 100")
     assert (await pods.sh(box, "pwd")).out == f"{WORK}\n".encode()
@@ -42,8 +42,8 @@ async def test_a_pod_is_furnished_before_its_first_process_has_done_anything(clu
     assert (box.alive, box.runs) == (True, 1)
 
 
-async def test_a_program_is_stopped_in_order_that_is_only_just_started_again(cluster: Cluster, pods: Boxes) -> None:
-    """The number of the one before is not taken for its own, however late its gate is."""
+async def test_restarted_program_is_terminated_by_its_own_pid(cluster: Cluster, pods: Boxes) -> None:
+    """The pid of the former program is not used, however late the gate is."""
     box = await pods.make(FAIR)
     cluster.now(lambda: setattr(cluster.kubelet, "lag", 1.0))
     await pods.provider.stop(box.name, 20)
@@ -56,10 +56,8 @@ async def test_a_program_is_stopped_in_order_that_is_only_just_started_again(clu
     assert ended.runs == 2
 
 
-async def test_a_pod_that_is_restarted_before_anything_was_begun_in_it_is_begun_then(
-    cluster: Cluster, pods: Boxes
-) -> None:
-    """As where its node starts again: it is not said to have ended, and its program is started once."""
+async def test_pod_restarted_before_its_program_starts_it_then(cluster: Cluster, pods: Boxes) -> None:
+    """The pod's node was restarted: the pod has not ended, and its program is started once."""
     breaks(cluster, Fault("GET", "/exec", ApiError(503, "ServiceUnavailable", "apiserver not ready"), times=1))
     spec = pods.spec(f"echo life >> {WORK}/lives; exec sleep 100")
     with pytest.raises(ProviderError):
@@ -78,12 +76,12 @@ def restarts(cluster: Cluster, name: str) -> bool:
     return status["restartCount"] == 1 and "running" in status["state"]
 
 
-async def test_a_node_that_does_not_answer_a_command_is_not_waited_for_for_ever(
+async def test_unresponsive_node_is_not_waited_for_for_ever(
     cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the server answers its pings in its place or not."""
+    """The server may reply to pings in its place or not."""
     box = await pods.make()
-    monkeypatch.setattr(executing, "_MARGIN", 0.5)
+    monkeypatch.setattr(execution, "_MARGIN", 0.5)
     cluster.now(lambda: setattr(cluster.api, "silent", True))
     try:
         with pytest.raises(ProviderError) as caught:
@@ -91,28 +89,28 @@ async def test_a_node_that_does_not_answer_a_command_is_not_waited_for_for_ever(
         assert caught.value.fault is ProviderFault.TIMED_OUT
         monkeypatch.setattr("spawner.runtimes.kubernetes.cluster._PING", 0.2)
         async with made(cluster) as others:
-            with pytest.raises(ProviderError, match="cut off") as caught:
+            with pytest.raises(ProviderError, match="connection to a command in") as caught:
                 await others.provider.run(box.name, Command(argv=["true"], seconds=100))
         assert caught.value.fault is ProviderFault.TRANSIENT
     finally:
         cluster.now(lambda: setattr(cluster.api, "silent", False))
 
 
-async def test_a_program_has_the_limits_that_were_asked_for(pods: Boxes) -> None:
-    """Those of each of its processes; its memory is its pod's."""
-    limits = Limits(memory_mb=128, cpu_seconds=77, open_files=333)
+async def test_program_has_the_configured_limits(pods: Boxes) -> None:
+    """Each process has the limits; the memory is the pod's."""
+    limits = SandboxLimits(memory_mb=128, cpu_seconds=77, open_files=333)
     box = await pods.make(f"(ulimit -t; ulimit -n) > {WORK}/limits; exec sleep 100", limits=limits)
     said = await pods.sh(box, "until [ $(wc -l < limits) = 2 ]; do sleep 0.05; done; cat limits")
     assert said.out.split() == [b"77", b"333"]
 
 
 @pytest.mark.parametrize("step", [("POST", PODS), ("PATCH", PODS), ("DELETE", PODS)])
-async def test_a_conflict_is_asked_again(cluster: Cluster, pods: Boxes, step: tuple[str, str]) -> None:
-    """Somebody else has changed the object at the same moment: that is no fault of ours, and none of the box."""
+async def test_conflict_is_retried(cluster: Cluster, pods: Boxes, step: tuple[str, str]) -> None:
+    """A concurrent change of the object is a fault of neither the spawner nor the sandbox."""
     told = "Operation cannot be fulfilled on pods: the object has been modified; please apply your changes again"
     breaks(cluster, Fault(*step, ApiError(409, "Conflict", told), times=1))
     box = await pods.make()
     assert (box.alive, box.runs) == (True, 1)
-    await pods.provider.set_aside(box.name)
+    await pods.provider.mark_quarantined(box.name)
     await pods.provider.remove(box.name)
     assert left(cluster) == []

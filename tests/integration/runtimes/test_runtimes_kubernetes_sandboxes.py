@@ -5,18 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.contracts.commands import RetryPolicy
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner.main import compose
-from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import BoxState
+from spawner.runtimes.boxes.box_files import HERD
+from spawner.runtimes.boxes.provider import BoxState, ProviderError, ProviderFault
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.kubernetes.opening import open_kubernetes
+from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import left, made, pod_of
-from tests.integration.spawner.conftest import Person, eventually
+from tests.integration.spawner.conftest import Person
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 VERSIONS = ("v1alpha1", "v1beta1")
@@ -62,6 +65,47 @@ async def test_what_was_made_as_the_one_is_ended_where_the_other_is_made(first: 
             finally:
                 await other.close()
             assert cluster.objects("sandboxes") + cluster.objects("pods") == []
+
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
+POLICY = 'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+DOWN = 'Internal error occurred: failed calling webhook "w": connection refused'
+
+
+@pytest.mark.parametrize(
+    ("why", "fault"), [(QUOTA, ProviderFault.QUOTA), (POLICY, ProviderFault.REFUSED), (DOWN, ProviderFault.TIMED_OUT)]
+)
+async def test_what_its_controller_is_refused_is_reported(why: str, fault: ProviderFault) -> None:
+    """At once, by the conditions of its Sandbox, if no other try may succeed; else when it has waited long enough."""
+    with Cluster(sandboxes="v1beta1") as cluster:
+        cluster.now(lambda: setattr(cluster.api, "refused_pods", ApiError(403, "Forbidden", why)))
+        async with made(cluster, "v1beta1", pending=5 if fault is ProviderFault.TIMED_OUT else 600) as boxes:
+            with pytest.raises(ProviderError) as caught:
+                await boxes.make()
+            assert caught.value.fault is fault
+            assert why in str(caught.value)
+            assert cluster.objects("sandboxes") == []
+
+
+async def test_drained_sandbox_names_the_drain(herd: Broker, tmp_path: Path) -> None:
+    """Its worker knows of a signal only; the reason is in the error of its task, which may be retried."""
+    with Cluster() as cluster:
+
+        async def opening(_settings: Settings) -> Sequence[Runtime]:
+            settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url=herd.url)
+            return [await open_kubernetes(settings, "drained")]
+
+        settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.2)
+        async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
+            person = Person(bus, eventually, tmp_path)
+            task = await person.submit(["/bin/sh", "-c", "sleep 100"], retry=RetryPolicy(max_attempts=1))
+            view = await person.reaches(task, "running")
+            assert view.sandbox is not None
+            await cluster.later(cluster.kubelet.drain(pod_of(cluster, view.sandbox)))
+            ended = await person.ended(task)
+            assert ended.error_type == "stopped"
+            assert ended.error is not None
+            assert "evicted on request" in ended.error
 
 
 async def test_a_whole_task_in_a_sandbox(herd: Broker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An API server that is slow, and a file that does not lead to one: neither is taken for something else."""
+"""A slow API server and an invalid kubeconfig are reported as what they are."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from aiohttp import web
 
 from sandherd.settings import Settings
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.kubernetes.opening import open_kubernetes
+from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.opening import opened
@@ -49,8 +49,8 @@ def slow(cluster: Cluster) -> None:
     cluster.now(lambda: cluster.api.faults.append(OfAll("GET", "", SLOW, times=2)))
 
 
-async def test_an_answer_that_takes_too_long_cuts_no_grace_short(cluster: Cluster, pods: Boxes) -> None:
-    """A pod is made once, and its program has all the time that it may take for its end."""
+async def test_slow_replies_do_not_shorten_the_grace(cluster: Cluster, pods: Boxes) -> None:
+    """A pod is created once, and its program has its whole grace."""
     slow(cluster)
     box = await pods.make('trap "sleep 1; exit 5" TERM; echo > here; while :; do sleep 0.1; done')
     await pods.sh(box, "until test -e here; do sleep 0.05; done")
@@ -63,8 +63,8 @@ async def test_an_answer_that_takes_too_long_cuts_no_grace_short(cluster: Cluste
 
 
 @pytest.mark.parametrize("text", ["a: [", "- none", "none", "current-context: {}\nclusters: 1\n"])
-async def test_a_file_that_is_no_configuration_is_said_to_be_none(tmp_path: Path, text: str) -> None:
-    """With its name, and nothing of what stands in it."""
+async def test_invalid_kubeconfig_is_reported(tmp_path: Path, text: str) -> None:
+    """The error has the file's name, and nothing of its content."""
     file = tmp_path / "config"
     file.write_text(f"{text} # tok-0123456789")
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=file)

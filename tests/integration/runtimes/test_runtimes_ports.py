@@ -1,6 +1,6 @@
-"""What is each vendor's own about the ports of a box: tokens, the few that there is a way to, addresses that come late.
+"""Ports of sandboxes by provider: tokens, limited ports, and late addresses.
 
-What holds for all of them is asked in `test_runtimes_same.py`.
+What holds for all of them is asked in `test_runtimes_contract.py`.
 """
 
 from collections.abc import AsyncIterator
@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 
 from sandherd.settings import Settings
-from sandherd_worker.serving.asking import free_port
-from spawner.runtimes.addresses import Address
+from sandherd_worker.agent_server.server_process import free_port
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
+from spawner.runtimes.commands import Address
 from spawner.runtimes.daytona.cloud import Cloud
-from spawner.runtimes.kubernetes.opening import open_kubernetes
+from spawner.runtimes.kubernetes.factory import open_kubernetes
 from spawner.runtimes.kubernetes.provider import Pods
 from spawner.runtimes.remote.provider import Remote
 from tests.doubles.daytona.double import Double as Daytona
@@ -23,7 +23,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.double import Double as RuntimeApi
 from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes
-from tests.integration.spawner.conftest import eventually
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -54,10 +54,8 @@ async def _serve(boxes: Boxes, box: Box, port: int) -> None:
     await boxes.sh(box, f"setsid python3 -m http.server {port} --bind 0.0.0.0 >/dev/null 2>&1 &")
 
 
-async def test_what_daytona_wants_to_be_shown_is_another_one_after_each_start(
-    clouds: Boxes, daytona_double: Daytona
-) -> None:
-    """The one from before opens nothing any more; a sandbox that is stopped has none. No text says any of them."""
+async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_double: Daytona) -> None:
+    """The former token is invalid; a stopped sandbox has none. No text has any of them."""
     assert isinstance(clouds.provider, Cloud)
     box, port = await clouds.make(), free_port()
     await _serve(clouds, box, port)
@@ -85,13 +83,13 @@ async def _told(boxes: Boxes, box: Box) -> list[int]:
     return [int(port) for port in ran.out.decode().strip().split(",") if port]
 
 
-async def test_of_a_runtime_those_ports_are_reached_that_are_told(runtimes: Boxes, remote_double: RuntimeApi) -> None:
-    """Its program is told of them, in each of its lives; any other is refused, with those that there are."""
+async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote_double: RuntimeApi) -> None:
+    """The program gets them in each of its lives; any other is refused, with the declared ones."""
     assert isinstance(runtimes.provider, Remote)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
     assert await eventually(lambda: _told(runtimes, box)) == ports
-    with pytest.raises(ProviderError, match=f"lets in to {ports[0]}, {ports[1]}") as caught:
+    with pytest.raises(ProviderError, match=f"exposes {ports[0]}, {ports[1]}") as caught:
         await runtimes.provider.address(box.name, 60_000)
     assert caught.value.fault is ProviderFault.REFUSED
     await runtimes.provider.stop(box.name, 1)
@@ -106,9 +104,7 @@ async def test_of_a_runtime_those_ports_are_reached_that_are_told(runtimes: Boxe
     assert caught.value.fault is ProviderFault.TRANSIENT
 
 
-async def test_a_runtime_api_that_says_nothing_of_ports_has_those_that_openhands_counts_on(
-    runtimes: Boxes, remote_double: RuntimeApi
-) -> None:
+async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """12000 and 12001, each at a host that is named after the runtime's."""
     assert isinstance(runtimes.provider, Remote)
     remote_double.tells_hosts = False
@@ -118,10 +114,10 @@ async def test_a_runtime_api_that_says_nothing_of_ports_has_those_that_openhands
     assert address.url.startswith("http://work-2-127.0.0.1:")
 
 
-async def test_a_pod_that_nobody_is_let_in_to_or_that_has_no_address_yet_is_said(
+async def test_unreachable_pod_is_reported(
     kubernetes_cluster: Cluster,
 ) -> None:
-    """The one is refused, with the setting that would change it; the other may be asked again."""
+    """A pod without ingress is refused, with the setting to change; one without an address may be retried."""
     provider = await opened(kubernetes_cluster, ports=(8000,))()
     assert isinstance(provider, Pods)
     boxes = Boxes(provider)
@@ -142,8 +138,8 @@ async def test_a_pod_that_nobody_is_let_in_to_or_that_has_no_address_yet_is_said
 
 
 @pytest.mark.parametrize("nobody", [False, True])
-async def test_opening_lets_in_who_is_beside_the_spawner_to_two_ports_or_nobody(nobody: bool) -> None:
-    """The policy that the cluster has taken says so, and so do the capabilities."""
+async def test_ingress_policy_permits_configured_ports_or_none(nobody: bool) -> None:
+    """The policy that the cluster has accepted states it, and so do the capabilities."""
     ingress = frozenset({"nobody"} if nobody else ())
     with Cluster() as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, kubernetes_ingress=ingress)

@@ -1,4 +1,4 @@
-"""The double itself: its agent server does what the real one does, and the SDK's own client can't tell it apart."""
+"""The double of the Runtime API: its agent server equals the real one, and the SDK's own client works with it."""
 
 import asyncio
 import io
@@ -70,8 +70,8 @@ class Server:
         return await self.ask("POST", "api/file/upload", params={"path": path}, data=form)
 
 
-async def test_an_agent_server_does_what_the_adapter_counts_on(server: Server) -> None:
-    """The stand-in and the real one alike: commands, their ends and times, files and what is none, and its key."""
+async def test_agent_server_behaves_as_the_adapter_expects(server: Server) -> None:
+    """The stand-in and the real one alike: commands, their ends and times, files, and the key."""
     assert (await server.ask("GET", "health", key="none"))[0] == 200
     assert (await server.ask("GET", "api/file/download", key="none", params={"path": "/etc/passwd"}))[0] == 401
     ended = await server.bash("echo out; echo err >&2; pwd; exit 3")
@@ -99,9 +99,9 @@ async def _files_are_as_expected(server: Server) -> None:
         assert (await server.ask("GET", "api/file/download", params={"path": there}))[0] == status, there
 
 
-@pytest.mark.long  # the stand-in does what the real one does: the test above; a box in it: test_runtimes_boxes
-async def test_a_box_lives_in_a_real_agent_server() -> None:
-    """The adapter with the real thing in the pod: made, asked, stopped, started again, frozen and removed."""
+@pytest.mark.long  # the stand-in does what the real one does: the test above; a box in it: test_runtimes_providers
+async def test_remote_adapter_works_with_a_real_agent_server() -> None:
+    """A sandbox is created, inspected, stopped, restarted, frozen and removed."""
     async with Double(real=agent_server()) as double:
         boxes = Boxes(remote(double, init_timeout=120.0))
         box = await boxes.make("echo life >> lives; echo said >&2; trap 'exit 5' TERM; while :; do sleep 0.1; done")
@@ -139,7 +139,7 @@ with APIRemoteWorkspace(runtime_api_url=url, runtime_api_key=key, server_image=%
 
 
 @pytest.mark.long
-async def test_the_client_of_the_sdk_can_use_it(remote_double: Double, tmp_path: Path) -> None:
+async def test_sdk_client_works_with_the_stand_in(remote_double: Double, tmp_path: Path) -> None:
     """The real APIRemoteWorkspace starts a runtime here, uses it, pauses and resumes it, and stops it."""
     python, packages = agent_server()
     remote_double.direct = True

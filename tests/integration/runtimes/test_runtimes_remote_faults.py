@@ -1,4 +1,4 @@
-"""The Runtime API as it goes wrong: each time the adapter says what it is, in one word, and leaves nothing behind."""
+"""Failures of the Runtime API: each has its fault, and leaves nothing behind."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
-from spawner.runtimes.boxes.furnishing import HERD, ROOT, STATE
+from spawner.runtimes.boxes.box_files import HERD, ROOT, STATE
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, Command, File, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.runtimes.remote.opening import open_remote as open_runtime
+from spawner.runtimes.remote.factory import open_remote as open_runtime
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
 from tests.doubles.remote.opening import PATIENCE as RETRIES
 from tests.doubles.remote.opening import remote
@@ -52,8 +52,8 @@ def starts(double: Double) -> int:
     return double.asked.count(("POST", "/start"))
 
 
-async def test_a_lost_answer_makes_no_second_runtime(at: Boxes, remote_double: Double) -> None:
-    """It is started and the answer never comes: the look by its session finds it, and it is asked for once."""
+async def test_lost_reply_creates_no_second_runtime(at: Boxes, remote_double: Double) -> None:
+    """The runtime is started and the reply lost: a search by session finds it, and it is requested once."""
     remote_double.fail("POST", "^/start$", lost=True)
     spec = at.spec()
     await at.provider.create(spec)
@@ -63,10 +63,8 @@ async def test_a_lost_answer_makes_no_second_runtime(at: Boxes, remote_double: D
 
 @pytest.mark.parametrize("path", ["/api/file/upload", "/api/bash/execute_bash_command"])
 @pytest.mark.parametrize("lost", [False, True])
-async def test_an_agent_server_that_stumbles_is_asked_again(
-    at: Boxes, remote_double: Double, path: str, lost: bool
-) -> None:
-    """Its answers are lost, or somebody before it says 503: the program is started once all the same."""
+async def test_failing_agent_server_is_retried(at: Boxes, remote_double: Double, path: str, lost: bool) -> None:
+    """With lost replies or a 503 of a proxy the program is started once all the same."""
     how: dict[str, Any] = {"lost": True} if lost else {"error": ApiError(503, "unavailable", "no server is available")}
     remote_double.fail("POST", path, times=3, **how)
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
@@ -75,8 +73,8 @@ async def test_an_agent_server_that_stumbles_is_asked_again(
     assert (await at.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")).out == b"life\n"
 
 
-async def test_what_fails_for_a_moment_is_asked_again(at: Boxes, remote_double: Double) -> None:
-    """Two answers of 5xx and one of 429 that says for how long to wait."""
+async def test_temporary_failure_is_retried(at: Boxes, remote_double: Double) -> None:
+    """Two replies of 5xx and one of 429 with a wait are retried."""
     remote_double.fail("POST", "^/start$", error=ApiError(500, "sandbox_creation_failed", "etcdserver: leader changed"))
     remote_double.fail("GET", "^/sessions/", times=2, error=ApiError(503, "unavailable", "try again"))
     throttled = ApiError(429, "too_many_requests", "slow down", {"Retry-After": "0.2"})
@@ -86,8 +84,8 @@ async def test_what_fails_for_a_moment_is_asked_again(at: Boxes, remote_double: 
     await runs_once(at, remote_double, spec)
 
 
-async def test_a_long_wait_is_left_to_whoever_asks(at: Boxes, remote_double: Double) -> None:
-    """The Runtime API wants a minute of rest: that is said at once, with the minute."""
+async def test_long_wait_is_left_to_the_caller(at: Boxes, remote_double: Double) -> None:
+    """The Runtime API requests a minute: the error is raised at once, with the minute."""
     throttled = ApiError(429, "too_many_requests", "slow down", {"Retry-After": "60"})
     remote_double.fail("POST", "^/start$", times=100, error=throttled)
     error = await refused(at.make(), ProviderFault.RATE_LIMITED, remote_double)
@@ -95,8 +93,8 @@ async def test_a_long_wait_is_left_to_whoever_asks(at: Boxes, remote_double: Dou
     assert (starts(remote_double), remote_double.living()) == (1, [])
 
 
-async def test_what_fails_for_long_is_given_up_for_now(at: Boxes, remote_double: Double) -> None:
-    """After so many tries, and not for ever."""
+async def test_lasting_failure_is_given_up(at: Boxes, remote_double: Double) -> None:
+    """The number of attempts is limited."""
     remote_double.fail("POST", "^/start$", times=100, error=ApiError(503, "unavailable", "maintenance"))
     error = await refused(at.make(), ProviderFault.TRANSIENT, remote_double)
     assert "maintenance" in str(error)
@@ -104,8 +102,8 @@ async def test_what_fails_for_long_is_given_up_for_now(at: Boxes, remote_double:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_not_taken_is_said_and_not_repeated(at: Boxes, remote_double: Double, status: int) -> None:
-    """Even where the answer repeats it."""
+async def test_refused_key_is_reported_and_not_repeated(at: Boxes, remote_double: Double, status: int) -> None:
+    """The key is not in the error even if the reply has it."""
     remote_double.fail("POST", "^/start$", times=100, error=ApiError(status, "denied", f"bad X-API-Key: {KEY}"))
     error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
     assert "SANDBOX_API_KEY" in str(error)
@@ -120,25 +118,27 @@ async def test_a_key_that_is_not_taken_is_said_and_not_repeated(at: Boxes, remot
         (500, 'pods "runtime-1" is forbidden: exceeded quota: compute, requested: limits.memory=4Gi'),
     ],
 )
-async def test_no_room_is_told_from_a_fault(at: Boxes, remote_double: Double, status: int, text: str) -> None:
-    """By its text, as there is no other way to know; it is not asked again at once."""
+async def test_missing_capacity_is_distinguished_from_a_fault(
+    at: Boxes, remote_double: Double, status: int, text: str
+) -> None:
+    """The text of the reply decides; the request is not repeated at once."""
     remote_double.fail("POST", "^/start$", times=100, error=ApiError(status, "failed", text))
     await refused(at.make(), ProviderFault.QUOTA, remote_double)
     assert starts(remote_double) == 1
 
 
-async def test_more_memory_than_there_is_is_refused_before_anything_is_asked(at: Boxes, remote_double: Double) -> None:
-    """Eight steps of 4 GB; what fits in is asked for by the smallest step that will do."""
-    too_much = at.make(limits=Limits(memory_mb=33_000))
+async def test_excessive_memory_is_refused_before_any_request(at: Boxes, remote_double: Double) -> None:
+    """Eight steps of 4 GB; a smaller limit is requested by the smallest sufficient step."""
+    too_much = at.make(limits=SandboxLimits(memory_mb=33_000))
     assert "32 GB" in str(await refused(too_much, ProviderFault.REFUSED, remote_double))
     assert starts(remote_double) == 0
-    spec = at.spec(limits=Limits(memory_mb=4097))
+    spec = at.spec(limits=SandboxLimits(memory_mb=4097))
     await at.provider.create(spec)
     assert remote_double.of(spec.name).asked["resource_factor"] == 2
 
 
-async def test_a_pod_that_crashes_again_and_again_is_stopped(at: Boxes, remote_double: Double) -> None:
-    """It is said why it does; the next try begins with a new one."""
+async def test_crashing_pod_is_stopped(at: Boxes, remote_double: Double) -> None:
+    """The error has the reason; the next attempt creates a new one."""
     remote_double.crashing.append("OOMKilled")
     spec = at.spec()
     error = await refused(at.provider.create(spec), ProviderFault.TRANSIENT, remote_double)
@@ -148,8 +148,8 @@ async def test_a_pod_that_crashes_again_and_again_is_stopped(at: Boxes, remote_d
     await runs_once(at, remote_double, spec)
 
 
-async def test_a_runtime_that_never_comes_is_stopped(remote_double: Double) -> None:
-    """After its time; how it stood is said."""
+async def test_runtime_that_never_starts_is_stopped(remote_double: Double) -> None:
+    """The error after its time has its last state."""
     boxes = Boxes(remote(remote_double, init_timeout=3.0))  # in which it has to be looked at
     remote_double.stuck = 1
     error = await refused(boxes.make(), ProviderFault.TIMED_OUT, remote_double)
@@ -158,16 +158,16 @@ async def test_a_runtime_that_never_comes_is_stopped(remote_double: Double) -> N
     await boxes.close()
 
 
-async def test_an_image_that_can_not_be_pulled_is_refused(at: Boxes, remote_double: Double) -> None:
-    """The Runtime API has said that it exists, and the pod waits for it in vain: nobody waits with it."""
+async def test_image_that_cannot_be_pulled_is_refused(at: Boxes, remote_double: Double) -> None:
+    """The Runtime API reported that it exists, and the pod waits for it in vain: the spawner does not."""
     remote_double.unpullable = 1
     error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
     assert "can't be pulled" in str(error)
     assert remote_double.living() == []
 
 
-async def test_an_api_that_knows_of_no_images_is_believed(at: Boxes, remote_double: Double) -> None:
-    """Not every one has that route."""
+async def test_missing_image_route_is_ignored(at: Boxes, remote_double: Double) -> None:
+    """Not every Runtime API has that route."""
     remote_double.fail("GET", "^/image_exists$", error=ApiError(404, "not_found", "no such route"))
     spec = at.spec()
     await at.provider.create(spec)
@@ -175,8 +175,8 @@ async def test_an_api_that_knows_of_no_images_is_believed(at: Boxes, remote_doub
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-async def test_a_runtime_that_is_lost_is_no_more(at: Boxes, remote_double: Double, remembers: bool) -> None:
-    """Somebody else has stopped it; whether its session is still known or not, it is gone, and that is news."""
+async def test_lost_runtime_has_ended(at: Boxes, remote_double: Double, remembers: bool) -> None:
+    """A runtime stopped externally is gone, and that is a change, whether its session is known or not."""
     remote_double.remembers_stopped = remembers
     box = await at.make()
     news = at.provider.changes()
@@ -187,16 +187,16 @@ async def test_a_runtime_that_is_lost_is_no_more(at: Boxes, remote_double: Doubl
     assert await at.provider.get(box.name) is None
     assert await at.provider.find({HERD: at.herd}) == []
     await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.NOT_FOUND, remote_double)
-    for again in (at.provider.stop(box.name, 1), at.provider.set_aside(box.name), at.provider.remove(box.name)):
+    for again in (at.provider.stop(box.name, 1), at.provider.mark_quarantined(box.name), at.provider.remove(box.name)):
         await again
 
 
 @pytest.mark.parametrize("wipe", [False, True])
 @pytest.mark.parametrize(("reason", "memory"), [("OOMKilled", True), ("Evicted: node is low on disk", False)])
-async def test_a_pod_that_was_begun_anew_has_lost_its_program(
+async def test_recreated_pod_has_lost_its_program(
     at: Boxes, remote_double: Double, wipe: bool, reason: str, memory: bool
 ) -> None:
-    """Why is told, memory apart from all else; and that it runs on is not believed, with its files or without."""
+    """The reason is reported, memory apart from others; a running pod is not believed, with its files or without."""
     box = await at.make()
     await remote_double.restart(remote_double.of(box.name), reason, wipe=wipe)
     found = await _seen(at, box)
@@ -210,8 +210,8 @@ async def test_a_pod_that_was_begun_anew_has_lost_its_program(
         assert (await _seen(at, box)).alive
 
 
-async def test_the_kernel_ending_a_program_for_memory_is_told(at: Boxes, remote_double: Double) -> None:
-    """The runtime itself lives on; its counter tells it from any other end by force."""
+async def test_oom_kill_is_reported(at: Boxes, remote_double: Double) -> None:
+    """The runtime itself survives; its counter distinguishes the kill from any other."""
     if remote_double.groups.memory is None:
         pytest.fail("no memory group can be made here, so nothing can be held in its limit")
     remote_double.step_mib = 96
@@ -227,55 +227,55 @@ async def test_the_kernel_ending_a_program_for_memory_is_told(at: Boxes, remote_
     assert (ended.end.out_of_memory, ended.end.code) == (False, 137)
 
 
-async def test_a_runtime_that_its_provider_has_paused_goes_on_from_its_files(at: Boxes, remote_double: Double) -> None:
-    """That has ended its processes, which is said; it is resumed to be started again, with another key."""
+async def test_runtime_paused_by_its_provider_restarts_from_its_files(at: Boxes, remote_double: Double) -> None:
+    """The runtime's processes have ended; it is resumed to be started again, with another key."""
     box = await at.make(f"cat {STATE}/more >> {WORK}/lives; echo life >> {WORK}/lives; {WAITS}")
     await at.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await remote_double.pause(remote_double.of(box.name))
     found = await _seen(at, box)
     assert found.end is not None
-    assert (found.alive, found.state, found.aside) == (False, BoxState.STOPPED, False)
+    assert (found.alive, found.state, found.quarantined) == (False, BoxState.STOPPED, False)
     assert "paused" in found.end.reason
     await at.provider.start(box.name)
-    await at.provider.put(box.name, [File(f"{STATE}/late", b"x")])
+    await at.provider.write_files(box.name, [File(f"{STATE}/late", b"x")])
     said = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
     assert said.out == b"life\nlife\n"
     assert len(remote_double.keys) == 2
 
 
-async def test_what_is_set_aside_costs_less_where_that_is_wanted(remote_double: Double) -> None:
-    """It is paused, every replica sees it as kept, and taken back it has its files."""
+async def test_quarantined_runtime_is_paused(remote_double: Double) -> None:
+    """Every replica sees it as quarantined, and restored it has its files."""
     boxes = Boxes(remote(remote_double, keep_alive=False))
     box = await boxes.make(f"echo unsaid > {WORK}/unsaid; {WAITS}")
     await boxes.sh(box, f"until [ -s {WORK}/unsaid ]; do sleep 0.05; done")
     await boxes.provider.stop(box.name, 1)
     for _ in range(2):
-        await boxes.provider.set_aside(box.name)
+        await boxes.provider.mark_quarantined(box.name)
     assert remote_double.of(box.name).status == "paused"
     another = remote(remote_double, keep_alive=False)
-    assert [found.aside for found in await another.find({HERD: boxes.herd})] == [True]
-    await another.take_back(box.name)
+    assert [found.quarantined for found in await another.find({HERD: boxes.herd})] == [True]
+    await another.unmark_quarantined(box.name)
     await another.close()
-    assert (await _seen(boxes, box)).aside is False
+    assert (await _seen(boxes, box)).quarantined is False
     assert await boxes.provider.read(box.name, f"{WORK}/unsaid", 100) == b"unsaid\n"
     await boxes.close()
 
 
-async def test_a_mute_agent_server_hides_no_other_box(at: Boxes, remote_double: Double) -> None:
-    """Of its own box only its herd is known, and that nobody answers there; asked for by name, it is the same."""
+async def test_hanging_agent_server_hides_no_other_sandbox(at: Boxes, remote_double: Double) -> None:
+    """Of its own sandbox only the herd is known, and that it does not respond; a request by name gives the same."""
     mute, well = await at.make(), await at.make()
     pod = remote_double.of(mute.name)
     remote_double.fail("POST", f"^/sandbox/{pod.id}/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
     alone = await _seen(at, mute)
-    assert (alone.alive, alone.runs, alone.problem) == (True, 1, "its agent server does not answer")
+    assert (alone.alive, alone.runs, alone.problem) == (True, 1, "its agent server does not respond")
     found = {box.name: box for box in await at.provider.find({HERD: at.herd})}
     assert found.keys() == {mute.name, well.name}
-    assert (found[mute.name].alive, found[mute.name].problem) == (True, "its agent server does not answer")
+    assert (found[mute.name].alive, found[mute.name].problem) == (True, "its agent server does not respond")
     assert found[well.name].problem == ""
 
 
-async def test_a_box_that_stays_mute_is_given_up(remote_double: Double) -> None:
-    """It can't be asked to end, so its runtime is stopped in the end: nothing costs for ever."""
+async def test_unresponsive_sandbox_is_stopped_in_the_end(remote_double: Double) -> None:
+    """The program can't be asked to end, so its runtime is stopped: it costs nothing further."""
     boxes, hasty = Boxes(remote(remote_double)), remote(remote_double, init_timeout=5.0)
     box = await boxes.make()
     remote_double.fail("POST", "^/sandbox/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
@@ -291,8 +291,8 @@ async def test_a_box_that_stays_mute_is_given_up(remote_double: Double) -> None:
     await boxes.close()
 
 
-async def test_what_was_begun_and_left_is_found_and_removed(remote_double: Double) -> None:
-    """Whoever has made it is gone before anything was in it; a spawner that starts again finds it by its herd."""
+async def test_abandoned_creation_is_found_and_removed(remote_double: Double) -> None:
+    """The creator is gone before anything was in it; a restarted spawner finds it by its herd."""
     first, herd = Boxes(remote(remote_double)), "0123456789abcdef"
     remote_double.stuck = 1
     making = asyncio.create_task(first.make(labels={HERD: herd}))
@@ -311,8 +311,8 @@ async def test_what_was_begun_and_left_is_found_and_removed(remote_double: Doubl
     await first.close()
 
 
-async def test_strangers_of_the_same_account_are_left_alone(at: Boxes, remote_double: Double) -> None:
-    """A runtime that OpenHands itself has started is none of ours, and neither is another herd's."""
+async def test_foreign_runtimes_of_the_account_are_ignored(at: Boxes, remote_double: Double) -> None:
+    """A runtime started by OpenHands itself or another herd is left alone."""
     asked = {"image": IMAGE, "command": "sleep 600", "session_id": "conversation-1"}
     stranger = await remote_double.start(asked)
     box = await at.make()
@@ -322,8 +322,8 @@ async def test_strangers_of_the_same_account_are_left_alone(at: Boxes, remote_do
     await remote_double.stop(stranger)
 
 
-async def test_an_answer_that_is_none_is_a_fault_and_not_repeated(at: Boxes, remote_double: Double) -> None:
-    """A page of some proxy in the way, or another API's answer."""
+async def test_reply_of_another_form_is_a_fault_and_not_repeated(at: Boxes, remote_double: Double) -> None:
+    """The page of a proxy and another API's reply are faults."""
     box = await at.make()
     pod = remote_double.of(box.name)
     pod.restarts = {"session_api_key": pod.key}  # type: ignore[assignment]  # what is none is what is tried
@@ -340,14 +340,14 @@ async def test_an_answer_that_is_none_is_a_fault_and_not_repeated(at: Boxes, rem
         ({"sandbox_image": None}, "SANDBOX_IMAGE"),
         ({"remote_keep_alive": False}, "SANDBOX_PAUSE_CLOSED_RUNTIMES"),
         ({"remote_api_key": "ah-another-key-than-that"}, "401"),
-        ({"remote_api_url": "http://127.0.0.1:9"}, "nobody can be reached"),
+        ({"remote_api_url": "http://127.0.0.1:9"}, "the server can't be reached"),
     ],
 )
-async def test_what_can_not_be_opened_says_what_to_set(
+async def test_invalid_settings_are_refused_at_the_start(
     remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
 ) -> None:
-    """At the spawner's start, not with the first sandbox; no key is in it."""
-    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", RETRIES)
+    """The error names the setting, and no key."""
+    monkeypatch.setattr("spawner.runtimes.remote.factory.PATIENCE", RETRIES)
     usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
     with pytest.raises(RuntimeFailedError, match=says) as caught:
         await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")

@@ -1,4 +1,4 @@
-"""A whole task in a sandbox at the Runtime API: a real spawner, broker and worker, and the double's pods."""
+"""A task in a sandbox at the Runtime API: a real spawner, broker and worker, and the double's pods."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,13 +8,14 @@ from typing import Any
 import psutil
 import pytest
 
-from sandherd.bus.service import Service
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.integration.spawner.conftest import Person, eventually
+from tests.integration.spawner.conftest import Person
 from tests.live_files import contents_below
+from tests.polling import eventually
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; do sleep 0.05; done"]
 pytestmark = [pytest.mark.timeout(300)]
@@ -54,10 +55,10 @@ def says_no_key(double: Double, *places: str) -> None:
         assert not any(key in place for place in places)
 
 
-async def test_a_task_goes_from_submission_to_its_diff(
+async def test_task_runs_from_submission_to_its_diff(
     herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its worker is brought there, says the diff to the broker, and nothing is left; no key is said anywhere."""
+    """The worker is uploaded, publishes the diff, and nothing is left; no key is anywhere."""
     async with spawner(herd, remote_double, tmp_path).running():
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -71,15 +72,15 @@ async def test_a_task_goes_from_submission_to_its_diff(
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
     said = capfd.readouterr()
-    assert "remote runtime" in said.out + said.err
+    assert "remote runtime enabled" in said.out + said.err
     assert remote_double.keys
     says_no_key(remote_double, said.out, said.err, json.dumps(person.events), seen, *_files(tmp_path))
 
 
-async def test_what_goes_wrong_is_told_and_leaves_nothing(
+async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
     herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No room for the whole of its time: the attempt has failed for that, in the API's words without our key."""
+    """The attempt fails after its time, with the API's message and without the key."""
     full = ApiError(400, "failed", f"Runtime limit reached. X-API-Key: {KEY}")
     remote_double.fail("POST", "^/start$", times=10_000, error=full)
     async with spawner(herd, remote_double, tmp_path, spawn_timeout=4).running():
@@ -101,10 +102,10 @@ async def _begun(person: Person) -> str:
 
 
 @pytest.mark.parametrize("wipe", [False, True])
-async def test_a_worker_that_is_lost_is_made_up_for(
+async def test_lost_worker_is_recovered(
     herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path, wipe: bool
 ) -> None:
-    """Its pod falls and is begun anew: with its files, what was not said is said; with none, nothing is kept."""
+    """The worker's pod is recreated: with its files unpublished events are published; without them they are lost."""
     remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
@@ -116,10 +117,10 @@ async def test_a_worker_that_is_lost_is_made_up_for(
         person.check_sequences()
 
 
-async def test_a_sandbox_that_is_lost_is_told(
+async def test_lost_sandbox_is_reported(
     herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path
 ) -> None:
-    """Somebody else has stopped its runtime: the sandbox has failed for that, in a word."""
+    """A runtime stopped externally fails its sandbox with that reason."""
     remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)

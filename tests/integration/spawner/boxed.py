@@ -37,26 +37,26 @@ def tried(action):
 
 async def attack(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan, script: str) -> Any:
     """What the script prints as JSON, run as an agent in a new sandbox, whose worker then still lives."""
-    place = runtime.layout.place(plan.sandbox)
+    place = runtime.layout.directory(plan.sandbox)
     await _prepare(runtime, plan, ATTACK + script)
     await runtime.create(plan)
 
     async def reported() -> bool:
-        seen = await runtime.look(plan.sandbox)
+        seen = await runtime.observe(plan.sandbox)
         return (place.state / "report").exists() or bool(seen and not seen.alive)
 
     await eventually(reported)
     assert (place.state / "report").exists(), place.runs()[-1].log.read_text()
     report = json.loads((place.state / "report").read_text())
     assert report["code"] == 0, report["err"]
-    seen = await runtime.look(plan.sandbox)
+    seen = await runtime.observe(plan.sandbox)
     assert seen is not None
     assert seen.alive
     return json.loads(report["out"])
 
 
 async def _prepare(runtime: ProcessRuntime, plan: SandboxPlan, script: str) -> None:
-    place = runtime.layout.place(plan.sandbox)
+    place = runtime.layout.directory(plan.sandbox)
     place.make()
     (place.home / "attack.py").write_text(script)
 

@@ -1,6 +1,5 @@
 """What the spawner's tests share: a process runtime with a worker that is a few lines of Python."""
 
-import asyncio
 import json
 import sys
 from collections import defaultdict
@@ -13,12 +12,11 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, BusError
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import (
     Command,
     CommandHarness,
     CreateSandbox,
-    Limits,
+    SandboxLimits,
     SandboxSpec,
     SubmitTask,
     TaskSpec,
@@ -28,14 +26,16 @@ from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import Exec, LiveSandboxes, LiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.opening import WORKER, Options, open_runtime
+from spawner.runtimes.factory import WORKER, ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.file_thief import Thief
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 
@@ -54,19 +54,6 @@ def _plan_for() -> PlanFor:
     return plan_for
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Wait until the condition returns something true, and return that."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert asyncio.get_running_loop().time() < deadline, "it never came to be"
-        await asyncio.sleep(0.01)
-
-
 def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
     return SandboxPlan(
         project="p1",
@@ -76,7 +63,7 @@ def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
         attempt=1,
         fence=7,
         spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"])),
-        limits=Limits(**limits),
+        limits=SandboxLimits(**limits),
         joiner="the joiner's secret",
         nats_url="nats://127.0.0.1:1",
         heartbeat_interval=30,
@@ -89,7 +76,9 @@ async def home(tmp_path: Path) -> AsyncIterator[Path]:
     """A spawner's home; what sandboxes a test leaves in it are ended."""
     folder = tmp_path / "home"
     yield folder
-    runtime = await open_runtime(Options(root=folder / "sandboxes", aside=folder / "kept", isolation="none"))
+    runtime = await open_runtime(
+        ProcessRuntimeOptions(root=folder / "sandboxes", quarantine=folder / "kept", isolation="none")
+    )
     for seen in await runtime.find_all():
         await runtime.remove(seen.unit)
     await runtime.close()
@@ -107,9 +96,9 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
 
     async def open_it(code: str, isolation: str = "bubblewrap", **options: Any) -> ProcessRuntime:
         runtime = await open_runtime(
-            Options(
+            ProcessRuntimeOptions(
                 root=tmp_path / "stack" / "sandboxes",
-                aside=tmp_path / "stack" / "kept",
+                quarantine=tmp_path / "stack" / "kept",
                 hidden=(tmp_path / "stack",),
                 isolation=isolation,  # type: ignore[arg-type]  # one of the three
                 worker=(sys.executable, "-P", "-c", code),
@@ -142,7 +131,7 @@ class Person:
             self.events.append(json.loads(msg.data))
 
         await self.bus.client.subscribe("sandherd.v1.event.p1.>", cb=hear)
-        await self.bus.settle(timeout=PATIENCE)
+        await self.bus.flush(timeout=PATIENCE)
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
         self._said += 1

@@ -13,7 +13,7 @@ from typing import Any
 import uvloop
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.identity.revoking import Revoker
+from sandherd.bus.identity.revocation import Revoker
 from sandherd.settings import load
 from sandherd.telemetry import logs
 from spawner.main import compose
@@ -51,7 +51,7 @@ def dying(owner: type, name: str) -> None:
 dying(Store, "_write")
 dying(Bus, "publish_event")
 dying(Revoker, "revoke")
-for verb in ("create", "recover", "stop", "remove", "look"):
+for verb in ("create", "recover", "stop", "remove", "observe"):
     dying(ProcessRuntime, verb)
 settings = load().settings
 logs.configure("spawner", "info")

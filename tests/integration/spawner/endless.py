@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from sandherd.bus.service import Service
-from spawner.runtimes.opening import _group_name
+from sandherd.service.service import Service
+from spawner.runtimes.factory import _group_name
 from tests.run_lifetime import MARK
 
 SECONDS = f"4713.{os.getpid()}"
@@ -18,7 +18,7 @@ SECONDS = f"4713.{os.getpid()}"
 
 
 async def test_it_never_ends(spawner: Callable[..., Service], person: Any, home: Path) -> None:
-    """A broker, a spawner, and a sandbox whose agent has put a process aside; told to whoever interrupts it."""
+    """A broker, a spawner, and a sandbox whose agent has started a daemon run until an interrupt."""
     async with spawner(check_interval=30).running():
         task = await person.submit(["/bin/sh", "-c", f"setsid sleep {SECONDS} & sleep {SECONDS}"])
         await person.reaches(task, "running")

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from spawner.runtimes.bubblewrap import INSIDE
+
 DENIED: Final = {"EPERM", "EACCES", "ENOSYS", "ENOSPC", "EINVAL"}
 _CHECK: Final = """
 import ctypes, errno, json, os, pathlib, platform, socket
@@ -20,7 +22,7 @@ def reach(family, host):
         return type(error).__name__
 status = dict(line.split(':', 1) for line in pathlib.Path('/proc/self/status').read_text().splitlines())
 unshare, setns = {{'x86_64': (272, 308), 'aarch64': (97, 268)}}[platform.machine()]
-pathlib.Path('/sandbox/work/{mark}').touch()
+pathlib.Path('{folder}/work/{mark}').touch()
 print(json.dumps(dict(
     uid=os.getuid(), seccomp=status['Seccomp'].strip(), privileges=status['NoNewPrivs'].strip(),
     capabilities=[status[name].strip() for name in ('CapEff', 'CapPrm', 'CapBnd')],
@@ -32,7 +34,7 @@ print(json.dumps(dict(
 
 def check_code(mark: str, port: int) -> str:
     """Python that prints what the process is and may; `mark` is a file that it makes, `port` one of the host's."""
-    return _CHECK.format(mark=mark, port=port)
+    return _CHECK.format(mark=mark, port=port, folder=INSIDE)
 
 
 def assert_confined(printed: str | bytes, work: Path, mark: str) -> None:

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sandherd.bus.connection import Bus
-from spawner.live import Live
+from spawner.live_state import LiveState
 
 
 @asynccontextmanager
-async def following(live: Live, bus: Bus) -> AsyncIterator[None]:
+async def following(live: LiveState, bus: Bus) -> AsyncIterator[None]:
     """Until the block's end."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(index.follow(bus)) for index in (live.task_index, live.sandbox_index)]

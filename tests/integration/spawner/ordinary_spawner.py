@@ -13,10 +13,10 @@ from pathlib import Path
 
 from sandherd.settings import Settings
 from spawner.runtimes import isolation
-from spawner.runtimes.choosing import enter_namespace
 from spawner.runtimes.commands import Command
-from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
+from spawner.runtimes.registry import enter_namespace
 from tests.integration.spawner.conftest import plan_for
 
 WORKER = (sys.executable, "-P", "-c", "import signal; signal.pause()")
@@ -24,7 +24,7 @@ WORKER = (sys.executable, "-P", "-c", "import signal; signal.pause()")
 
 async def main(settings: Settings, words: list[str]) -> None:
     """Open it, do what is asked, and close it; sandboxes live on."""
-    runtime = await open_runtime(replace(Options.of(settings, WORKER), use_groups=False))
+    runtime = await open_runtime(replace(ProcessRuntimeOptions.of(settings, WORKER), use_groups=False))
     try:
         done = await act(runtime, *words) if words else None
     finally:

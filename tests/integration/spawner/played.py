@@ -10,18 +10,19 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.service import Asked, Service
-from sandherd.contracts.commands import Limits
+from sandherd.contracts.commands import SandboxLimits
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import REQUESTS, Reply, Request
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal, sandbox_request_subject
+from sandherd.service.service import IncomingRequest, Service
 from sandherd.stack.broker import Broker
-from spawner.access.answers import ANSWERED, make_answers
-from spawner.live import Live
-from spawner.resolving import Menu
+from spawner.access.request_handlers import ANSWERED, make_handlers
+from spawner.harness_plugins import HarnessPlugins
+from spawner.live_state import LiveState
 from spawner.runtimes.contract import Runtime, able
 from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import SpawnPolicy
 from tests.patience import PATIENCE
 
 Play = Callable[[Any], Awaitable[BaseModel]]
@@ -30,14 +31,14 @@ Play = Callable[[Any], Awaitable[BaseModel]]
 @asynccontextmanager
 async def access_room(
     herd: Broker, runtimes: Mapping[str, Runtime] | None = None, **settings: Any
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[LiveState]:
     """A replica that answers about sandboxes and does nothing else."""
     wanted = herd.settings(Principal.SPAWNER, **settings)
     service = Service(Principal.SPAWNER, wanted)
-    answers: dict[type[Request[Any]], Callable[[Asked[Any]], Awaitable[BaseModel]]] = {}
+    answers: dict[type[Request[Any]], Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]] = {}
 
-    def later(request: type[Request[Any]]) -> Callable[[Asked[Any]], Awaitable[BaseModel]]:
-        async def answer(asked: Asked[Any]) -> BaseModel:
+    def later(request: type[Request[Any]]) -> Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]:
+        async def answer(asked: IncomingRequest[Any]) -> BaseModel:
             return await answers[request](asked)
 
         return answer
@@ -45,25 +46,26 @@ async def access_room(
     for request, at_once in ANSWERED.items():
         service.answer(request, later(request), at_once=at_once)
     async with service.running():
-        live = Live(service.bus, service.meters)
-        answers |= make_answers(
+        live = LiveState(service.bus, service.meters)
+        answers |= make_handlers(
             service.bus,
             live,
             wanted,
-            menu=Menu.of(wanted, able(runtimes or {})),
+            menu=SpawnPolicy.of(wanted, able(runtimes or {})),
             runtimes=runtimes or {},
+            harnesses=HarnessPlugins().names,
             secrets_key="a-key",
         )
         yield live
 
 
-async def make_record(live: Live, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
+async def make_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
     """A sandbox of project p1, running if nothing else is said."""
     record = SandboxRecord(
         project="p1",
         sandbox=sandbox,
         runtime="process",
-        limits=Limits(),
+        limits=SandboxLimits(),
         requested_at=datetime.now(UTC),
         **{"state": SandboxState.RUNNING, **fields},
     )
@@ -72,7 +74,7 @@ async def make_record(live: Live, sandbox: str = "sbx-1", **fields: Any) -> Sand
     return held.record
 
 
-async def change_record(live: Live, sandbox: str = "sbx-1", **fields: Any) -> None:
+async def change_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> None:
     """Bring a record into any state, whatever the table of transitions says."""
     await live.sandboxes.change(f"p1.{sandbox}", lambda record, _: record.model_copy(update=fields))
 
@@ -95,4 +97,4 @@ async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "
         task.add_done_callback(answering.discard)
 
     await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=hear)
-    await bus.settle(timeout=PATIENCE)
+    await bus.flush(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""A test run ends with its controller: nothing that it has started or made is left, whatever ends it."""
+"""A test run ends with its controller: no process and no file of it is left, however it ends."""
 
 import asyncio
 import json
@@ -52,8 +52,8 @@ async def interrupted(number: signal.Signals, told: Path, *options: str) -> tupl
     ],
     ids=["SIGTERM", "SIGINT", "SIGKILL", "SIGINT-in-one-process"],
 )
-async def test_an_interrupted_run_leaves_nothing(number: signal.Signals, options: tuple[str, ...]) -> None:
-    """Its processes, those of an isolated sandbox too, its directory, control groups and uid reservations are gone."""
+async def test_interrupted_run_leaves_nothing(number: signal.Signals, options: tuple[str, ...]) -> None:
+    """Processes, those of an isolated sandbox too, directory, control groups and uid reservations are gone."""
     with tempfile.TemporaryDirectory() as folder:
         status, found = await interrupted(number, Path(folder, "told"), *options)
     assert status != 0
@@ -77,9 +77,9 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_processes_of_others_are_left_alone() -> None:
+def test_processes_of_other_runs_are_ignored() -> None:
     """A copy of the host's mounts names the run's directory as the place of a mount; a sandbox as its source."""
     copied = "36 35 98:0 / /tmp/st-1/disk rw shared:1 - ext4 /dev/loop1 rw"
-    bound = "37 35 98:0 /tmp/st-1/home/sandboxes/sbx-1/work /sandbox/work rw - ext4 /dev/vda rw"
+    bound = "37 35 98:0 /tmp/st-1/home/sandboxes/sbx-1/state /sandbox/state rw - ext4 /dev/vda rw"
     overlay = "38 35 0:41 / / rw - overlay overlay rw,upperdir=/dev/shm/st-1-x/data/diff"
     assert [_mounts_from(line, "st-1") for line in (copied, bound, overlay)] == [False, True, True]

@@ -1,4 +1,4 @@
-"""Commands and files in sandboxes, asked by people: handed on to the right worker, or refused with the reason."""
+"""Requests for commands and files in sandboxes: passed on to the right worker, or refused with the reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
-from spawner.live import Live
+from spawner.live_state import LiveState
 from tests.integration.spawner.played import access_room, change_record, make_record, play
 from tests.patience import PATIENCE
 
@@ -48,7 +48,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def live(herd: Broker) -> AsyncIterator[Live]:
+async def live(herd: Broker) -> AsyncIterator[LiveState]:
     async with access_room(herd, max_file_mb=1) as live:
         yield live
 
@@ -95,8 +95,8 @@ async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
 
 
 @each
-async def test_a_sandbox_that_is_not_known_is_named(live: Live, client: Bus, request_: Request[Any]) -> None:
-    """Nothing is handed on about a sandbox without a record, also not if another project has one of that name."""
+async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+    """No request is passed on without a record, even if another project has a sandbox of that name."""
     await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
     problem = await refused(client, request_)
     assert (problem.code, problem.field) == (Code.NOT_FOUND, "sandbox")
@@ -105,24 +105,24 @@ async def test_a_sandbox_that_is_not_known_is_named(live: Live, client: Bus, req
 
 
 @each
-async def test_a_sandbox_that_has_ended_says_why(live: Live, client: Bus, request_: Request[Any]) -> None:
-    """`conflict`, with the reason of its end."""
+async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+    """The error has the reason of the sandbox's end."""
     await make_record(live, state=S.TERMINATED, reason="expired")
     problem = await refused(client, request_)
     assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (expired)")
 
 
 @each
-async def test_a_paused_sandbox_is_not_waited_for(live: Live, client: Bus, request_: Request[Any]) -> None:
-    """`conflict`, and how to go on: its worker is frozen, and would answer nobody."""
+async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+    """The error states how to continue: its worker is frozen, and would not reply."""
     await make_record(live, state=S.PAUSED, pause_wanted=True)
     problem = await refused(client, request_)
     assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused")
     assert problem.remedy == "`sandherd sandboxes resume sbx-1`"
 
 
-async def test_a_sandbox_that_is_ending_takes_nothing_more(live: Live, client: Bus) -> None:
-    """`conflict` while it is being stopped."""
+async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -> None:
+    """The error is `conflict`."""
     await make_record(live, state=S.STOPPING, reason="cancelled")
     assert (await refused(client, ASKED[0])).message == "sandbox sbx-1 is ending (cancelled)"
 
@@ -132,16 +132,16 @@ async def test_a_sandbox_that_is_ending_takes_nothing_more(live: Live, client: B
     [*ASKED, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")],
     ids=lambda request: type(request).__name__,
 )
-async def test_all_projects_at_once_have_no_sandbox(live: Live, herd: Broker, request_: Request[Any]) -> None:
-    """An operator, who may ask about every project, has to name the one that is meant."""
+async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker, request_: Request[Any]) -> None:
+    """An operator, who may access every project, has to name one."""
     await make_record(live)
     async with herd.bus(P.OPERATOR) as operator:
         problem = await refused(operator, request_, "fleet")
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "project")
 
 
-async def test_a_client_reaches_no_sandbox_of_another_project(live: Live, herd: Broker) -> None:
-    """The project is that of the subject, which the broker checks, and never what a request says."""
+async def test_client_reaches_no_sandbox_of_another_project(live: LiveState, herd: Broker) -> None:
+    """The project is that of the subject, which the broker checks, and never one in the request."""
     await make_record(live)
     async with herd.bus(P.CLIENT, project="p2") as stranger:
         assert (await refused(stranger, ASKED[0], "p2")).code is Code.NOT_FOUND
@@ -156,10 +156,10 @@ async def test_a_client_reaches_no_sandbox_of_another_project(live: Live, herd: 
         (reference(MIB, subject="sandherd.v1.artifact.p1.sbx-1.>", artifact=">"), Code.INVALID_FIELD),
     ],
 )
-async def test_a_reference_that_can_not_be_is_refused_before_the_worker_sees_it(
-    live: Live, client: Bus, reference_: ArtifactRef, code: Code
+async def test_invalid_reference_is_refused_before_the_worker(
+    live: LiveState, client: Bus, reference_: ArtifactRef, code: Code
 ) -> None:
-    """Over the cap (which is named), in a wrong number of pieces, or another's."""
+    """A reference over the cap (which is named), with a wrong chunk count, or another's is refused."""
     await make_record(live)
     request = Upload(sandbox="sbx-1", transfer="trf-1", path="a", artifact=reference_, sha256=DIGEST)
     problem = await refused(client, request)
@@ -180,7 +180,7 @@ async def test_a_reference_that_can_not_be_is_refused_before_the_worker_sees_it(
         {"data": b"x", "wait_seconds": 6},
     ],
 )
-def test_what_can_be_known_before_is_refused_at_the_client(fields: dict[str, Any]) -> None:
+def test_invalid_upload_is_refused_by_the_client(fields: dict[str, Any]) -> None:
     """An upload without content, with two, with another digest or one too large for a request is never sent."""
     with pytest.raises(ValidationError):
         Upload(**{"sandbox": "sbx-1", "transfer": "trf-1", "path": "a", "sha256": DIGEST, **fields})
@@ -189,16 +189,16 @@ def test_what_can_be_known_before_is_refused_at_the_client(fields: dict[str, Any
 # --- what a worker says, and its silence --------------------------------------------------------------------------
 
 
-async def test_a_worker_that_is_not_there_is_said_with_the_state(live: Live, client: Bus) -> None:
-    """`unavailable` without a worker on the subject: at its start, or after it was lost."""
+async def test_missing_worker_is_reported_with_the_state(live: LiveState, client: Bus) -> None:
+    """A request without a worker on the subject is `unavailable`, at the start or after a loss."""
     await make_record(live, state=S.SPAWNING)
     problem = await refused(client, ASKED[0])
     assert problem.code is Code.UNAVAILABLE
-    assert problem.message == "the worker of sandbox sbx-1 is not there (state spawning)"
+    assert problem.message == "the worker of sandbox sbx-1 is not connected (state spawning)"
 
 
-async def test_a_worker_that_comes_back_in_time_is_not_missed(live: Live, client: Bus, worker: Bus) -> None:
-    """A worker that is off its subject for a moment, as when it renews its credential, is asked again."""
+async def test_worker_that_reconnects_in_time_gets_the_request(live: LiveState, client: Bus, worker: Bus) -> None:
+    """A worker that is disconnected for a moment, as when it renews its credential, is sent the request again."""
     await make_record(live)
     asking = asyncio.create_task(client.ask(ListFiles(sandbox="sbx-1"), "p1", timeout=PATIENCE))
 
@@ -210,10 +210,8 @@ async def test_a_worker_that_comes_back_in_time_is_not_missed(live: Live, client
     assert (await asking).entries == []
 
 
-async def test_a_sandbox_that_ends_while_its_worker_is_silent_is_said_to_have_ended(
-    live: Live, client: Bus, worker: Bus
-) -> None:
-    """What has become of it in the meantime says more than that nobody answered."""
+async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState, client: Bus, worker: Bus) -> None:
+    """The end of the sandbox is reported rather than the missing reply."""
     await make_record(live)
 
     async def fall_silent(_question: WorkerListFiles) -> FileList:
@@ -226,8 +224,8 @@ async def test_a_sandbox_that_ends_while_its_worker_is_silent_is_said_to_have_en
     assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (dead)")
 
 
-async def test_a_workers_refusal_arrives_as_it_was_said(live: Live, client: Bus, worker: Bus) -> None:
-    """Code, message, field and remedy are the worker's; only what would steer a terminal is taken out."""
+async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, worker: Bus) -> None:
+    """Code, message, field and remedy are the worker's; only terminal controls are removed."""
     await make_record(live)
 
     async def refuse(_question: WorkerDownload) -> FileRead:
@@ -239,8 +237,8 @@ async def test_a_workers_refusal_arrives_as_it_was_said(live: Live, client: Bus,
     assert problem.message == "../x leads out of the tree\N{REPLACEMENT CHARACTER}[2J"
 
 
-async def test_an_answer_that_is_none_is_no_answer(live: Live, client: Bus, worker: Bus) -> None:
-    """What a sandbox says is not trusted: another shape than the contract's reaches nobody, nor is asked for again."""
+async def test_reply_of_another_shape_is_refused(live: LiveState, client: Bus, worker: Bus) -> None:
+    """A reply that does not fit the contract reaches no client and is not requested again."""
     await make_record(live)
 
     async def confuse(_question: WorkerExec) -> FileList:
@@ -250,8 +248,8 @@ async def test_an_answer_that_is_none_is_no_answer(live: Live, client: Bus, work
     assert (await refused(client, ASKED[0])).code is Code.REFUSED
 
 
-async def test_each_question_reaches_the_worker_with_all_its_fields(live: Live, client: Bus, worker: Bus) -> None:
-    """What the worker is asked is what was asked, the cap added; what it answers is what is answered, bytes and all."""
+async def test_each_request_reaches_the_worker_with_all_fields(live: LiveState, client: Bus, worker: Bus) -> None:
+    """The worker gets the request with the cap added; its reply is returned unchanged, bytes and all."""
     await make_record(live)
     odd = bytes(range(256))
     state = ExecState(
@@ -290,8 +288,8 @@ async def test_each_question_reaches_the_worker_with_all_its_fields(live: Live, 
     assert asked == [handed_on for _, handed_on in questions]
 
 
-async def test_hundreds_may_wait_for_a_command_and_nobody_else_has_to(live: Live, client: Bus, worker: Bus) -> None:
-    """500 answers are held back at once by one replica, and another question is answered all the same."""
+async def test_hundreds_of_waiting_commands_block_no_other_request(live: LiveState, client: Bus, worker: Bus) -> None:
+    """500 replies are held back at once by one replica, and another request is processed."""
     await make_record(live)
     waiting, end = asyncio.Semaphore(0), asyncio.Event()
 
@@ -314,8 +312,8 @@ async def test_hundreds_may_wait_for_a_command_and_nobody_else_has_to(live: Live
     assert {state.exec for state in await asyncio.gather(*polls)} == {f"exc-{number}" for number in range(500)}
 
 
-async def test_what_is_asked_for_is_counted(live: Live, client: Bus, worker: Bus) -> None:
-    """Commands by what became of the question, and the bytes that went in and out."""
+async def test_requests_to_a_sandbox_are_counted(live: LiveState, client: Bus, worker: Bus) -> None:
+    """Commands count by result, transfers by bytes in and out."""
     await make_record(live)
     await make_record(live, "sbx-2", state=S.TERMINATED)
     await make_record(live, "sbx-3")
@@ -347,8 +345,8 @@ async def test_what_is_asked_for_is_counted(live: Live, client: Bus, worker: Bus
     assert value("sandherd_downloaded_bytes_total") == 2 + 5
 
 
-async def test_a_replica_that_ends_leaves_nobody_waiting(herd: Broker, client: Bus, worker: Bus) -> None:
-    """Whose answer is held back is told at once to ask again, and is answered by another replica."""
+async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, client: Bus, worker: Bus) -> None:
+    """A held request gets an error to retry at once, and another replica processes it."""
     waiting, end = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold_back(question: WorkerExecStatus) -> ExecState:
@@ -365,7 +363,7 @@ async def test_a_replica_that_ends_leaves_nobody_waiting(herd: Broker, client: B
     with pytest.raises(RefusedError) as caught:
         await asking
     problem = caught.value.problem
-    assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "ask again")
+    assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "retry")
     async with access_room(herd):
         end.set()
         assert (await client.ask(question, "p1")).complete

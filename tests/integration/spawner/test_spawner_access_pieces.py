@@ -1,4 +1,4 @@
-"""Pieces of large files: held for an hour, given to the sandbox they are for and to nobody else."""
+"""Chunks of large files: stored for an hour, and given only to the sandbox they are for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus, BusError, RefusedError
+from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.errors import Code
-from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import INLINE_BYTES, ArtifactPiece, DownloadChunk, Fetch, UploadChunk
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
-from spawner.live import Live
+from spawner.live_state import LiveState
 from tests.integration.spawner.played import access_room, make_record
 
 P = Principal
@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def live(herd: Broker) -> AsyncIterator[Live]:
+async def live(herd: Broker) -> AsyncIterator[LiveState]:
     """Two replicas: nothing about a piece may be known to one of them only."""
     async with access_room(herd, max_file_mb=1) as live, access_room(herd, max_file_mb=1):
         yield live
@@ -64,8 +64,8 @@ async def refused(bus: Bus, request: Any, sandbox: str | None = None) -> Any:
     return caught.value.problem
 
 
-async def test_pieces_come_through_in_any_order_each_once(live: Live, client: Bus, worker: Bus) -> None:
-    """Sent out of order, at once and twice, by way of any replica, every piece is there once, with its place."""
+async def test_chunks_are_stored_once_in_any_order(live: LiveState, client: Bus, worker: Bus) -> None:
+    """Sent out of order, concurrently and twice, by way of any replica, every chunk is there once."""
     await make_record(live)
     order = [3, 0, 4, 1, 1, 3, 2, 0, 4]
     held = await asyncio.gather(*(client.ask(piece(index), "p1") for index in order))
@@ -75,8 +75,8 @@ async def test_pieces_come_through_in_any_order_each_once(live: Live, client: Bu
     ]
 
 
-async def test_any_bytes_come_through(live: Live, client: Bus, worker: Bus) -> None:
-    """A whole piece of every byte there is, and an empty one, are what they were."""
+async def test_any_bytes_are_transferred(live: LiveState, client: Bus, worker: Bus) -> None:
+    """A whole chunk of every byte, and an empty one, are unchanged."""
     await make_record(live)
     whole = bytes(range(256)) * (INLINE_BYTES // 256)
     for index, data in enumerate((whole, b"")):
@@ -86,8 +86,8 @@ async def test_any_bytes_come_through(live: Live, client: Bus, worker: Bus) -> N
     assert (first.data, first.index) == (whole, 0)
 
 
-async def test_a_missing_piece_is_missed(live: Live, client: Bus, worker: Bus) -> None:
-    """Who reads gets what there is, then `not_found`: it knows by the indexes what is missing."""
+async def test_missing_chunk_is_not_found(live: LiveState, client: Bus, worker: Bus) -> None:
+    """A reader gets the present ones, then `not_found`: the indexes show what is missing."""
     await make_record(live)
     for index in (0, 2):
         await client.ask(piece(index), "p1")
@@ -97,8 +97,8 @@ async def test_a_missing_piece_is_missed(live: Live, client: Bus, worker: Bus) -
     assert (problem.code, problem.field) == (Code.NOT_FOUND, "artifact")
 
 
-async def test_pieces_go_by_themselves(live: Live, client: Bus, herd: Broker) -> None:
-    """The broker is told to let go of a piece after an hour; it needs nobody to clean up."""
+async def test_chunks_expire_by_themselves(live: LiveState, client: Bus, herd: Broker) -> None:
+    """The broker deletes a chunk after an hour; no service has to."""
     await make_record(live)
     await client.ask(piece(0), "p1")
     async with herd.bus(P.SPAWNER) as spawner:
@@ -111,10 +111,10 @@ async def test_pieces_go_by_themselves(live: Live, client: Bus, herd: Broker) ->
     ("index", "size", "field"),
     [(MIB // INLINE_BYTES, 1, "data"), (MIB // INLINE_BYTES + 1, 0, "index"), (10**9, 1, "index")],
 )
-async def test_a_piece_beyond_the_cap_is_not_stored(
-    live: Live, client: Bus, herd: Broker, index: int, size: int, field: str
+async def test_chunk_beyond_the_cap_is_not_stored(
+    live: LiveState, client: Bus, herd: Broker, index: int, size: int, field: str
 ) -> None:
-    """`too_large` names the cap, and the stream stays empty; the last piece that fits is taken."""
+    """`too_large` names the cap, and the stream stays empty; the last fitting chunk is accepted."""
     await make_record(live)
     problem = await refused(client, piece(index, b"x" * size))
     assert (problem.code, problem.field) == (Code.TOO_LARGE, field)
@@ -128,10 +128,10 @@ async def test_a_piece_beyond_the_cap_is_not_stored(
 @pytest.mark.parametrize(
     "left", [{"previous": Previous(attempt=1, sandbox="sbx-0")}, {"resumes": "sbx-0"}], ids=["retried", "resumed"]
 )
-async def test_a_sandbox_fetches_what_it_goes_on_from_and_no_others(
-    live: Live, herd: Broker, left: dict[str, Any]
+async def test_sandbox_fetches_only_the_artifacts_of_its_resume(
+    live: LiveState, herd: Broker, left: dict[str, Any]
 ) -> None:
-    """Its own, the attempt's before, an earlier task's; what another holds is refused, here or by the broker."""
+    """The sandbox's own, the previous attempt's and an earlier task's are given; another's is refused."""
     await make_record(live, **left)
     async with AsyncExitStack() as stack:
         bus = {}
@@ -148,15 +148,15 @@ async def test_a_sandbox_fetches_what_it_goes_on_from_and_no_others(
             await bus["sbx-2"].ask(Fetch(owner="sbx-0", artifact="art-1"), "p1", sandbox="sbx-1", timeout=0.2)
 
 
-async def test_a_sandbox_that_has_ended_fetches_nothing(live: Live, worker: Bus) -> None:
-    """Also with a credential that is still good for a while."""
+async def test_ended_sandbox_fetches_nothing(live: LiveState, worker: Bus) -> None:
+    """The refusal holds for a credential that is still valid too."""
     await make_record(live, state=SandboxState.FAILED)
     problem = await refused(worker, Fetch(owner="sbx-1", artifact="art-1"), "sbx-1")
     assert problem.code is Code.REFUSED
 
 
-async def test_what_a_sandbox_left_may_be_read_after_its_end(live: Live, client: Bus, worker: Bus) -> None:
-    """A transcript or work tree is there for people after the sandbox has ended, and its record is gone."""
+async def test_artifacts_are_readable_after_the_end_of_a_sandbox(live: LiveState, client: Bus, worker: Bus) -> None:
+    """A transcript or work tree is readable after the sandbox has ended and its record is gone."""
     subject = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1")
     await worker.publish(subject, b"what it did", msg_id="art-1-0")
     assert (await client.ask(DownloadChunk(sandbox="sbx-1", artifact="art-1"), "p1")).data == b"what it did"
@@ -166,17 +166,17 @@ async def test_what_a_sandbox_left_may_be_read_after_its_end(live: Live, client:
     ("msg_id", "data"),
     [("art-1-x", b"x"), ("art-1-", b""), ("art-1-0", b"x" * (INLINE_BYTES + 1)), ("art-1-" + "9" * 5000, b"x")],
 )
-async def test_what_is_no_piece_is_given_to_nobody(
-    live: Live, client: Bus, worker: Bus, msg_id: str, data: bytes
-) -> None:
-    """A sandbox may publish anything under its own artifacts; who reads is told that it is none."""
+async def test_invalid_chunk_is_not_served(live: LiveState, client: Bus, worker: Bus, msg_id: str, data: bytes) -> None:
+    """A sandbox may publish anything as its artifact; a reader gets a conflict."""
     await worker.publish(ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1"), data, msg_id=msg_id)
     problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="art-1"))
     assert problem.code is Code.CONFLICT
 
 
-async def test_nobody_says_anothers_piece_before_it(live: Live, client: Bus, worker: Bus, herd: Broker) -> None:
-    """A stranger's message with the same artifact and index does not make a piece a repetition."""
+async def test_message_of_another_project_does_not_duplicate_a_chunk(
+    live: LiveState, client: Bus, worker: Bus, herd: Broker
+) -> None:
+    """A message with the same artifact and index from another project does not suppress a chunk."""
     await make_record(live)
     await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
     async with herd.bus(P.CLIENT, project="p2") as stranger:
@@ -188,8 +188,8 @@ async def test_nobody_says_anothers_piece_before_it(live: Live, client: Bus, wor
     assert [found.data for found in await fetch_all(worker)] == [b"0"]
 
 
-async def test_a_full_stream_refuses_and_keeps_what_it_had(live: Live, client: Bus, herd: Broker) -> None:
-    """When the broker has no room for pieces, who sends is told that, and to send again."""
+async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveState, client: Bus, herd: Broker) -> None:
+    """The sender gets an error that states to send again."""
     await make_record(live)
     await client.ask(piece(0), "p1")
     async with herd.provisioner() as jetstream:

@@ -1,4 +1,4 @@
-"""Commands and files with everything real: client, broker, spawner, process runtime and worker."""
+"""Commands and files with real client, broker, spawner, process runtime and worker."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RefusedError
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import CreateSandbox, SandboxSpec, TerminateSandbox
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
@@ -32,6 +31,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT
+from sandherd.service.service import Service
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
@@ -143,8 +143,8 @@ async def tenant(spawner: Callable[..., Service], person: Any) -> AsyncIterator[
         yield found
 
 
-async def test_a_command_is_run_once_and_heard_whole(tenant: Tenant) -> None:
-    """More output than any answer carries, from both streams, arrives byte for byte, with the exit status."""
+async def test_command_runs_once_with_complete_output(tenant: Tenant) -> None:
+    """More output than one reply carries, from both streams, arrives byte for byte, with the exit status."""
     code = "import os,sys;w=os.write;[w(1, bytes([i%256])*4096) and w(2, b'e') for i in range(512)];sys.exit(7)"
     state, written = await tenant.run("python3", "-c", code)
     assert (state.state, state.exit_code, state.dropped_bytes) == ("exited", 7, 0)
@@ -157,8 +157,8 @@ async def test_a_command_is_run_once_and_heard_whole(tenant: Tenant) -> None:
     assert (await tenant.run("sandherd-has-no-such-program"))[0].state == "failed"
 
 
-async def test_a_command_ends_when_it_is_told_to_or_its_time_is_over(tenant: Tenant) -> None:
-    """Killed with all that it has started; or timed out; many may be followed at once meanwhile."""
+async def test_command_ends_by_kill_or_timeout(tenant: Tenant) -> None:
+    """A command is killed with all its children, or times out; many are followed at once meanwhile."""
     running = [(await tenant.start("sh", "-c", "echo begun; sleep 600 & sleep 600")).exec for _ in range(5)]
     late = (await tenant.start("sleep", "600", timeout_seconds=1)).exec
     following = [asyncio.create_task(tenant.finish(name)) for name in running]
@@ -178,7 +178,7 @@ async def test_a_command_ends_when_it_is_told_to_or_its_time_is_over(tenant: Ten
     assert problem.code is Code.NOT_FOUND
 
 
-async def test_a_file_goes_in_and_comes_out_as_it_was(tenant: Tenant) -> None:
+async def test_file_is_uploaded_and_downloaded_unchanged(tenant: Tenant) -> None:
     """Five MiB of any bytes, a name with a space and umlauts; the digest is right on every side."""
     content, path = os.urandom(5 * MIB + 17), "zwei wörter/größe 5 M.bin"
     digest = hashlib.sha256(content).hexdigest()
@@ -193,8 +193,8 @@ async def test_a_file_goes_in_and_comes_out_as_it_was(tenant: Tenant) -> None:
     assert found == content
 
 
-async def test_what_is_not_allowed_is_refused_with_its_reason(tenant: Tenant) -> None:
-    """Ways out of the work tree, what is not there, what is over the cap, and a sandbox that has ended."""
+async def test_forbidden_transfer_is_refused_with_its_reason(tenant: Tenant) -> None:
+    """A path out of the work tree, a missing file, one over the cap and an ended sandbox are refused."""
     for path in ("../x", "/etc/passwd", "a/../../x"):
         put = Upload(
             sandbox=SANDBOX, transfer=new_name("trf"), path=path, data=b"x", sha256=hashlib.sha256(b"x").hexdigest()

@@ -1,4 +1,4 @@
-"""Admission, on a real broker: however many replicas make sandboxes at once, no more live than may."""
+"""Admission on a real broker: concurrent replicas never exceed the limit of sandboxes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
-from spawner.live import Live
+from spawner.live_state import LiveState
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.queueing import follow
+from spawner.tasks.live_queue import follow
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 
@@ -33,8 +33,10 @@ class Replica:
     """What of a spawner makes sandboxes."""
 
     def __init__(self, bus: Bus, settings: Any, patience: float) -> None:
-        self.live = Live(bus, Meters(CollectorRegistry()), lambda: NOW)
-        self.admission = Admission(bus, self.live, follow(self.live, settings).room.lacking, patience=patience)
+        self.live = LiveState(bus, Meters(CollectorRegistry()), lambda: NOW)
+        self.admission = Admission(
+            bus, self.live, follow(self.live, settings).capacity.exhausted_limit, patience=patience
+        )
 
     async def make(self, name: str) -> str | None:
         """Make one, or tell why there is no room."""
@@ -53,7 +55,7 @@ class Replica:
 
 
 def record_of(name: str) -> SandboxRecord:
-    return SandboxRecord(project="p1", sandbox=name, runtime="process", limits=Limits(), requested_at=NOW)
+    return SandboxRecord(project="p1", sandbox=name, runtime="process", limits=SandboxLimits(), requested_at=NOW)
 
 
 Replicas = Callable[..., Any]
@@ -77,8 +79,8 @@ def replicas(herd: Broker) -> Replicas:
     return opened
 
 
-async def test_a_crowd_gets_no_more_places_than_there_are(replicas: Replicas) -> None:
-    """Three replicas are asked for thirty sandboxes in one moment; as many are made as may live, and none too few."""
+async def test_concurrent_creations_do_not_exceed_the_limit(replicas: Replicas) -> None:
+    """Three replicas get thirty requests at once; exactly as many sandboxes are created as permitted."""
     async with replicas(3) as spawners:
         names = [f"sbx-{number}" for number in range(30)]
         told = await asyncio.gather(*(spawners[number % 3].make(name) for number, name in enumerate(names)))
@@ -88,8 +90,8 @@ async def test_a_crowd_gets_no_more_places_than_there_are(replicas: Replicas) ->
         assert len(spawners[0].live.sandbox_index) == ALLOWED
 
 
-async def test_who_dies_with_a_place_keeps_it_only_a_while(replicas: Replicas) -> None:
-    """Admitted, and dead before its sandbox was recorded: the others wait, then all places are still to be had."""
+async def test_capacity_of_a_dead_replica_is_freed(replicas: Replicas) -> None:
+    """An admission without a recorded sandbox blocks others for a while, then all capacity is available again."""
     async with replicas(2, patience=0.2) as (first, second):
         with pytest.raises(DyingError):
             await first.die(record_of("sbx-never"), made=False)
@@ -97,8 +99,8 @@ async def test_who_dies_with_a_place_keeps_it_only_a_while(replicas: Replicas) -
         assert told == [None] * ALLOWED + [f"{ALLOWED} of {ALLOWED} sandboxes live"]
 
 
-async def test_a_replica_goes_on_after_a_making_that_failed(replicas: Replicas) -> None:
-    """Its next admission takes nothing for granted, and counts what was made all the same."""
+async def test_replica_continues_after_a_failed_creation(replicas: Replicas) -> None:
+    """The next admission counts anew, including what was created all the same."""
     async with replicas(1, patience=0.2) as (only,):
         with pytest.raises(DyingError):
             await only.die(record_of("sbx-half"), made=True)

@@ -1,4 +1,4 @@
-"""The real OpenHands agent server beside a real worker, in the process runtime: all of it in one sandbox's life."""
+"""The real OpenHands agent server beside a real worker, in the process runtime, over one sandbox's life."""
 
 import asyncio
 import json
@@ -10,16 +10,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sandherd import processes
 from sandherd.bus.connection import RefusedError
-from sandherd.bus.service import Service
+from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AgentServerView, AskAgentServer
-from sandherd.contracts.serving import AgentServer
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from spawner.runtimes import processes
+from spawner.runtimes.bubblewrap import INSIDE
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.spawner.entry_paths import assert_confined, check_code
 from tests.live_files import holding
@@ -56,7 +57,7 @@ class Served:
             found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
             return next((data for data in found if data["start"] == start), None)
 
-        told: dict[str, Any] = await self.person.eventually(find, SECONDS)
+        told: dict[str, Any] = await self.person.eventually(find, seconds=SECONDS)
         return told
 
     def members(self) -> list[processes.ProcessId]:
@@ -83,17 +84,17 @@ def _line(pid: int) -> bytes:
 async def served(spawner: Callable[..., Service], person: Any) -> AsyncIterator[Served]:
     await asyncio.to_thread(interpreter, "openhands")
     async with spawner(toolchains=TOOLCHAINS).running():
-        limits = Limits(memory_mb=2048)
+        limits = SandboxLimits(memory_mb=2048)
         sandbox = await person.create(limits=limits, agent_server=AgentServer(restarts=1, start_seconds=SECONDS))
         yield Served(person, sandbox)
 
 
-@pytest.mark.long  # cheaply: test_runtimes_serving, and its port: network/test_network_attacks (test_another_sandbox…)
-async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
-    """It answers where it is said to be, to its key alone, which is nowhere but in the sandbox and in the answer.
+@pytest.mark.long  # cheaply: test_runtimes_agent_server; its port: test_network_attacks (test_sandbox_does_not_reach…)
+async def test_agent_server_runs_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
+    """The server responds at its URL to its key alone, which is only in the sandbox and in the reply.
 
-    Killed, it is started again, on a port of its own, with nothing left of the first. It ends with its sandbox, and so
-    does a terminal that it had started.
+    Killed, it is restarted on another port, with nothing left of the first. It ends with its sandbox, and so does a
+    terminal that it started.
     """
     await served.person.sandbox_is(served.sandbox, "running")
     await served.said("server_ready")
@@ -119,7 +120,7 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
     assert await served.call(view, "/api/conversations/count", key) == (200, 0)
     command = "tmux new-session -d 'sleep 4711' && pwd && touch made-by-it"
     status, ran = await served.call(view, "/api/bash/execute_bash_command", key, command=command)
-    assert (status, ran["exit_code"], ran["stdout"].strip()) == (200, 0, "/sandbox/work")
+    assert (status, ran["exit_code"], ran["stdout"].strip()) == (200, 0, f"{INSIDE}/work")
     assert not any(key.encode() in _line(pid) for pid in processes.pids())
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as caught:

@@ -1,11 +1,11 @@
-"""What can be asked of a herd, told to whoever asks: runtimes, profiles, limits and harnesses."""
+"""The catalogue of a herd: runtimes, profiles, limits and harnesses."""
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 from sandherd.contracts.requests import ListRuntimes, Profile
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.runtimes.contract import Capabilities, Isolation, Runtime
@@ -16,14 +16,14 @@ P = Principal
 MIB = 1024 * 1024
 
 
-async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
-    """Runtimes with what they can do and their limits, profiles, caps and defaults, as this herd is set."""
+async def test_catalogue_lists_what_can_be_requested(herd: Broker) -> None:
+    """Runtimes with capabilities and limits, profiles, caps and defaults are those of this herd."""
     can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True, ports=True)
     runtime = cast("Runtime", SimpleNamespace(name="process", capabilities=can))
     settings: dict[str, Any] = {
-        "profiles": {"small": Profile(limits=Limits(memory_mb=128), warm=2)},
+        "profiles": {"small": Profile(limits=SandboxLimits(memory_mb=128), warm=2)},
         "runtime_limits": {"process": 4},
-        "caps": Limits(memory_mb=4096, cpu_seconds=60),
+        "caps": SandboxLimits(memory_mb=4096, cpu_seconds=60),
         "max_file_mb": 7,
     }
     async with access_room(herd, {"process": runtime}, **settings), herd.bus(P.CLIENT, project="p1") as client:
@@ -40,10 +40,10 @@ async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
     )
 
 
-async def test_the_process_runtime_states_whether_it_limits_the_disk(
+async def test_process_runtime_states_whether_it_limits_the_disk(
     herd: Broker, open_process: Callable[..., Awaitable[ProcessRuntime]]
 ) -> None:
-    """A client reads it, and so do `sandherd runtimes` and `doctor`."""
+    """Clients read it, and so do `sandherd runtimes` and `doctor`."""
     runtime = cast("Runtime", await open_process(""))
     async with access_room(herd, {"process": runtime}), herd.bus(P.CLIENT, project="p1") as client:
         found = await client.ask(ListRuntimes(), "p1")

@@ -1,4 +1,4 @@
-"""A spawner that is killed leaves nothing that the next one does not bring to its end, and no event lost or doubled."""
+"""After a spawner is killed, the next one completes its tasks, and no event is lost or doubled."""
 
 import asyncio
 import sys
@@ -45,8 +45,8 @@ def log_of(tmp_path: Path) -> str:
 
 
 @pytest.mark.faults
-async def test_killed_at_one_act_after_another(start: Start, person: Any, tmp_path: Path) -> None:
-    """Tasks end as they should though each spawner dies at some act: before or after a write, an event, a start."""
+async def test_tasks_end_correctly_under_repeated_kills(start: Start, person: Any, tmp_path: Path) -> None:
+    """Each spawner dies at some act: before or after a write, an event, a start."""
     tasks = [await person.submit(["/bin/sh", "-c", "echo done > done"]) for _ in range(3)]
     tasks.append(await person.submit(["/bin/sh", "-c", "exit 3"]))
     for last in (2, 4, 7, 9, 12, 14, 17, 21, 26):

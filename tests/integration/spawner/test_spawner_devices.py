@@ -26,10 +26,8 @@ USER: Final = 54_321
 
 
 @as_root
-async def test_device_nodes_are_the_sandbox_s_own(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """Times that an agent sets are those of its own nodes; modes, owners and the directory can't be changed."""
+async def test_device_nodes_are_the_sandboxs_own(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """Timestamps that an agent sets are those of its own nodes; modes, owners and the directory can't be changed."""
     found = await attack(
         eventually,
         await open_process(WORKER),
@@ -49,10 +47,10 @@ print(json.dumps(found))
 
 
 @as_root
-async def test_no_sandbox_uses_up_the_pseudo_terminals(
+async def test_pseudo_terminals_are_limited_per_sandbox(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Of thousands that one process could open it gets 64; none of another sandbox or of the host is seen."""
+    """Of thousands that one process could open it gets 64; none of another sandbox or of the host is visible."""
     script = """
 import pty
 seen, opened = os.listdir('/dev/pts'), []
@@ -98,8 +96,8 @@ def open_folder() -> Iterator[Path]:
 
 
 @as_root
-def test_without_the_right_to_make_nodes_the_host_s_are_mounted(open_folder: Path) -> None:
-    """As root in a container that has no CAP_MKNOD: the nodes work, and pseudo-terminals are limited all the same."""
+def test_hosts_device_nodes_are_mounted_without_mknod(open_folder: Path) -> None:
+    """Root in a container without CAP_MKNOD: the nodes work, and pseudo-terminals are limited all the same."""
     stage = open_folder / "stage"
     stage.mkdir(mode=0o755)
     look = "echo x >$1/null && head -c 3 $1/zero | wc -c && stat -c %t:%T $1/tty && grep -c max=64 /proc/mounts"

@@ -1,4 +1,4 @@
-"""Sandboxes that are asked for by themselves: made at once, frozen, given more time, ended, or refused and told why."""
+"""Sandboxes requested without a task: created at once, paused, extended, ended, or refused with the reason."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import (
     Command,
     ExtendSandbox,
-    Limits,
     PauseSandbox,
     ResumeSandbox,
+    SandboxLimits,
     TerminateSandbox,
 )
 from sandherd.contracts.names import new_name
-from spawner.runtimes.opening import Options, open_runtime
+from sandherd.service.service import Service
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 
 Make = Callable[..., Service]
 TICKS = ["/bin/sh", "-c", "while :; do echo x >>ticks; sleep 0.02; done"]
@@ -27,8 +27,8 @@ def ticks_of(person: Any, sandbox: str) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-async def test_a_sandbox_without_a_task_lives_until_it_is_ended(spawner: Make, person: Any) -> None:
-    """It is made at once, runs no agent, has its files, and is gone with all it had when it is ended."""
+async def test_sandbox_without_a_task_runs_until_it_is_ended(spawner: Make, person: Any) -> None:
+    """The sandbox starts at once without an agent, has its files, and is removed with them when it is ended."""
     async with spawner().running():
         name = await person.create(files={"given": "hello"})
         view = await person.sandbox_is(name, "running")
@@ -45,8 +45,8 @@ async def test_a_sandbox_without_a_task_lives_until_it_is_ended(spawner: Make, p
     person.check_sequences()
 
 
-async def test_the_same_command_twice_makes_one(spawner: Make, person: Any) -> None:
-    """A name stands for one sandbox: asked for again it is the same, and with another wish it is refused."""
+async def test_repeated_creation_is_one_sandbox(spawner: Make, person: Any) -> None:
+    """A name stands for one sandbox: the same request again is idempotent, another request is refused."""
     async with spawner().running():
         name = await person.create(ttl_seconds=600)
         await person.create(name, ttl_seconds=600)
@@ -64,16 +64,16 @@ async def test_the_same_command_twice_makes_one(spawner: Make, person: Any) -> N
     [
         ("sbx-a", {"runtime": "nowhere"}, "spec.runtime", "there is: process"),
         ("sbx-a", {"profile": "none-such"}, "spec.profile", "there is: small"),
-        ("sbx-a", {"limits": Limits(memory_mb=4096)}, "spec.limits.memory_mb", "at most 1024"),
+        ("sbx-a", {"limits": SandboxLimits(memory_mb=4096)}, "spec.limits.memory_mb", "at most 1024"),
         ("sbx-a", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 3600"),
         ("mine", {}, "sandbox", "begins with 'sbx-'"),
     ],
 )
-async def test_what_can_not_be_had_is_refused(
+async def test_unavailable_sandbox_is_refused(
     spawner: Make, person: Any, name: str, spec: dict[str, Any], field: str, told: str
 ) -> None:
-    """A sandbox that can't be made as asked is refused at once, with the field and with what is allowed."""
-    caps = Limits(memory_mb=1024, cpu_seconds=604_800, open_files=65_536, processes=32_768)
+    """A sandbox that can't be made as requested is refused at once, with the field and what is allowed."""
+    caps = SandboxLimits(memory_mb=1024, cpu_seconds=604_800, open_files=65_536, processes=32_768)
     async with spawner(caps=caps, max_ttl=3600, profiles={"small": {}}).running():
         await person.create(name, **spec)
         await person.hears(name, "sandbox.refused")
@@ -83,8 +83,8 @@ async def test_what_can_not_be_had_is_refused(
         assert await person.sandbox(name) is None
 
 
-async def test_no_room_is_refused_and_not_waited_for(spawner: Make, person: Any) -> None:
-    """A sandbox without a task has no queue: where the herd is full it is refused, and told what is full."""
+async def test_missing_capacity_is_refused_without_a_queue(spawner: Make, person: Any) -> None:
+    """A sandbox without a task is refused where the herd is full, with what is full."""
     async with spawner(max_sandboxes=2, max_sandboxes_per_project=1).running():
         first = await person.create()
         await person.sandbox_is(first, "running")
@@ -95,8 +95,8 @@ async def test_no_room_is_refused_and_not_waited_for(spawner: Make, person: Any)
         await person.all_gone()
 
 
-async def test_a_paused_sandbox_stands_still_until_it_is_resumed(spawner: Make, person: Any) -> None:
-    """Every process of it is frozen and goes on where it was; both are said once, however often they are asked for."""
+async def test_paused_sandbox_is_frozen_until_resumed(spawner: Make, person: Any) -> None:
+    """Every process is frozen and then continues; both are published once, however often requested."""
     async with spawner().running():
         task = await person.submit(TICKS)
         sandbox = (await person.reaches(task, "running")).sandbox
@@ -123,9 +123,9 @@ async def test_a_paused_sandbox_stands_still_until_it_is_resumed(spawner: Make, 
     person.check_sequences()
 
 
-async def test_what_takes_effect_late_is_put_right(spawner: Make, person: Any) -> None:
-    """A pause that a runtime does only after the resume, or the other way round, as one who led before had asked."""
-    before = await open_runtime(Options(root=person.home / "sandboxes", aside=person.home / "kept"))
+async def test_late_pause_or_resume_is_corrected(spawner: Make, person: Any) -> None:
+    """A pause that a runtime performs after the resume, requested by a former leader, is undone, and the reverse."""
+    before = await open_runtime(ProcessRuntimeOptions(root=person.home / "sandboxes", quarantine=person.home / "kept"))
     async with spawner().running():
         sandbox = (await person.reaches(await person.submit(TICKS), "running")).sandbox
         await before.pause(sandbox)
@@ -136,7 +136,7 @@ async def test_what_takes_effect_late_is_put_right(spawner: Make, person: Any) -
         await before.resume(sandbox)
 
         async def stands_still() -> bool:
-            seen = await before.look(sandbox)
+            seen = await before.observe(sandbox)
             return bool(seen and seen.frozen)
 
         await person.eventually(stands_still)
@@ -147,8 +147,8 @@ async def test_what_takes_effect_late_is_put_right(spawner: Make, person: Any) -
     assert "sandbox.resumed" not in person.types(sandbox)
 
 
-async def test_a_paused_sandbox_is_found_by_the_next_spawner(spawner: Make, person: Any) -> None:
-    """What is frozen stays so without a spawner, and the next one lets it go on."""
+async def test_paused_sandbox_is_adopted_by_the_next_spawner(spawner: Make, person: Any) -> None:
+    """A frozen sandbox stays so without a spawner, and the next one can resume it."""
     async with spawner().running():
         name = await person.create()
         await person.sandbox_is(name, "running")
@@ -172,8 +172,8 @@ async def extended(person: Any) -> tuple[str, int]:
     pytest.fail("no sandbox was extended in a minute")
 
 
-async def test_its_time_runs_out_unless_it_is_extended(spawner: Make, person: Any) -> None:
-    """A sandbox is ended when its time to live is over; until then it can be extended, but not beyond the longest."""
+async def test_sandbox_expires_unless_it_is_extended(spawner: Make, person: Any) -> None:
+    """A sandbox is ended after its time to live; until then it can be extended, but not beyond the maximum."""
     async with spawner(max_ttl=600).running():
         name, seconds = await extended(person)
         short = await person.create(ttl_seconds=seconds)
@@ -186,13 +186,13 @@ async def test_its_time_runs_out_unless_it_is_extended(spawner: Make, person: An
         await person.hears(name, "sandbox.refused")
         said = person.said(name, "sandbox.refused")
         assert said["field"] == "seconds"
-        assert "600 s in all" in said["reason"]
+        assert "600 s in total" in said["reason"]
         await person.command(TerminateSandbox(sandbox=name, reason=""), name)
         await person.all_gone()
 
 
-async def test_a_task_whose_sandbox_has_expired_has_failed(spawner: Make, person: Any) -> None:
-    """Time to live is the sandbox's: what was done in it is over with it, for good."""
+async def test_task_in_an_expired_sandbox_fails(spawner: Make, person: Any) -> None:
+    """The time to live is the sandbox's: the task fails permanently."""
     async with spawner(max_attempts=3).running():
         view = await person.ended(await person.submit(["sleep", "600"], ttl_seconds=1))
         assert (view.state, view.error_type, view.attempt) == ("failed", "expired", 1)
@@ -200,8 +200,10 @@ async def test_a_task_whose_sandbox_has_expired_has_failed(spawner: Make, person
 
 
 @pytest.mark.parametrize("kind", [PauseSandbox, ResumeSandbox, ExtendSandbox, TerminateSandbox])
-async def test_what_is_asked_of_no_sandbox_is_refused(spawner: Make, person: Any, kind: Callable[..., Command]) -> None:
-    """Whoever waits hears that there is no such sandbox, or that it has ended."""
+async def test_command_for_a_missing_or_ended_sandbox_is_refused(
+    spawner: Make, person: Any, kind: Callable[..., Command]
+) -> None:
+    """The refusal states that there is no such sandbox, or that it has ended."""
     more: dict[Any, dict[str, Any]] = {ExtendSandbox: {"seconds": 5}, TerminateSandbox: {"reason": ""}}
     async with spawner().running():
         name = new_name("sbx")
@@ -210,8 +212,8 @@ async def test_what_is_asked_of_no_sandbox_is_refused(spawner: Make, person: Any
         assert f"there is no sandbox {name}" in person.said(name, "sandbox.refused")["reason"]
 
 
-async def test_an_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, person: Any) -> None:
-    """The refusal says in which state it is."""
+async def test_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, person: Any) -> None:
+    """The refusal has its state."""
     async with spawner().running():
         task = await person.submit(["true"])
         sandbox = (await person.ended(task)).sandbox

@@ -1,6 +1,9 @@
-"""The file system of a sandbox: nothing that runs inside writes more than its size, however it tries.
+"""The file system of a sandbox: no process inside writes more than its size.
 
 Found before: an agent wrote 300 MB beside broker and database, and nothing said that it could.
+
+Invariant: what the processes of a sandbox write, in bytes and in inodes, is taken from an amount of its own, which ends
+with it; where there is none, the runtime states so.
 """
 
 import asyncio
@@ -16,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from spawner.end_all import end_all
 from spawner.runtimes import disk_images, image_mounts
 from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.errors import RuntimeFailedError
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.layout import Layout
-from spawner.runtimes.opening import Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
+from spawner.sandbox_shutdown import end_all
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -90,10 +94,10 @@ def allocated(folder: Path) -> int:
 
 async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan) -> Any:
     await runtime.create(plan)
-    place = runtime.layout.place(plan.unit)
+    place = runtime.layout.directory(plan.unit)
 
     async def look() -> Any:
-        seen = await runtime.look(plan.unit)
+        seen = await runtime.observe(plan.unit)
         return seen and not seen.alive
 
     await eventually(look)
@@ -130,13 +134,13 @@ async def open_sized(open_process: Open) -> Open:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_no_sandbox_writes_more_than_its_disk(
+async def test_sandbox_writes_no_more_than_its_disk(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually, attack: str
 ) -> None:
-    """By bytes, inodes, links, holes or files without a name: it sees that there is no space."""
+    """Bytes, inodes, links, holes and unnamed files are limited: it gets an error for lack of space."""
     runtime = await open_sized(ATTACKS[attack])
     found = await found_inside(eventually, runtime, plan_for("sbx-one"))
-    seen = await runtime.look("sbx-one")
+    seen = await runtime.observe("sbx-one")
     assert seen
     assert seen.end
     assert seen.end.code == 0, "how it ended is known although its disk is full"
@@ -149,10 +153,8 @@ async def test_no_sandbox_writes_more_than_its_disk(
     assert not runtime.layout.disks.image("sbx-one").exists()
 
 
-async def test_no_sandbox_fills_the_disk_by_its_log(
-    open_sized: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """Its worker's log is outside of its file system, and has a limit of its own; reopening it gives no other way."""
+async def test_log_of_a_worker_is_limited(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The worker's log is outside of its file system, and has its own limit, which reopening does not evade."""
     code = """
 line = b'x' * 4095 + b'\\n'
 for out in (1, 2):
@@ -164,16 +166,16 @@ tried(reopen); tell()
 """
     runtime = await open_sized(code)
     await found_inside(eventually, runtime, plan_for("sbx-one"))
-    (run,) = runtime.layout.place("sbx-one").runs()
+    (run,) = runtime.layout.directory("sbx-one").runs()
     assert run.log.stat().st_size <= MIB
     written = sum(path.stat().st_blocks * 512 for path in run.folder.rglob("*"))
     assert written <= 2 * MIB, "nothing else grew beside it"
 
 
-async def test_a_full_sandbox_leaves_its_neighbour_alone(
+async def test_full_sandbox_does_not_affect_its_neighbour(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Each has its own."""
+    """Each sandbox has its own disk."""
     code = """
 if os.environ['SANDHERD_SANDBOX_ID'] == 'sbx-one': fill('junk')
 tell(own=tried(lambda: pathlib.Path('small').write_text('x')))
@@ -184,8 +186,8 @@ tell(own=tried(lambda: pathlib.Path('small').write_text('x')))
     assert found["own"] is None
 
 
-async def test_a_full_sandbox_can_be_recovered(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Its bytes and its inodes are all taken: a worker is started once more all the same."""
+async def test_full_sandbox_can_be_recovered(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """All bytes and inodes of the sandbox are used: a worker is started again all the same."""
     code = """
 if '--recover' in sys.argv: tell(again=True); sys.exit(0)
 def make():
@@ -195,52 +197,54 @@ fill('junk'); tried(make); tell(); os.kill(os.getpid(), signal.SIGKILL)
     runtime = await open_sized(code)
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     await runtime.recover(plan_for("sbx-one"))
-    place = runtime.layout.place("sbx-one")
+    place = runtime.layout.directory("sbx-one")
     await eventually(lambda: '"again": true' in (place.work / "report").read_text())
 
 
-async def test_a_disk_outlives_its_spawner_and_a_restart_of_the_host(
+async def test_disk_survives_its_spawner_and_a_restart_of_the_host(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """It goes on while no spawner runs, and is mounted again where it is not any more."""
+    """The disk is usable while no spawner runs, and is mounted again where it is not."""
     runtime = await open_sized("pathlib.Path('note').write_text('mine'); tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
-    place = runtime.layout.place("sbx-one")
+    place = runtime.layout.directory("sbx-one")
     image_mounts.detach(place.folder)  # as the host does when it goes down
     assert not place.work.exists()
-    again = await open_runtime(Options(root=runtime.layout.root, aside=runtime.layout.aside, disk_megabytes=SIZE))
+    again = await open_runtime(
+        ProcessRuntimeOptions(root=runtime.layout.root, quarantine=runtime.layout.quarantine_root, disk_megabytes=SIZE)
+    )
     assert (place.work / "note").read_text() == "mine"
     await again.close()
 
 
-async def test_a_disk_is_kept_and_taken_back(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """What is put aside can be looked at there, and is the same when it is put back."""
+async def test_disk_is_quarantined_and_restored(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """A quarantined disk is readable in its place, and unchanged when it is restored."""
     runtime = await open_sized("pathlib.Path('note').write_text('mine'); tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
-    await runtime.keep("sbx-one")
-    assert await runtime.find_kept() == ["sbx-one"]
-    assert (runtime.layout.aside / "sbx-one" / "work" / "note").read_text() == "mine"
+    await runtime.quarantine("sbx-one")
+    assert await runtime.list_quarantined() == ["sbx-one"]
+    assert (runtime.layout.quarantine_root / "sbx-one" / "work" / "note").read_text() == "mine"
     assert await runtime.find_all() == []
-    await runtime.take_back("sbx-one")
-    assert (runtime.layout.place("sbx-one").work / "note").read_text() == "mine"
-    assert await runtime.find_kept() == []
+    await runtime.unquarantine("sbx-one")
+    assert (runtime.layout.directory("sbx-one").work / "note").read_text() == "mine"
+    assert await runtime.list_quarantined() == []
 
 
-async def test_what_is_left_over_is_removed(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A file system of a sandbox that has no directory, as after a removal that was cut off."""
+async def test_disk_without_a_sandbox_is_removed(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """A file system of a sandbox without a directory, as after an interrupted removal, is removed."""
     runtime = await open_sized("tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     image = runtime.layout.disks.image("sbx-one")
-    image_mounts.detach(runtime.layout.place("sbx-one").folder)
-    runtime.layout.place("sbx-one").folder.rmdir()
-    Layout(runtime.layout.root, runtime.layout.aside).disks.reattach(list)
+    image_mounts.detach(runtime.layout.directory("sbx-one").folder)
+    runtime.layout.directory("sbx-one").folder.rmdir()
+    Layout(runtime.layout.root, runtime.layout.quarantine_root).disks.reattach(list)
     assert not image.exists()
     await eventually(lambda: none_mounted(runtime.layout.root))
     await runtime.remove("sbx-one")
 
 
-async def test_an_image_that_was_not_finished_is_removed(open_sized: Open) -> None:
-    """What a spawner that was killed while it made one leaves."""
+async def test_unfinished_image_is_removed(open_sized: Open) -> None:
+    """A spawner killed while it creates an image leaves one."""
     runtime = await open_sized("")
     disks = runtime.layout.disks
     draft = disks.folder / "sbx-one.img.1.new"
@@ -250,13 +254,11 @@ async def test_an_image_that_was_not_finished_is_removed(open_sized: Open) -> No
     assert {path.stat().st_mode & 0o777 for path in disks.folder.iterdir()} == {0o600}
 
 
-async def test_a_disk_that_was_mounted_by_half_is_completed(
-    open_sized: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """Its spawner was killed between the mounts: its runs are on the host again after the next start."""
+async def test_partly_mounted_disk_is_completed(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The spawner was killed between the mounts: the runs are on the host again after the next start."""
     runtime = await open_sized("tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
-    place = runtime.layout.place("sbx-one")
+    place = runtime.layout.directory("sbx-one")
     image_mounts.detach(place.folder / "run")
     assert not place.runs()
     runtime.layout.disks.reattach(runtime.layout.folders)
@@ -264,10 +266,10 @@ async def test_a_disk_that_was_mounted_by_half_is_completed(
     assert place.folder.stat().st_mode & 0o777 == 0o700
 
 
-async def test_no_limit_is_stated_where_there_is_none(
+async def test_missing_disk_limit_is_stated(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default, and on a host without `mkfs.ext4`: sandboxes run all the same. `runtimes` and `doctor` read this."""
+    """By default, and on a host without `mkfs.ext4`, sandboxes run without one. `runtimes` and `doctor` read this."""
     assert (await open_process("")).capabilities.disk == "none"
     monkeypatch.setattr(disk_images, "_SBIN", str(tmp_path))
     runtime = await open_process(PRELUDE + "tell(ran=True)", disk_megabytes=SIZE)
@@ -276,10 +278,8 @@ async def test_no_limit_is_stated_where_there_is_none(
     assert none_mounted(runtime.layout.root)
 
 
-async def test_a_disk_that_refuses_writes_is_mounted_again(
-    open_sized: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """As the host's full disk leaves it, and also where it is not mounted: what was stored before is recovered."""
+async def test_read_only_disk_is_mounted_again(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The host's full disk leaves it so; it may also be unmounted: what was stored before is recovered."""
     code = """
 if '--recover' in sys.argv: tell(again=pathlib.Path('note').read_text()); sys.exit(0)
 out = os.open('note', os.O_WRONLY | os.O_CREAT); os.write(out, b'mine'); os.fsync(out); tell()
@@ -287,17 +287,56 @@ os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)
 """
     runtime = await open_sized(code)
     await found_inside(eventually, runtime, plan_for("sbx-one"))
-    place = runtime.layout.place("sbx-one")
+    place = runtime.layout.directory("sbx-one")
     stop_writes(place.folder)
     await runtime.recover(plan_for("sbx-one"))
     await eventually(lambda: '"again": "mine"' in (place.work / "report").read_text())
     await runtime.stop("sbx-one", 0)
     image_mounts.detach(place.folder)
-    seen = await runtime.look("sbx-one")
+    seen = await runtime.observe("sbx-one")
     assert seen
     assert seen.runs, "not taken for one that was never started"
     await runtime.recover(plan_for("sbx-one"))
     assert len(place.runs()) == 3
+
+
+async def test_later_sandbox_does_not_keep_a_disk_busy(
+    open_sized: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """A later mount namespace is a copy of the host's: the private mount is in none, and the disk is mounted again."""
+    code = """
+if '--recover' in sys.argv: tell(again=True); sys.exit(0)
+tell()
+if os.environ['SANDHERD_SANDBOX_ID'] == 'sbx-later': signal.pause()
+os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)
+"""
+    runtime = await open_sized(code)
+    await found_inside(eventually, runtime, plan_for("sbx-one"))
+    await runtime.create(plan_for("sbx-later"))
+    later, one = runtime.layout.directory("sbx-later"), runtime.layout.directory("sbx-one")
+    await eventually(lambda: (later.work / "report").is_file() and "faults" in (later.work / "report").read_text())
+    stop_writes(one.folder)
+    await runtime.recover(plan_for("sbx-one"))
+    await eventually(lambda: '"again": true' in (one.work / "report").read_text())
+    seen = await runtime.observe("sbx-later")
+    assert seen
+    assert seen.alive
+
+
+async def test_process_that_holds_a_disk_is_reported(
+    open_sized: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign mount namespace is not Sandherd's to change: the recovery fails, and names the process."""
+    monkeypatch.setattr("spawner.runtimes.sized_disks._FREE_SECONDS", 0.5)
+    runtime = await open_sized("tell(); os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)")
+    await found_inside(eventually, runtime, plan_for("sbx-one"))
+    words = ["unshare", "--mount", "--propagation=private", "sh", "-c", "echo ready; read -r _"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: ASYNC220  # brief
+        assert holder.stdout is not None
+        await asyncio.to_thread(holder.stdout.readline)
+        stop_writes(runtime.layout.directory("sbx-one").folder)
+        with pytest.raises(RuntimeFailedError, match=rf"in use by: (\d+, )*{holder.pid}(,|;)"):
+            await runtime.recover(plan_for("sbx-one"))
 
 
 def stop_writes(place: Path) -> None:
@@ -309,8 +348,8 @@ def stop_writes(place: Path) -> None:
         os.close(folder)
 
 
-async def test_a_spawner_killed_while_it_mounts_leaves_no_loop_device(open_sized: Open, eventually: Eventually) -> None:
-    """The kernel frees the device with the process that took it."""
+async def test_spawner_killed_during_a_mount_leaves_no_loop_device(open_sized: Open, eventually: Eventually) -> None:
+    """The kernel frees the device with its process."""
     runtime = await open_sized("")
     (template,) = runtime.layout.disks.folder.glob(".template-*")
     code = (
@@ -326,11 +365,11 @@ async def test_a_spawner_killed_while_it_mounts_leaves_no_loop_device(open_sized
 
 
 async def test_there_are_as_many_disks_as_sandboxes(open_sized: Open, eventually: Eventually) -> None:
-    """More than the host has loop devices; each its own, each given back."""
+    """There are more than the host has loop devices; each is separate and freed."""
     runtime = await open_sized("")
     disks = runtime.layout.disks
     before = len(list(Path("/sys/block").glob("loop*")))
-    places = [runtime.layout.place(f"sbx-{number}").folder for number in range(before + 1)]
+    places = [runtime.layout.directory(f"sbx-{number}").folder for number in range(before + 1)]
     try:
         await asyncio.gather(*(asyncio.to_thread(disks.attach, place) for place in places))
         assert len({place.stat().st_dev for place in places}) == len(places)
@@ -339,15 +378,15 @@ async def test_there_are_as_many_disks_as_sandboxes(open_sized: Open, eventually
     await eventually(lambda: none_mounted(runtime.layout.root))
 
 
-async def test_what_was_put_aside_is_not_mounted_after_an_ordered_stop(
+async def test_quarantined_disk_is_unmounted_after_an_orderly_stop(
     open_sized: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """As `down` leaves a host: no mount and no loop device; the next start finds all as it was."""
+    """After `down` there is no mount and no loop device; the next start finds every disk unchanged."""
     runtime = await open_sized("pathlib.Path('note').write_text('mine'); tell()")
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     await found_inside(eventually, runtime, plan_for("sbx-two"))
-    await runtime.keep("sbx-one")
+    await runtime.quarantine("sbx-one")
     assert await end_all(runtime, 0) == []
     await eventually(lambda: none_mounted(runtime.layout.root))
-    await runtime.take_back("sbx-one")
-    assert (runtime.layout.place("sbx-one").work / "note").read_text() == "mine"
+    await runtime.unquarantine("sbx-one")
+    assert (runtime.layout.directory("sbx-one").work / "note").read_text() == "mine"

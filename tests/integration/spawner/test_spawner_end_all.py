@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spawner.end_all import end_all
-from spawner.runtimes import processes
+from sandherd import processes
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
+from spawner.sandbox_shutdown import end_all
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -35,19 +35,19 @@ DEAF = (
 async def start(runtime: ProcessRuntime, eventually: Eventually, *plans: SandboxPlan) -> None:
     await asyncio.gather(*(runtime.create(plan) for plan in plans))
     for plan in plans:
-        await eventually((runtime.layout.place(plan.sandbox).work / "up").exists)
+        await eventually((runtime.layout.directory(plan.sandbox).work / "up").exists)
 
 
 def living(runtime: ProcessRuntime, *plans: SandboxPlan) -> list[processes.ProcessId]:
-    found = [runtime.ending.members(runtime.layout.place(plan.sandbox)) for plan in plans]
+    found = [runtime.ending.members(runtime.layout.directory(plan.sandbox)) for plan in plans]
     assert all(found)
     return [process for pids in found for pid in pids if (process := processes.find(pid))]
 
 
-async def test_all_are_asked_at_once_and_end_in_their_own_way(
+async def test_all_sandboxes_are_stopped_together(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """However many there are, they take the grace of one; what is left of them is for the next spawner to look at."""
+    """However many there are, they take the grace of one; what remains of them is left for the next spawner."""
     runtime = await open_process(TOGETHER, "none")
     (runtime.layout.root.parent / "meeting").mkdir()
     plans = [plan_for(f"sbx-{number}") for number in range(3)]
@@ -59,10 +59,8 @@ async def test_all_are_asked_at_once_and_end_in_their_own_way(
     assert [(each.alive, each.end and each.end.drained) for each in seen] == [(False, True)] * 3
 
 
-async def test_one_that_does_not_listen_is_killed(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """After its grace, with every process of it."""
+async def test_unresponsive_sandbox_is_killed(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """After its grace every process of it is killed."""
     runtime = await open_process(DEAF)
     await start(runtime, eventually, plan_for("sbx-deaf"))
     found = living(runtime, plan_for("sbx-deaf"))
@@ -70,10 +68,8 @@ async def test_one_that_does_not_listen_is_killed(
     assert not [process for process in found if process.alive()]
 
 
-async def test_nothing_of_it_is_left_in_the_kernel(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
-    """The control groups are gone, those of the stack too; how a sandbox ended is known to the next spawner."""
+async def test_end_all_leaves_no_control_group(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The control groups are gone, the stack's too; how a sandbox ended is known to the next spawner."""
     runtime = await open_process(DEAF)
     assert runtime.groups.parents(), "this host lets us make no control groups: run the tests as root"
     await start(runtime, eventually, plan_for("sbx-one"), plan_for("sbx-two"))
@@ -84,10 +80,10 @@ async def test_nothing_of_it_is_left_in_the_kernel(
     assert [seen.end and seen.end.out_of_memory for seen in await runtime.find_all()] == [False, False]
 
 
-async def test_one_that_can_not_be_ended_is_named_and_keeps_no_other_alive(
+async def test_sandbox_that_cannot_be_ended_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sandbox whose processes do not end is what the program reports; the others are ended."""
+    """The sandbox whose processes do not end is reported; the others are ended."""
     runtime = await open_process(DEAF)
     await start(runtime, eventually, plan_for("sbx-stuck"), plan_for("sbx-other"))
     stop = runtime.stop
@@ -100,3 +96,19 @@ async def test_one_that_can_not_be_ended_is_named_and_keeps_no_other_alive(
     monkeypatch.setattr(runtime, "stop", stuck)
     assert await end_all(runtime, 0.1) == ["sbx-stuck"]
     assert {seen.unit: seen.alive for seen in await runtime.find_all()} == {"sbx-stuck": True, "sbx-other": False}
+
+
+async def test_orderly_stop_leaves_no_secret_on_the_disk(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """A later recovery gets the secrets again."""
+    runtime = await open_process(DEAF)
+    plan = plan_for("sbx-one")
+    await start(runtime, eventually, plan)
+    place = runtime.layout.directory("sbx-one")
+    assert place.task.read_text() == plan.spec.to_json()
+    assert await end_all(runtime, 0.1) == []
+    assert [entry.name for entry in place.state.iterdir() if entry in (place.task, place.joiner)] == []
+    await runtime.recover(plan)
+    assert place.task.read_text() == plan.spec.to_json()
+    await runtime.stop("sbx-one", 0)

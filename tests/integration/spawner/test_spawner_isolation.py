@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spawner.runtimes import bubblewrap
+from spawner.runtimes.bubblewrap import INSIDE
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
 
@@ -32,10 +33,10 @@ if os.environ['SANDHERD_SANDBOX_ID'] == 'sbx-neighbour':
 async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan) -> Any:
     sandbox = plan.sandbox
     await runtime.create(plan)
-    place = runtime.layout.place(sandbox)
+    place = runtime.layout.directory(sandbox)
 
     async def look() -> bool:
-        seen = await runtime.look(sandbox)
+        seen = await runtime.observe(sandbox)
         return (place.work / "report").exists() or bool(seen and not seen.alive)
 
     await eventually(look)
@@ -44,7 +45,7 @@ async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: Sa
     return json.loads((place.work / "report").read_text())
 
 
-async def test_a_neighbour_is_invisible(
+async def test_neighbour_is_invisible(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
 ) -> None:
     """No process, environment or file of another sandbox, of the stack or of the spawner can be seen or signalled."""
@@ -64,7 +65,7 @@ tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(o
 """
     runtime = await open_process(code)
     await runtime.create(plan_for("sbx-neighbour"))
-    await eventually((runtime.layout.place("sbx-neighbour").work / "up").exists)
+    await eventually((runtime.layout.directory("sbx-neighbour").work / "up").exists)
     found = await found_inside(eventually, runtime, plan_for("sbx-one"))
     assert found["pids"] == [1, 2]
     assert not any(found[name] for name in ("neighbour", "outside", "stack", "home", "spawner"))
@@ -77,7 +78,7 @@ tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(o
     assert not [name for name in found["env"] if name not in expected and not name.startswith("SANDHERD_")]
 
 
-async def test_the_sdks_of_agents_can_be_used_and_not_changed(
+async def test_toolchains_are_usable_and_read_only(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
 ) -> None:
     """One that is installed while the spawner runs is there in the next sandbox, with its own interpreter."""
@@ -99,9 +100,7 @@ tell(said=said.stdout.split(), trouble=said.stderr, changed=changed)
     assert not found["changed"]
 
 
-async def test_only_its_own_directories_are_writable(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
+async def test_only_own_directories_are_writable(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
     """Everything but work, state, home and temporary files is read-only; the kernel's switches in /proc as well."""
     code = f"""{PRELUDE}
 def writable(path):
@@ -119,7 +118,7 @@ def says(path):
     except OSError: return False
 masked = [p for p in ('/proc/kcore', '/proc/keys', '/proc/vmallocinfo') if says(p)]
 places = ['/', '/usr', '/etc', '/proc', '/sandbox', sys.prefix, sys.base_prefix, '/sandbox/cgroup', '/tmp',
-          '/sandbox/work', '/sandbox/state', '/sandbox/home', '/run']
+          '{INSIDE}/work', '{INSIDE}/state', '{INSIDE}/home', '/run']
 status = pathlib.Path('/proc/self/status').read_text()
 tell(kernel=kernel, masked=masked, places=[p for p in places if makes(p)],
      caps=[l.split()[1] for l in status.splitlines() if l.startswith('Cap')],
@@ -129,17 +128,17 @@ tell(kernel=kernel, masked=masked, places=[p for p in places if makes(p)],
     found = await found_inside(eventually, runtime, plan_for("sbx-writes"))
     assert found["kernel"] == []
     assert found["masked"] == []
-    assert found["places"] == ["/tmp", "/sandbox/work", "/sandbox/state", "/sandbox/home", "/run"]
+    assert found["places"] == ["/tmp", *(f"{INSIDE}/{name}" for name in ("work", "state", "home")), "/run"]
     assert set(found["caps"]) == {"0000000000000000"}
     assert found["nnp"]
     assert found["hostname"] == "sbx-writes"
 
 
-async def test_secrets_stand_in_no_command_line(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+async def test_secrets_are_in_no_command_line(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
     """The joiner's credential is a file of mode 0600, and in no argument or environment."""
     runtime = await open_process(f"{PRELUDE}pathlib.Path('up').touch(); signal.pause()")
     await runtime.create(plan_for("sbx-quiet"))
-    place = runtime.layout.place("sbx-quiet")
+    place = runtime.layout.directory("sbx-quiet")
     await eventually((place.work / "up").exists)
     for pid in runtime.ending.members(place):
         for name in ("cmdline", "environ"):
@@ -149,7 +148,7 @@ async def test_secrets_stand_in_no_command_line(open_process: Open, plan_for: Pl
     assert place.folder.stat().st_mode & 0o777 == 0o700
 
 
-async def test_what_lies_under_a_visible_root_is_hidden_all_the_same(
+async def test_paths_below_a_visible_root_are_hidden(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stack home inside the interpreter's tree, say, is empty inside."""
@@ -175,7 +174,7 @@ async def test_open_files_and_cpu_time_are_limited(
     assert found == {"RLIMIT_NOFILE": [99, 99], "RLIMIT_CPU": [12, 12], "RLIMIT_CORE": [0, 0]}
 
 
-async def test_memory_is_limited_and_a_kill_for_it_is_known(
+async def test_memory_is_limited_and_an_oom_kill_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
     """With a control group the kernel ends what takes too much, and the sandbox's end says so."""
@@ -184,12 +183,32 @@ async def test_memory_is_limited_and_a_kill_for_it_is_known(
     await runtime.create(plan_for("sbx-greedy", memory_mb=128))
 
     async def ended() -> Any:
-        seen = await runtime.look("sbx-greedy")
+        seen = await runtime.observe("sbx-greedy")
         return seen.end if seen and not seen.alive else None
 
     ending = await eventually(ended)
     assert ending.out_of_memory
     assert not ending.drained
+
+
+async def test_recovery_knows_the_oom_kill_of_its_worker(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """The attempt ends with `out_of_memory`, which is not retried, also with the smallest limit."""
+    recovery = "if '--recover' in sys.argv: tell(memory=os.environ.get('SANDHERD_LOST_FOR_MEMORY')); sys.exit(0)"
+    runtime = await open_process(f"{PRELUDE}\n{recovery}\nx = bytearray(300 * 1024 * 1024)")
+    plan = plan_for("sbx-least", memory_mb=64)
+    await runtime.create(plan)
+
+    async def ended() -> bool:
+        seen = await runtime.observe(plan.sandbox)
+        return bool(seen and not seen.alive)
+
+    await eventually(ended)
+    await runtime.recover(plan)
+    report = runtime.layout.directory(plan.sandbox).work / "report"
+    await eventually(report.exists)
+    assert json.loads(report.read_text()) == {"memory": "1"}
 
 
 async def test_memory_is_limited_without_a_control_group(
@@ -201,9 +220,7 @@ async def test_memory_is_limited_without_a_control_group(
     assert (await found_inside(eventually, runtime, plan_for("sbx-greedy", memory_mb=128)))["refused"]
 
 
-async def test_the_number_of_processes_is_limited(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually
-) -> None:
+async def test_number_of_processes_is_limited(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
     """A fork bomb stops at the sandbox's limit and takes nothing from the host."""
     code = f"""{PRELUDE}
 made = 0

@@ -3,15 +3,15 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import CancelTask, SubmitTask, TerminateSandbox
+from sandherd.service.service import Service
 
 Eventually = Callable[..., Awaitable[Any]]
 Make = Callable[..., Service]
 SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
 
 
-async def test_a_task_is_done(spawner: Make, person: Any) -> None:
+async def test_task_is_completed(spawner: Make, person: Any) -> None:
     """From submission to a sandbox that is gone, every step is an event and none is missing."""
     async with spawner().running():
         task = await person.submit(["/bin/sh", "-c", "cat given; echo made > made"], files={"given": "hello"})
@@ -30,8 +30,8 @@ async def test_a_task_is_done(spawner: Make, person: Any) -> None:
     person.check_sequences()
 
 
-async def test_a_spawner_that_has_just_started_lists_all(spawner: Make, person: Any) -> None:
-    """The first answer after a restart has what was there before: no answer is given before the records are read."""
+async def test_restarted_spawner_lists_all_records(spawner: Make, person: Any) -> None:
+    """The first reply after a restart has earlier records: no reply is sent before they are read."""
     async with spawner().running():
         task = await person.submit(["true"])
         await person.ended(task)
@@ -42,7 +42,7 @@ async def test_a_spawner_that_has_just_started_lists_all(spawner: Make, person: 
         assert await person.sandboxes()
 
 
-async def test_a_task_that_fails_says_why(spawner: Make, person: Any) -> None:
+async def test_failed_task_states_why(spawner: Make, person: Any) -> None:
     """The agent's exit status ends in the task's result."""
     async with spawner().running():
         view = await person.ended(await person.submit(["/bin/sh", "-c", "exit 3"]))
@@ -51,23 +51,23 @@ async def test_a_task_that_fails_says_why(spawner: Make, person: Any) -> None:
     person.check_sequences()
 
 
-async def test_a_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
-    """The same submission twice is one task; another under the same name is rejected, and the task goes on."""
+async def test_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
+    """The same submission twice is one task; another under its name is rejected, and the task continues."""
     async with spawner().running() as service:
         task = await person.submit(["true"], "task-one")
         await person.command(SubmitTask(task=task, spec=person.spec(["true"])), task)
         other = await person.command(SubmitTask(task=task, spec=person.spec(["false"])), task)
-        await person.hears(task, "task.rejected")
+        await person.hears(task, "task.refused")
         assert (await service.bus.js.stream_info("DEAD")).state.messages == 0
         assert (await person.ended(task)).state == "completed"
         assert person.types(task).count("task.submitted") == 1
-    (event,) = [event for event in person.events if event["type"] == "task.rejected"]
+    (event,) = [event for event in person.events if event["type"] == "task.refused"]
     assert event["source"].endswith(other.id.hex)
-    assert (event["data"]["field"], event["data"]["reason"]) == ("task", "there is another task task-one")
+    assert (event["data"]["field"], event["data"]["reason"]) == ("task", "another task task-one already exists")
 
 
-async def test_a_task_that_can_not_be_taken_is_rejected(spawner: Make, person: Any) -> None:
-    """An unknown runtime is said to whoever waits for the task; nothing of it is kept."""
+async def test_impossible_task_is_rejected(spawner: Make, person: Any) -> None:
+    """An unknown runtime is reported by an event; nothing of the task is stored."""
     async with spawner().running():
         task = await person.submit(["true"], runtime="moon")
         await person.hears(task, "task.rejected")
@@ -77,8 +77,8 @@ async def test_a_task_that_can_not_be_taken_is_rejected(spawner: Make, person: A
     assert "process" in event["data"]["reason"]
 
 
-async def test_cancel_while_it_waits(spawner: Make, person: Any) -> None:
-    """A task that waits for a place is called off, and never gets a sandbox."""
+async def test_pending_task_is_cancelled(spawner: Make, person: Any) -> None:
+    """A task that waits for capacity is cancelled, and never gets a sandbox."""
     async with spawner(max_sandboxes=1).running():
         first = await person.submit(SLEEPER)
         await person.reaches(first, "running")
@@ -92,8 +92,8 @@ async def test_cancel_while_it_waits(spawner: Make, person: Any) -> None:
     person.check_sequences()
 
 
-async def test_cancel_while_it_runs(spawner: Make, person: Any) -> None:
-    """Its sandbox ends, and what its worker says while it is ended does not change that it was called off."""
+async def test_running_task_is_cancelled(spawner: Make, person: Any) -> None:
+    """Its worker's events during the end of the sandbox do not change the state."""
     async with spawner().running():
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -105,12 +105,13 @@ async def test_cancel_while_it_runs(spawner: Make, person: Any) -> None:
         assert (await person.ended(task)).state == "cancelled"
         await person.command(CancelTask(task=task), task)
         await person.hears(view.sandbox, "sandbox.terminated")
-    assert person.types(task)[-1] == "task.cancelled"
+        await person.hears(task, "task.refused")
+    assert person.types(task)[-2:] == ["task.cancelled", "task.refused"]
     person.check_sequences()
 
 
-async def test_cancel_as_soon_as_it_is_submitted(spawner: Make, person: Any) -> None:
-    """Wherever the cancellation meets the task on its way, it ends cancelled and its sandbox is gone."""
+async def test_task_is_cancelled_right_after_its_submission(spawner: Make, person: Any) -> None:
+    """Wherever the cancellation meets the task, it ends cancelled and its sandbox is gone."""
     async with spawner().running():
         tasks = [await person.submit(SLEEPER) for _ in range(4)]
         for task in tasks:
@@ -120,8 +121,8 @@ async def test_cancel_as_soon_as_it_is_submitted(spawner: Make, person: Any) -> 
     person.check_sequences()
 
 
-async def test_terminating_a_sandbox_ends_its_daemons(spawner: Make, person: Any) -> None:
-    """Whatever an agent has started is gone with its sandbox, and its task has failed for the reason given."""
+async def test_terminated_sandbox_ends_with_its_daemons(spawner: Make, person: Any) -> None:
+    """Every process of the agent ends, and the task fails for the given reason."""
     daemon = "(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &) ; touch up; exec sleep 600"
     async with spawner().running():
         task = await person.submit(["/bin/sh", "-c", daemon])
@@ -135,8 +136,8 @@ async def test_terminating_a_sandbox_ends_its_daemons(spawner: Make, person: Any
     person.check_sequences()
 
 
-async def test_no_more_sandboxes_than_allowed(spawner: Make, person: Any) -> None:
-    """Tasks beyond the limit wait, and are done in the order in which they came."""
+async def test_sandboxes_are_limited(spawner: Make, person: Any) -> None:
+    """Tasks beyond the limit wait, and run in the order of their submission."""
     async with spawner(max_sandboxes=2).running():
         tasks = [await person.submit(["true"]) for _ in range(5)]
         for task in tasks:

@@ -1,4 +1,4 @@
-"""What is lost is found: workers that are killed, sandboxes without records, spawners that come back, late words."""
+"""Lost parts are found: killed workers, sandboxes without records, restarted spawners, late events."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
+from sandherd import processes
 from sandherd.bus.connection import Bus, BusError, Identity, RefusedError, read_reply
-from sandherd.bus.identity import Key, Kind, bearer
-from sandherd.bus.service import Service
+from sandherd.bus.identity import Key, KeyKind, bearer
 from sandherd.contracts.commands import CancelTask
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
@@ -24,9 +24,10 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentSt
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.private_files import write_file
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import Spawner
-from spawner.runtimes import processes, shim
+from spawner.runtimes import shim, termination
 from spawner.runtimes.layout import Layout
 from spawner.sandboxes.facts import Rules
 from tests.patience import PATIENCE
@@ -37,7 +38,7 @@ SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
 
 
 def place_of(home: Path, sandbox: str) -> Any:
-    return Layout(home / "sandboxes", home / "kept").place(sandbox)
+    return Layout(home / "sandboxes", home / "kept").directory(sandbox)
 
 
 def worker_of(home: Path, sandbox: str) -> int:
@@ -45,12 +46,12 @@ def worker_of(home: Path, sandbox: str) -> int:
     claim = shim.read_claim(place_of(home, sandbox).runs()[-1])
     assert claim
     inits = [init for outer in processes.children(claim.pid) for init in processes.children(outer)]
-    worker = next(found for init in inits if (found := processes.worker_below(init)))
+    worker = next(found for init in inits if (found := termination.worker_below(init)))
     return worker.pid
 
 
-async def test_a_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
-    """Kill -9 of a worker is an end of its task, said by the run that recovers what it left; nothing of it remains."""
+async def test_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
+    """A SIGKILL of a worker ends its task, published by the recovery; no process of it remains."""
     async with spawner().running():
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -65,8 +66,8 @@ async def test_a_killed_worker_fails_its_task(spawner: Make, person: Any) -> Non
     person.check_sequences()
 
 
-async def test_a_sandbox_lives_on_without_a_spawner(spawner: Make, person: Any) -> None:
-    """Its worker works while no spawner is there; the next spawner adopts it and brings it to its end."""
+async def test_sandbox_survives_its_spawner(spawner: Make, person: Any) -> None:
+    """The worker continues without a spawner; the next spawner adopts it and completes it."""
     argv = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
     async with spawner().running():
         task = await person.submit(argv)
@@ -85,7 +86,7 @@ async def test_a_sandbox_lives_on_without_a_spawner(spawner: Make, person: Any) 
     person.check_sequences()
 
 
-async def test_words_of_an_old_sandbox_change_nothing(spawner: Make, person: Any, herd: Broker) -> None:
+async def test_late_events_of_an_old_sandbox_change_nothing(spawner: Make, person: Any, herd: Broker) -> None:
     """Only the sandbox that the task's current attempt names counts, and only its first end."""
     async with spawner().running() as service:
         task = await person.submit(SLEEPER)
@@ -136,9 +137,9 @@ async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGra
         return read_reply(answer, CredentialGrant)
 
 
-async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: Broker) -> None:
+async def test_credentials_are_for_live_sandboxes(spawner: Make, person: Any, herd: Broker) -> None:
     """A live sandbox gets one for its fence; a wrong fence, an ended and an unknown sandbox are refused."""
-    key = Key.new(Kind.USER)
+    key = Key.new(KeyKind.USER)
     async with spawner().running() as service:
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
@@ -159,9 +160,9 @@ async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: 
 
 
 async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, person: Any, herd: Broker) -> None:
-    """Of a sandbox that ended in order and of one that was lost: the file its runtime had been given opens nothing.
+    """A sandbox that ended and one that was lost: the joiner's file gives no access.
 
-    A connection that is open at the end is cut, and the next sandbox of the same task is given another key.
+    A connection that is open at the end is closed.
     """
     async with spawner().running():
         first = await person.submit(SLEEPER)
@@ -195,8 +196,8 @@ async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[
         yield bus
 
 
-async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any) -> None:
-    """What lies there and no record wants is said once, and removed when its grace time is over."""
+async def test_orphan_is_reported_and_removed(spawner: Make, person: Any) -> None:
+    """An unwanted sandbox is reported once, and removed after its grace time."""
     place = place_of(person.home, "sbx-orphan")
     place.make()
     place.label.write_text("p1")
@@ -207,8 +208,8 @@ async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any) -> 
     person.check_sequences()
 
 
-async def test_ended_records_go_after_their_time(spawner: Make, person: Any) -> None:
-    """Tasks and sandboxes that ended long enough ago are no longer in the live buckets; a name may then come again."""
+async def test_ended_records_are_removed_after_their_time(spawner: Make, person: Any) -> None:
+    """Tasks and sandboxes that ended long ago leave the live buckets; their names may be used again."""
     async with spawner(keep_ended=0.3).running():
         for ends in (1, 2):
             await person.submit(["true"], "task-again")
@@ -222,11 +223,11 @@ async def test_ended_records_go_after_their_time(spawner: Make, person: Any) -> 
     assert len({event["source"] for event in person.events if event["subject"] == "task-again"}) == 2
 
 
-async def test_what_could_not_be_said_is_said_when_that_is_mended(
+async def test_unpublished_events_are_published_after_a_repair(
     spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Put aside and counted while no recovery succeeds; the next spawner tries it again, under a key of its own."""
-    monkeypatch.setattr(Spawner, "_rules", lambda _: Rules(most_recoveries=1))
+    """The sandbox is quarantined while no recovery succeeds; the next spawner tries again, with another key."""
+    monkeypatch.setattr(Spawner, "_rules", lambda _: Rules(max_recoveries=1))
     broken = (
         "import runpy, sys\nif '--recover' in sys.argv: sys.exit('broken')\n"
         "runpy.run_module('sandherd_worker.main', run_name='__main__')"
@@ -256,10 +257,8 @@ async def test_what_could_not_be_said_is_said_when_that_is_mended(
     person.check_sequences()
 
 
-async def test_a_worker_that_never_speaks_fails_its_task(
-    spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it hangs or can't begin, the task ends, with the worker's own words where there are some."""
+async def test_silent_worker_fails_its_task(spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hangs or can't start fails the task, with the worker's last output if there is any."""
     hangs = (sys.executable, "-c", "import signal; signal.signal(15, lambda *_: exit(0)); signal.pause()")
     async with spawner(worker=hangs, spawn_timeout=1).running():
         view = await person.ended(await person.submit(["true"]))

@@ -1,4 +1,4 @@
-"""Named secrets: set, referenced, resolved for each attempt, deleted; and who can't read, overwrite or find them."""
+"""Named secrets: set, referenced, resolved for each attempt, deleted; and protected from others."""
 
 import asyncio
 import io
@@ -10,15 +10,15 @@ import pytest
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity import SpawnerKeys
-from sandherd.bus.service import Service
+from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd
-from sandherd.client.cli.leaving import status_of
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import RetryTask, TerminateSandbox
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import ListSecrets, SetSecret
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.sealed_secrets import private_key, public_text, seal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 from tests.live_files import holding
@@ -57,10 +57,10 @@ async def ended_as(person: Any, task: str, attempt: int) -> str:
     return str((await person.eventually(look)).state)
 
 
-async def test_a_task_has_the_value_that_is_stored_when_its_attempt_begins(
+async def test_task_gets_the_secret_value_stored_at_its_start(
     spawner: Make, person: Any, herd: Broker, thief: Thief, sandherd: Callable[..., Any]
 ) -> None:
-    """Set, listed, rotated, used by a retry and by a sandbox, deleted; and then no file has any value of it."""
+    """The secret is set, listed, rotated, used by a retry and a sandbox, and deleted; then no file has its value."""
     async with spawner(keep_secrets=0).running(), Herd.connect(context_of(herd)) as alice:
         assert (await sandherd("secrets", "set", "deploy-key", given=f"{CANARY}\n"))[0] == 0
         task = await person.submit(needs(SECOND), secrets={"TOKEN": "deploy-key"}, files={"a": "b"})
@@ -85,10 +85,10 @@ async def test_a_task_has_the_value_that_is_stored_when_its_attempt_begins(
         assert thief.finds(SECOND) == []
 
 
-async def test_a_name_that_is_not_there_is_refused(
+async def test_unknown_secret_is_refused(
     spawner: Make, person: Any, herd: Broker, sandherd: Callable[..., Any]
 ) -> None:
-    """By the command, which sends nothing, and by the spawner; of tasks and of sandboxes, naming the fix."""
+    """The command sends nothing, and the spawner refuses tasks and sandboxes, naming the fix."""
     async with spawner().running():
         status, _, err = await sandherd("run", "x", "--secret", "TOKEN=k", "--no-follow", "--", "true")
         assert status == 1
@@ -103,10 +103,10 @@ async def test_a_name_that_is_not_there_is_refused(
         assert (await sandherd("secrets", "delete", "k"))[0] == 1
 
 
-async def test_deleting_a_secret_that_is_needed_has_to_be_forced(
+async def test_deletion_of_a_needed_secret_has_to_be_forced(
     spawner: Make, person: Any, herd: Broker, sandherd: Callable[..., Any]
 ) -> None:
-    """What runs keeps its value; what begins later fails and says what to do; when it is set again a retry works."""
+    """A running task keeps its value; a later one fails with the remedy; after a new `set` its retry works."""
     retry = {"max_attempts": 2, "first_delay_seconds": 0, "also": ["exit_status"]}
     argv = ["/bin/sh", "-c", 'touch ok; while [ ! -e go ]; do sleep .05; done; test "${TOKEN%x}" = not-this']
     async with spawner().running(), Herd.connect(context_of(herd)) as alice:
@@ -141,8 +141,8 @@ async def at_work(person: Any, task: str, attempt: int) -> Any:
     return view if (person.home / "sandboxes" / view.sandbox / "work" / "ok").exists() else None
 
 
-async def test_nobody_else_reads_or_overwrites_a_secret(spawner: Make, person: Any, herd: Broker) -> None:
-    """Not a client of another project, a subscriber, or a worker; nor by what another project has sealed."""
+async def test_secret_is_neither_read_nor_overwritten_by_others(spawner: Make, person: Any, herd: Broker) -> None:
+    """A client of another project, a subscriber, a worker, and another project's sealed value are refused."""
     key = public_text(private_key(SpawnerKeys.read(herd.spawner_identity).worker.seed))
     async with spawner().running(), Herd.connect(context_of(herd)) as alice:
         await alice.set_secret("k", CANARY)

@@ -1,4 +1,4 @@
-"""What enters is checked where it enters: names of sandboxes, and what workers answer."""
+"""Input is validated where it enters: names of sandboxes, and replies of workers."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from sandherd.contracts.requests import Download, ExecStatus, ListFiles
 from sandherd.contracts.subjects import Principal, sandbox_request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose
-from spawner.sandboxes.asking import name_refusal
+from spawner.sandboxes.command_decisions import name_refusal
 from tests.integration.spawner.played import access_room, make_record
 from tests.patience import PATIENCE
 
@@ -38,10 +38,10 @@ DOCUMENTS = {name: json.dumps({"ok": said}).encode() for name, said in NONSENSE.
 
 
 @pytest.mark.parametrize("name", ["sbx-x-join", "sbx-join", "x"])
-async def test_a_name_that_no_credential_may_hold_is_refused(
+async def test_name_invalid_in_a_credential_is_refused(
     herd: Broker, person: Any, eventually: Any, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """The event says why; no sandbox is requested, and the service logs no error over and over."""
+    """The event has the reason; no sandbox is requested, and the service logs no repeated error."""
     async with compose(herd.settings(Principal.SPAWNER, home=person.home)).running():
         await person.command(CreateSandbox(sandbox=name), name)
         refused = await eventually(lambda: [one for one in person.events if one["type"] == "sandbox.refused"])
@@ -51,14 +51,14 @@ async def test_a_name_that_no_credential_may_hold_is_refused(
     assert "Traceback" not in logged.out + logged.err
 
 
-def test_other_names_are_taken() -> None:
-    """What only looks like a joiner's is a name like any other."""
+def test_other_names_are_accepted() -> None:
+    """A name that only resembles a joiner's is valid."""
     assert [name_refusal(name) for name in ("sbx-x", "sbx-join1", "sbx-joiner", "sbx-x-join-1")] == [None] * 4
 
 
 @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-async def test_nonsense_of_a_worker_is_not_asked_for_again(herd: Broker, document: bytes) -> None:
-    """With a worker's real credential: a refusal, at once, that does not ask the client to try again."""
+async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker, document: bytes) -> None:
+    """The refusal comes at once and does not ask the client to try again."""
     async with (
         access_room(herd) as live,
         herd.bus(Principal.CLIENT, project="p1") as client,
@@ -71,7 +71,7 @@ async def test_nonsense_of_a_worker_is_not_asked_for_again(herd: Broker, documen
 
         for kind in ("worker.download", "worker.list_files", "worker.exec_status"):
             await worker.client.subscribe(sandbox_request_subject(kind, "p1", "sbx-1"), cb=lie)
-        await worker.settle()
+        await worker.flush()
         questions: tuple[Any, ...] = (
             Download(sandbox="sbx-1", transfer="trf-1", path="x"),
             ListFiles(sandbox="sbx-1"),

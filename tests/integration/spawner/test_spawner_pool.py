@@ -1,4 +1,4 @@
-"""The warm pool: sandboxes that wait are taken, each by one task, replaced, and never left behind."""
+"""The warm pool: units are used by one task each, replaced, and never left behind."""
 
 import os
 import signal
@@ -8,9 +8,9 @@ from typing import Any
 
 from nats.js.errors import KeyNotFoundError, NoKeysError
 
-from sandherd.bus.service import Service
 from sandherd.client import Herd
-from sandherd.contracts.commands import Limits, TerminateSandbox
+from sandherd.contracts.commands import SandboxLimits, TerminateSandbox
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.pool.record import WarmRecord, WarmState
 from spawner.runtimes import shim
@@ -48,8 +48,8 @@ async def emptied(person: Any, home: Any) -> None:
     await person.eventually(lambda: not list((home / "sandboxes").iterdir()))
 
 
-async def test_a_task_takes_a_sandbox_that_waits(spawner: Make, person: Any) -> None:
-    """It runs in the one that was started for its profile, which is said, and another takes that one's place."""
+async def test_task_uses_a_warm_sandbox(spawner: Make, person: Any) -> None:
+    """The task runs in the unit started for its profile, as the event states, and another unit is started."""
     async with spawner(profiles=QUICK).running() as service:
         unit = (await ready(person, service))[0].unit
         view = await person.ended(
@@ -67,12 +67,12 @@ async def test_a_task_takes_a_sandbox_that_waits(spawner: Make, person: Any) -> 
     person.check_sequences()
 
 
-async def test_who_finds_none_starts_cold(spawner: Make, person: Any) -> None:
-    """More tasks than there are warm ones are no reason to wait, nor are limits of one's own; none is ever two's."""
+async def test_task_without_a_warm_unit_starts_cold(spawner: Make, person: Any) -> None:
+    """More tasks than warm units do not wait, nor do tasks with their own limits; no unit is used twice."""
     async with spawner(profiles=QUICK).running() as service:
         await ready(person, service)
         tasks = [await person.submit(["true"], profile="quick") for _ in range(3)]
-        tasks.append(await person.submit(["true"], profile="quick", limits=Limits(memory_mb=512)))
+        tasks.append(await person.submit(["true"], profile="quick", limits=SandboxLimits(memory_mb=512)))
         tasks.append(await person.submit(["true"]))
         views = [await person.ended(task) for task in tasks]
         assert {view.state for view in views} == {"completed"}
@@ -86,11 +86,11 @@ async def test_who_finds_none_starts_cold(spawner: Make, person: Any) -> None:
         await emptied(person, person.home)
 
 
-async def test_one_that_ended_while_it_waited_is_replaced(spawner: Make, person: Any) -> None:
-    """The pool holds what lives: one whose worker was killed is removed, and another started."""
+async def test_warm_unit_that_ended_is_replaced(spawner: Make, person: Any) -> None:
+    """A unit whose worker was killed is removed, and another is started."""
     async with spawner(profiles=QUICK).running() as service:
         unit = (await ready(person, service))[0].unit
-        place = Layout(person.home / "sandboxes", person.home / "kept").place(unit)
+        place = Layout(person.home / "sandboxes", person.home / "kept").directory(unit)
         claim = shim.read_claim(place.runs()[-1])
         assert claim
         os.killpg(claim.pid, signal.SIGKILL)
@@ -105,8 +105,8 @@ async def test_one_that_ended_while_it_waited_is_replaced(spawner: Make, person:
         await emptied(person, person.home)
 
 
-async def test_a_sandbox_without_a_task_takes_one_too(spawner: Make, person: Any) -> None:
-    """It is the same sandbox to whoever asked, whatever its runtime knows it by."""
+async def test_sandbox_without_a_task_uses_a_warm_unit(spawner: Make, person: Any) -> None:
+    """The client sees the requested name, whatever the runtime's unit is."""
     async with spawner(profiles=QUICK).running() as service:
         await ready(person, service)
         name = await person.create(profile="quick")
@@ -118,8 +118,8 @@ async def test_a_sandbox_without_a_task_takes_one_too(spawner: Make, person: Any
         await emptied(person, person.home)
 
 
-async def test_the_pool_is_found_again(spawner: Make, person: Any) -> None:
-    """One that waits outlives its spawner; the next one's task takes it."""
+async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> None:
+    """A task of the next spawner uses it."""
     async with spawner(profiles=QUICK).running() as service:
         unit = (await ready(person, service))[0].unit
     async with spawner(profiles=QUICK).running() as service:
@@ -131,8 +131,8 @@ async def test_the_pool_is_found_again(spawner: Make, person: Any) -> None:
         await emptied(person, person.home)
 
 
-async def test_a_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """It is given secrets when it is claimed: those of its task, and named ones. After its end no file has them."""
+async def test_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """The sandbox's secrets, the task's and named ones, come at the claim. After its end no file has them."""
     named = "canary-5c0d-of-a-named-secret"
     check = f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" && test "$NAMED" = {named[:6]}"{named[6:]}"'
     given = {"env": {"TOKEN": CANARY}, "secret_env": frozenset({"TOKEN"}), "secrets": {"NAMED": "k"}}

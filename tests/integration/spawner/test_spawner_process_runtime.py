@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from spawner.runtimes import processes, shim
-from spawner.runtimes.contract import RuntimeFailedError, SandboxPlan, Seen
+from sandherd import processes
+from spawner.runtimes import shim
+from spawner.runtimes.contract import ObservedSandbox, RuntimeFailedError, SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
@@ -41,15 +42,15 @@ while True: time.sleep(60)
 
 
 async def up(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> None:
-    await eventually((runtime.layout.place(sandbox).work / "up").exists)
+    await eventually((runtime.layout.directory(sandbox).work / "up").exists)
 
 
-async def end(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> Seen:
-    async def ended() -> Seen | None:
-        seen = await runtime.look(sandbox)
+async def end(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> ObservedSandbox:
+    async def ended() -> ObservedSandbox | None:
+        seen = await runtime.observe(sandbox)
         return seen if seen and not seen.alive else None
 
-    seen: Seen = await eventually(ended)
+    seen: ObservedSandbox = await eventually(ended)
     return seen
 
 
@@ -60,14 +61,14 @@ def told(runtime: ProcessRuntime) -> list[str]:
 
 
 def report(runtime: ProcessRuntime, sandbox: str) -> Any:
-    return json.loads((runtime.layout.place(sandbox).work / "report").read_text())
+    return json.loads((runtime.layout.directory(sandbox).work / "report").read_text())
 
 
 @both
-async def test_a_sandbox_is_made_once_and_its_end_is_told(
+async def test_sandbox_is_created_once_and_its_end_is_reported(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """Creating twice starts one worker; its end is told without asking, with its exit status."""
+    """Creating twice starts one worker; its end is reported with its exit status."""
     runtime = await open_process("open('runs', 'a').write('x')", isolation)
     ended = told(runtime)
     plan = plan_for("sbx-once")
@@ -77,7 +78,7 @@ async def test_a_sandbox_is_made_once_and_its_end_is_told(
     assert seen.runs == 1
     assert seen.end
     assert seen.end.drained
-    assert (runtime.layout.place("sbx-once").work / "runs").read_text() == "x"
+    assert (runtime.layout.directory("sbx-once").work / "runs").read_text() == "x"
 
 
 @both
@@ -88,7 +89,7 @@ async def test_stop_ends_every_process(
     runtime = await open_process(STUBBORN, isolation)
     await runtime.create(plan_for("sbx-stop"))
     await up(eventually, runtime, "sbx-stop")
-    members = runtime.ending.members(runtime.layout.place("sbx-stop"))
+    members = runtime.ending.members(runtime.layout.directory("sbx-stop"))
     assert len(members) >= 3
     found = [process for pid in members if (process := processes.find(pid))]
     await runtime.stop("sbx-stop", 0.1)
@@ -99,7 +100,7 @@ async def test_stop_ends_every_process(
 
 
 @both
-async def test_stop_ends_runaways_without_control_groups(
+async def test_stop_ends_daemons_without_control_groups(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
     """Without control groups a daemon in a session of its own is still found."""
@@ -107,7 +108,7 @@ async def test_stop_ends_runaways_without_control_groups(
     assert runtime.capabilities.memory == "rlimit"
     await runtime.create(plan_for("sbx-runaway"))
     await up(eventually, runtime, "sbx-runaway")
-    members = runtime.ending.members(runtime.layout.place("sbx-runaway"))
+    members = runtime.ending.members(runtime.layout.directory("sbx-runaway"))
     found = [process for pid in members if (process := processes.find(pid))]
     assert len(found) >= 2
     await runtime.stop("sbx-runaway", 0.1)
@@ -115,10 +116,10 @@ async def test_stop_ends_runaways_without_control_groups(
 
 
 @both
-async def test_a_worker_that_listens_ends_in_its_own_way(
+async def test_sigterm_lets_the_worker_choose_its_exit_status(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """SIGTERM reaches the worker, and what it exits with is what is known."""
+    """SIGTERM reaches the worker, and its exit status is known."""
     runtime = await open_process(f"import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); {SLEEP}", isolation)
     await runtime.create(plan_for("sbx-polite"))
     await up(eventually, runtime, "sbx-polite")
@@ -129,10 +130,10 @@ async def test_a_worker_that_listens_ends_in_its_own_way(
 
 
 @both
-async def test_daemons_do_not_outlive_the_worker_in_a_recovery(
+async def test_daemons_do_not_survive_into_a_recovery(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """A run to recover starts in the same directory, with `--recover`, after what the dead worker left is ended."""
+    """A recovery starts in the same directory, with `--recover`, after the dead worker's processes are ended."""
     code = (
         "import os, signal, sys, pathlib, json\n"
         "if '--recover' in sys.argv:\n"
@@ -146,7 +147,7 @@ async def test_daemons_do_not_outlive_the_worker_in_a_recovery(
     runtime = await open_process(code, isolation)
     await runtime.create(plan_for("sbx-again"))
     await up(eventually, runtime, "sbx-again")
-    place = runtime.layout.place("sbx-again")
+    place = runtime.layout.directory("sbx-again")
     left = [process for pid in runtime.ending.members(place) if (process := processes.find(pid))]
     claim = shim.read_claim(place.runs()[0])
     assert claim
@@ -164,10 +165,10 @@ async def test_daemons_do_not_outlive_the_worker_in_a_recovery(
 
 
 @both
-async def test_another_spawner_adopts(
+async def test_later_spawner_adopts_living_sandboxes(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
 ) -> None:
-    """A runtime opened later knows the living sandboxes, hears of their end, and reads how it was."""
+    """A runtime opened later knows the living sandboxes, is notified of their end, and reads the exit status."""
     first = await open_process(SLEEP, isolation)
     await first.create(plan_for("sbx-adopted"))
     await up(eventually, first, "sbx-adopted")
@@ -184,13 +185,13 @@ async def test_another_spawner_adopts(
     assert seen.end.code == 128 + signal.SIGTERM
 
 
-async def test_of_two_shims_one_runs(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A shim that finds its run claimed leaves without starting anything."""
+async def test_only_one_of_two_shims_runs(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """A shim whose run is claimed exits without starting anything."""
     runtime = await open_process(SLEEP)
     plan = plan_for("sbx-twice")
     await runtime.create(plan)
     await up(eventually, runtime, "sbx-twice")
-    place = runtime.layout.place("sbx-twice")
+    place = runtime.layout.directory("sbx-twice")
     pid = runtime.starting.spawn(place, place.runs()[0], runtime.starting.cold_start(place, plan))
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == shim.CLAIMED_BY_ANOTHER
@@ -204,7 +205,7 @@ async def test_remove_leaves_nothing(
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for("sbx-gone"))
     await up(eventually, runtime, "sbx-gone")
-    place = runtime.layout.place("sbx-gone")
+    place = runtime.layout.directory("sbx-gone")
     (place.work / "locked").mkdir(mode=0o000)
     await runtime.remove("sbx-gone")
     await runtime.remove("sbx-gone")
@@ -213,17 +214,17 @@ async def test_remove_leaves_nothing(
     assert await runtime.find_all() == []
 
 
-async def test_recovering_what_was_never_made_is_refused(open_process: Open, plan_for: PlanFor) -> None:
-    """A typed error, and nothing is started."""
+async def test_recovery_of_an_unknown_sandbox_is_refused(open_process: Open, plan_for: PlanFor) -> None:
+    """The error is typed, and nothing is started."""
     runtime = await open_process(SLEEP)
     with pytest.raises(RuntimeFailedError, match="nothing of sbx-no"):
         await runtime.recover(plan_for("sbx-no"))
 
 
-async def test_bubblewrap_that_is_demanded_and_missing_is_refused(
+async def test_missing_bubblewrap_is_refused_where_required(
     open_process: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With `bubblewrap` and with `auto` nothing runs without it; with `weak` it does, and says so."""
+    """With `bubblewrap` and with `auto` no sandbox starts without it; with `weak` it does, with a warning."""
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A runtime that does not answer, does it too late, or has no room: nothing is doubled and nothing left behind."""
+"""A runtime without a reply, with a late one, or without capacity: nothing is doubled or left behind."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.service import Service
-from sandherd.contracts.commands import CancelTask, Retry
+from sandherd import processes
+from sandherd.contracts.commands import CancelTask, RetryPolicy
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner.main import compose
-from spawner.runtimes import processes
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.environment import MARK
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.layout import Layout
-from spawner.runtimes.opening import Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 
 Create = Callable[[SandboxPlan, Callable[[SandboxPlan], Awaitable[None]]], Awaitable[None]]
@@ -31,7 +31,7 @@ def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Ma
 
     def make(create: Create, **settings: Any) -> Service:
         async def opened(given: Settings) -> Sequence[Runtime]:
-            runtime = await open_runtime(Options.of(given))
+            runtime = await open_runtime(ProcessRuntimeOptions.of(given))
             real = runtime.create
 
             async def scripted(_self: ProcessRuntime, plan: SandboxPlan) -> None:
@@ -46,8 +46,8 @@ def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Ma
     return make
 
 
-async def test_what_there_is_no_room_for_is_made_when_there_is(spawner_with: Make, person: Any) -> None:
-    """Asked again and again within its time, it is made in the end: the same sandbox, once."""
+async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make, person: Any) -> None:
+    """The request is repeated within its time, and creates the same sandbox, once."""
     asked: list[str] = []
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
@@ -63,8 +63,8 @@ async def test_what_there_is_no_room_for_is_made_when_there_is(spawner_with: Mak
     assert set(asked) == {view.sandbox}
 
 
-async def test_what_is_never_made_fails_and_is_tried_again(spawner_with: Make, person: Any) -> None:
-    """After its time the attempt has failed for a reason that may pass: the next one has a sandbox of its own."""
+async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, person: Any) -> None:
+    """After its time the attempt fails temporarily: the next one has a sandbox of its own."""
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         if plan.attempt == 1:
@@ -73,7 +73,7 @@ async def test_what_is_never_made_fails_and_is_tried_again(spawner_with: Make, p
 
     async with spawner_with(create, spawn_timeout=10).running():
         # The second may take longer than that on a busy machine, too: then it is the third, or a later one.
-        task = await person.submit(["true"], retry=Retry(max_attempts=10, first_delay_seconds=0))
+        task = await person.submit(["true"], retry=RetryPolicy(max_attempts=10, first_delay_seconds=0))
         view = await person.ended(task)
         assert (view.state, view.attempt >= 2) == ("completed", True)
         await person.hears(task, "task.retry_scheduled")
@@ -84,8 +84,8 @@ async def test_what_is_never_made_fails_and_is_tried_again(spawner_with: Make, p
     person.check_sequences()
 
 
-async def test_an_answer_that_never_comes_leaves_nothing(spawner_with: Make, person: Any) -> None:
-    """It was made though that was never said: its worker works, and with its end it is gone."""
+async def test_creation_without_a_reply_leaves_nothing(spawner_with: Make, person: Any) -> None:
+    """The sandbox was created though no reply came: its worker runs, and it is removed at its end."""
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         await real(plan)
@@ -100,8 +100,8 @@ async def test_an_answer_that_never_comes_leaves_nothing(spawner_with: Make, per
     person.check_sequences()
 
 
-async def test_what_is_made_after_its_task_was_cancelled_goes(spawner_with: Make, person: Any) -> None:
-    """A provider that does late what it was asked for makes something that nobody wants: no agent starts in it."""
+async def test_sandbox_created_after_its_task_was_cancelled_is_removed(spawner_with: Make, person: Any) -> None:
+    """A provider that creates it late starts no agent."""
     late: list[tuple[SandboxPlan, Callable[[SandboxPlan], Awaitable[None]]]] = []
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
@@ -125,8 +125,8 @@ async def test_what_is_made_after_its_task_was_cancelled_goes(spawner_with: Make
     person.check_sequences()
 
 
-async def test_what_is_made_twice_is_one(spawner_with: Make, person: Any) -> None:
-    """Two answers to one request are one sandbox with one agent."""
+async def test_sandbox_created_twice_is_one(spawner_with: Make, person: Any) -> None:
+    """Two replies to one request are one sandbox with one agent."""
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         await asyncio.gather(real(plan), real(plan))
@@ -138,10 +138,10 @@ async def test_what_is_made_twice_is_one(spawner_with: Make, person: Any) -> Non
     assert person.types(view.sandbox).count("agent.started") == 1
 
 
-async def test_an_orphan_that_can_not_be_removed_keeps_no_other(
+async def test_failed_removal_of_an_orphan_blocks_no_other(
     spawner_with: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one is left for the next pass, and tried again there; those behind it go in the same."""
+    """The failed one is tried again in the next pass; those behind it are removed in the same."""
     remove = ProcessRuntime.remove
     stubborn = [True]
 
@@ -155,7 +155,7 @@ async def test_an_orphan_that_can_not_be_removed_keeps_no_other(
 
     monkeypatch.setattr(ProcessRuntime, "remove", remove_unless)
     for name in ("sbx-a", "sbx-b"):
-        place = Layout(person.home / "sandboxes", person.home / "kept").place(name)
+        place = Layout(person.home / "sandboxes", person.home / "kept").directory(name)
         place.make()
         place.label.write_text("p1")
     async with spawner_with(create, orphan_grace=0.3).running():

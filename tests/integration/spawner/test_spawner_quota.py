@@ -1,17 +1,17 @@
-"""A project that fills the buckets which all projects share, and what becomes of the others."""
+"""A project that fills the shared buckets does not affect other projects."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.requests import LiveTasks
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.conftest import eventually
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 Make = Callable[..., Service]
 LARGE: dict[str, Any] = {
@@ -22,8 +22,8 @@ MOST = 5
 """Number of records of this size that reach one MiB."""
 
 
-async def test_a_project_can_not_fill_the_tasks_of_all(spawner: Make, person: Any, herd: Broker) -> None:
-    """Beyond its share its tasks are rejected; those that it has go on, and another project's are taken."""
+async def test_project_cannot_fill_all_tasks(spawner: Make, person: Any, herd: Broker) -> None:
+    """Beyond its share its tasks are rejected; its existing ones continue, and another project's are accepted."""
     async with spawner(project_records_mb=1, max_sandboxes=1).running():
         tasks = [await _decided(person, await person.submit(["true"], **LARGE)) for _ in range(MOST + 2)]
         rejected = [task for task in tasks if person.types(task) == ["task.rejected"]]
@@ -35,8 +35,8 @@ async def test_a_project_can_not_fill_the_tasks_of_all(spawner: Make, person: An
             assert (await person.ended(task)).state == "completed"
 
 
-async def test_a_project_can_not_fill_the_sandboxes_of_all(spawner: Make, person: Any) -> None:
-    """The same for sandboxes without a task, of which a project has had many one after the other."""
+async def test_project_cannot_fill_all_sandboxes(spawner: Make, person: Any) -> None:
+    """A project has had many sandboxes without a task one after the other: the share holds for them too."""
     async with spawner(project_records_mb=1, max_sandboxes=MOST + 2).running():
         sandboxes = [await _decided(person, await person.create(**LARGE)) for _ in range(MOST + 2)]
         refused = [sandbox for sandbox in sandboxes if "sandbox.refused" in person.types(sandbox)]

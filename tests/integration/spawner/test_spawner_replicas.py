@@ -1,4 +1,4 @@
-"""Several spawners: one that was stopped for longer than its lease can't act with its old token."""
+"""Several spawners: one suspended for longer than its lease can't act with its old token."""
 
 import asyncio
 import os
@@ -81,8 +81,8 @@ async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start
     "act",
     [7, 15, "before Revoker.revoke", *(pytest.param(act, marks=pytest.mark.long) for act in MORE_ACTS)],
 )
-async def test_a_replica_that_was_stopped_can_not_act(start: Start, person: Any, act: int | str) -> None:
-    """Stopped at any act for longer than its lease, it finds when it goes on that another leads: nothing is doubled.
+async def test_suspended_replica_cannot_act(start: Start, person: Any, act: int | str) -> None:
+    """Stopped at any act for longer than its lease, it finds on its return that another leads: nothing is doubled.
 
     There are 26 acts before its agent runs, and over a hundred in all; what ends the sandbox comes at no fixed number.
     """
@@ -107,8 +107,8 @@ async def test_a_replica_that_was_stopped_can_not_act(start: Start, person: Any,
 
 
 @pytest.mark.faults
-async def test_what_was_ended_meanwhile_stays_ended(start: Start, person: Any) -> None:
-    """A replica that was stopped from without while a task ran does not bring back what another has ended since."""
+async def test_sandbox_ended_by_another_replica_stays_ended(start: Start, person: Any) -> None:
+    """A replica that was suspended while a task ran does not restore what another has ended since."""
     first = await start()
     task = await person.submit(["/bin/sh", "-c", "touch up; exec sleep 600"])
     sandbox = (await person.reaches(task, "running")).sandbox
@@ -130,7 +130,7 @@ async def test_what_was_ended_meanwhile_stays_ended(start: Start, person: Any) -
 
 @pytest.mark.faults
 async def test_two_replicas_share_the_work(start: Start, person: Any) -> None:
-    """Each takes some of what is asked; each task is done once, and when the leader is killed the other goes on."""
+    """Each processes some commands; each task runs once, and after a kill of the leader the other continues."""
     replicas = [await start(), await start()]
     tasks: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Retries of failed tasks: with the files that they were given, and with new values of secrets that have expired."""
+"""Retries of failed tasks: with their files, and with new values of expired secrets."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.service import Service
-from sandherd.client.cli.leaving import status_of
+from sandherd.cli.exit_status import status_of
 from sandherd.contracts.commands import RetryTask
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 
@@ -42,10 +42,10 @@ async def again(person: Any, task: str, attempt: int) -> Any:
     return await person.eventually(look)
 
 
-async def test_expired_secrets_are_given_again_and_files_are_retained(
+async def test_expired_secrets_are_needed_again_and_files_are_retained(
     spawner: Make, person: Any, herd: Broker, thief: Thief, retry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error names the option where nobody can be asked; the value comes from there, or from a prompt."""
+    """An error names the option where there is no terminal; the value comes from the option or a prompt."""
     files = {"in/input.txt": "hello"}
     async with spawner(keep_secrets=0).running():
         task, other = [
@@ -62,7 +62,7 @@ async def test_expired_secrets_are_given_again_and_files_are_retained(
         assert (await retry(task, "--secret-env", "TOKEN"))[0] == 0
         assert (await again(person, task, 2)).state == "completed"
         monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-        monkeypatch.setattr("sandherd.client.cli.secret_input.getpass", lambda prompt: NEW if "TOKEN" in prompt else "")
+        monkeypatch.setattr("sandherd.cli.parse.secret_input.read_hidden", lambda what: NEW if "TOKEN" in what else "")
         assert (await person.ended(other)).state == "failed"
         assert (await retry(other))[0] == 0
         assert (await again(person, other, 2)).state == "completed"
@@ -71,8 +71,8 @@ async def test_expired_secrets_are_given_again_and_files_are_retained(
         assert thief.finds(NEW) == []
 
 
-async def test_a_failed_task_with_files_is_retried(spawner: Make, person: Any) -> None:
-    """Also by another spawner, which has to read them."""
+async def test_failed_task_with_files_is_retried(spawner: Make, person: Any) -> None:
+    """Another spawner, which has to read them, can retry it too."""
     argv = ["/bin/sh", "-c", "grep -q hello input.txt && exit 4"]
     async with spawner().running():
         task = await person.submit(argv, files={"input.txt": "hello"})

@@ -1,4 +1,4 @@
-"""The scheduler's writes, on a real broker: under its token alone, each safe to find half done."""
+"""The scheduler's writes, on a real broker: under its token only, each safe to find half done."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -16,22 +16,32 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
-from spawner.live import Live
-from spawner.resolving import Menu
+from spawner.live_state import LiveState
 from spawner.runtimes.contract import Capabilities, Isolation
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.admission import Admission
+from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import SpawnPolicy, expiry
 from spawner.tasks import decisions as of_task
+from spawner.tasks.live_queue import follow
 from spawner.tasks.queue import Queue
-from spawner.tasks.queueing import follow, started_cold
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.scheduler import Scheduler
-from spawner.tasks.scheduling import sandbox_name
-from spawner.tasks.terms import Terms
+from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.scheduler import Intend, Scheduler
+from spawner.tasks.turn_order import sandbox_name
 from tests.integration.spawner.following import following
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def created_on_demand(menu: SpawnPolicy) -> Intend:
+    """Creates each sandbox when it is needed, without a warm pool."""
+
+    async def intend(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+        return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, menu, now))
+
+    return intend
 
 
 class Token(Lease):
@@ -48,6 +58,15 @@ class Token(Lease):
         return self.good_for >= 0
 
 
+def started_cold(menu: SpawnPolicy) -> Intend:
+    """Creates each sandbox on demand, without a warm pool."""
+
+    async def intend(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+        return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, menu, now))
+
+    return intend
+
+
 class World:
     """A scheduler, and what it works on."""
 
@@ -55,7 +74,7 @@ class World:
         self.bus = bus
         self.settings = settings
         self.now = NOW
-        self.live = Live(bus, Meters(CollectorRegistry()), lambda: self.now)
+        self.live = LiveState(bus, Meters(CollectorRegistry()), lambda: self.now)
         self.queue: Queue = follow(self.live, settings)
         self.assigned: list[str] = []
 
@@ -63,23 +82,23 @@ class World:
         async def settled() -> bool:
             return True
 
-        admission = Admission(self.bus, self.live, self.queue.room.lacking)
-        menu = Menu.of(self.settings, {"process": Capabilities(Isolation.NONE, "none", "none")})
+        admission = Admission(self.bus, self.live, self.queue.capacity.exhausted_limit)
+        menu = SpawnPolicy.of(self.settings, {"process": Capabilities(Isolation.NONE, "none", "none")})
         return Scheduler(
-            self.live, self.queue, token, admission=admission, intend=started_cold(menu),
+            self.live, self.queue, token, admission=admission, intend=created_on_demand(menu),
             assigned=self.assigned.append, settled=settled, interval=1,
         )  # fmt: skip
 
     async def tick(self, fence: int = 7, good_for: int = 1000) -> None:
         await self.scheduler(Token(self.bus, fence, good_for)).tick()
 
-    async def submit(self, name: str, terms: Terms | None = None, **changes: Any) -> TaskRecord:
+    async def submit(self, name: str, terms: ResolvedTask | None = None, **changes: Any) -> TaskRecord:
         spec = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]))
         command = wrap(
             SubmitTask(task=name, spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
             subject=name, time=NOW,
         )  # fmt: skip
-        record = of_task.submitted(command, NOW, TRACE, terms or Terms()).model_copy(update=changes)
+        record = of_task.submitted(command, NOW, TRACE, terms or ResolvedTask()).model_copy(update=changes)
         held, _ = await self.live.tasks.create(record)
         return held.record
 
@@ -101,8 +120,8 @@ async def world(herd: Broker) -> AsyncIterator[World]:
             yield made
 
 
-async def test_an_old_token_writes_nothing_over_a_newer(world: World) -> None:
-    """A scheduler that was stopped for longer than its lease finds that another was here, and leaves it."""
+async def test_older_token_writes_nothing_over_a_newer_one(world: World) -> None:
+    """A scheduler suspended for longer than its lease finds the newer token, and stops."""
     await world.submit("task-1", scheduled_by=9)
     with pytest.raises(LeaseLostError):
         await world.tick(fence=8)
@@ -117,8 +136,8 @@ async def test_an_old_token_writes_nothing_over_a_newer(world: World) -> None:
 
 
 @pytest.mark.parametrize("good_for", range(3))
-async def test_whoever_loses_the_lease_stops_before_the_next_write(world: World, good_for: int) -> None:
-    """Wherever it happens: what is left half done is found and finished by the next."""
+async def test_lost_lease_stops_before_the_next_write(world: World, good_for: int) -> None:
+    """Wherever the lease is lost, the next leader finds and finishes what is half done."""
     await world.submit("task-1")
     with pytest.raises(LeaseLostError):
         await world.tick(good_for=good_for)
@@ -129,8 +148,8 @@ async def test_whoever_loses_the_lease_stops_before_the_next_write(world: World,
     assert len(await world.sandboxes()) == 1
 
 
-async def test_one_that_died_between_its_two_writes_is_followed_by_another(world: World) -> None:
-    """Though the sandbox that it had requested has taken the only place."""
+async def test_task_continues_after_a_crash_between_two_writes(world: World) -> None:
+    """The requested sandbox has taken the only capacity."""
     record = await world.submit("task-1")
     await world.submit("task-2")
     name = sandbox_name(record)
@@ -141,8 +160,8 @@ async def test_one_that_died_between_its_two_writes_is_followed_by_another(world
     assert await world.sandboxes() == [name]
 
 
-async def test_no_attempt_begins_before_the_last_sandbox_has_ended(world: World) -> None:
-    """By the bucket, even if nothing of that sandbox was heard."""
+async def test_no_attempt_starts_before_the_last_sandbox_has_ended(world: World) -> None:
+    """The record in the bucket decides, even if no event of that sandbox was read."""
     first = await world.submit("task-1")
     box, _ = await world.live.sandboxes.create(of_sandbox.requested(first, sandbox_name(first), NOW))
     key = box.record.key
@@ -174,10 +193,10 @@ async def test_no_attempt_begins_before_the_last_sandbox_has_ended(world: World)
         (TaskState.CANCELLED, lambda task: task.entering(TaskState.CANCELLED, ended_at=NOW)),
     ],
 )
-async def test_what_changed_meanwhile_is_seen_before_it_is_written(
+async def test_changed_record_is_seen_before_the_write(
     world: World, state: TaskState, move: Callable[[TaskRecord], TaskRecord]
 ) -> None:
-    """The queue may know of it late; the record decides."""
+    """The queue may be late; the record decides."""
     await world.submit("task-1")
     known = world.live.task_index.get("p1.task-1")
     assert known
@@ -188,9 +207,9 @@ async def test_what_changed_meanwhile_is_seen_before_it_is_written(
     assert world.assigned == []
 
 
-async def test_an_attempt_over_its_limit_waits_for_what_it_may_have_said(world: World) -> None:
-    """Only so long: then it has failed, whatever comes."""
-    await world.submit("task-1", Terms(attempt_seconds=60))
+async def test_attempt_over_its_limit_waits_for_its_last_events(world: World) -> None:
+    """The wait is bounded: then the attempt has failed."""
+    await world.submit("task-1", ResolvedTask(attempt_seconds=60))
     await world.tick()
     assert world.live.sandbox_index.get(f"p1.{(await world.task('task-1')).sandbox}")
     answers = [False, True]
@@ -202,10 +221,10 @@ async def test_an_attempt_over_its_limit_waits_for_what_it_may_have_said(world: 
     scheduler._judge._settled = settled
     world.now += timedelta(seconds=61)
     change = scheduler._changing(7)
-    assert await scheduler._judge.judge_pending(change)
-    await scheduler._judge.judge_attempts(change)
+    assert await scheduler._judge.end_pending(change)
+    await scheduler._judge.end_overdue_attempts(change)
     assert (await world.task("task-1")).state is TaskState.ASSIGNED
-    await scheduler._judge.judge_attempts(change)
+    await scheduler._judge.end_overdue_attempts(change)
     again = await world.task("task-1")
     assert (again.state, again.attempt, again.scheduled_by) == (TaskState.PENDING, 2, 7)
     assert SandboxState.REQUESTED in {view.state for view in world.live.sandbox_index.views()}

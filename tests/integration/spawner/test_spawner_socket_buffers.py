@@ -1,4 +1,4 @@
-"""What a sandbox holds in buffers of sockets. Invariant: datagrams count towards a limit, as what is in memory does."""
+"""Data of a sandbox in socket buffers. Invariant: datagrams count towards a limit, as memory does."""
 
 import asyncio
 import json
@@ -40,10 +40,10 @@ print(json.dumps([sent, found]))
 """
 
 
-async def test_datagrams_that_nobody_reads_count_towards_a_limit(
+async def test_unread_datagrams_count_towards_a_limit(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Four times a sandbox's memory is sent to sockets of its own: less than its memory is there to be read."""
+    """Four times a sandbox's memory is sent to sockets of its own: less than its memory can be read."""
     runtime = await open_process(WORKER)
     if runtime.groups.memory is None:
         pytest.skip("no control group limits memory here")

@@ -12,17 +12,17 @@ import pytest
 from nacl.public import PrivateKey
 from nats.js.errors import KeyWrongLastSequenceError
 
+from sandherd.admin.backup import back_up, restore_streams
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity import SpawnerKeys
-from sandherd.bus.service import Service
 from sandherd.client import Herd
-from sandherd.client.backing_up import back_up, bring_back
 from sandherd.contracts.commands import CancelTask, RetryTask, SandboxSpec, TerminateSandbox
 from sandherd.contracts.requests import ListSecrets
 from sandherd.contracts.subjects import Principal
 from sandherd.sealed_secrets import private_key, public_text, seal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from spawner.live import utc_now
+from spawner.live_state import utc_now
 from spawner.main import compose
 from spawner.named_secrets.store import SecretStore
 from spawner.records.vault import Vault, herd_key
@@ -42,8 +42,8 @@ async def at_work(spawner: Make, **settings: Any) -> AsyncIterator[Service]:
         yield service
 
 
-async def test_a_completed_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
-    """Its program had the value, which was in no file of the broker in clear meanwhile, and then it is gone."""
+async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """The program had the value, which was in no file of the broker in clear, and then it is gone."""
     waiting = "&& touch ok; while [ ! -e go ]; do sleep .05; done"
     argv = ["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" {waiting}']
     async with at_work(spawner):
@@ -61,10 +61,10 @@ async def test_a_completed_task_leaves_no_value(spawner: Make, person: Any, herd
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled", "timed out"])
-async def test_a_task_that_came_to_nothing_leaves_no_value(
+async def test_unsuccessful_task_leaves_no_value(
     spawner: Make, person: Any, herd: Broker, thief: Thief, how: str
 ) -> None:
-    """Failed, cancelled or out of time, where nothing is stored for a retry."""
+    """The task failed, was cancelled or out of time, and nothing is stored for a retry."""
     async with at_work(spawner):
         argv = ["false"] if how == "failed" else ["sleep", "600"]
         task = await person.submit(argv, attempt_seconds=2 if how == "timed out" else None, **SECRET)
@@ -75,7 +75,7 @@ async def test_a_task_that_came_to_nothing_leaves_no_value(
         await forgotten(person, herd, thief)
 
 
-async def test_a_failed_task_is_retried_with_its_secrets_until_they_expire(
+async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
     """The time is shown; a retry in it has the value; one after it is refused, and nothing is left."""
@@ -116,21 +116,21 @@ async def test_a_failed_task_is_retried_with_its_secrets_until_they_expire(
 
         await person.eventually(expired)
         await person.command(RetryTask(task=task), task)
-        await person.hears(task, "task.rejected")
-        assert person.said(task, "task.rejected")["field"] == "spec.secret_env"
+        await person.hears(task, "task.refused")
+        assert person.said(task, "task.refused")["field"] == "spec.secret_env"
         await forgotten(person, herd, thief)
 
 
 async def test_rejected_and_dead_commands_leave_no_value(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
-    """A task that is not taken, one with the name of another, and a document that is no command of any version."""
+    """A refused task, one with the name of another, and an invalid document are tested."""
     async with at_work(spawner):
         rejected = await person.submit(["true"], runtime="no-such-runtime", **SECRET)
         await person.hears(rejected, "task.rejected")
         taken = await person.submit(["true"])
         await person.submit(["false"], task=taken, **SECRET)
-        await person.hears(taken, "task.rejected")
+        await person.hears(taken, "task.refused")
         await dead_commands(person.bus)
         async with herd.bus(Principal.SPAWNER) as bus:
 
@@ -142,10 +142,10 @@ async def test_rejected_and_dead_commands_leave_no_value(
         await forgotten(person, herd, thief)
 
 
-async def test_a_sandbox_without_a_task_and_a_batch_leave_no_value(
+async def test_sandbox_without_a_task_and_batch_leave_no_value(
     spawner: Make, person: Any, herd: Broker, thief: Thief
 ) -> None:
-    """Nor do sandboxes that were claimed from the warm pool for several tasks at once."""
+    """Sandboxes claimed from the warm pool for several tasks are included."""
     async with at_work(spawner, max_sandboxes=4):
         sandbox = await person.create(**SECRET)
         await person.sandbox_is(sandbox, "running")
@@ -156,10 +156,8 @@ async def test_a_sandbox_without_a_task_and_a_batch_leave_no_value(
         await forgotten(person, herd, thief)
 
 
-async def test_a_key_that_could_not_be_erased_is_erased_later(
-    spawner: Make, person: Any, herd: Broker, thief: Thief
-) -> None:
-    """The broker is killed while tasks end, and begun again: no key is left over."""
+async def test_unerased_key_is_erased_later(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """The broker is killed while tasks end, and restarted: no key is left over."""
     async with at_work(spawner):
         tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.5"], **SECRET) for _ in range(4)]
         await person.hears(tasks[0], "task.running")
@@ -170,8 +168,8 @@ async def test_a_key_that_could_not_be_erased_is_erased_later(
         await forgotten(person, herd, thief)
 
 
-async def test_a_key_that_nobody_needs_is_erased(spawner: Make, person: Any, herd: Broker) -> None:
-    """As a spawner leaves one that is killed before it erases it; a key that is needed stays."""
+async def test_unneeded_key_is_erased(spawner: Make, person: Any, herd: Broker) -> None:
+    """A spawner killed before the erasure leaves one; a needed key stays."""
     async with spawner(keep_secrets=600).running() as service:
         vault = Vault(service.bus, vault_key(herd))
         kept = await person.submit(["false"], **SECRET)
@@ -216,10 +214,8 @@ async def dead_commands(bus: Bus) -> None:
         await bus.publish_stored(COMMAND, document, msg_id=f"dead-{number}")
 
 
-async def test_a_client_seals_its_secrets_before_it_sends_them(
-    spawner: Make, person: Any, herd: Broker, thief: Thief
-) -> None:
-    """While no spawner takes it, the command waits without the value; then the task has it, and so has a sandbox."""
+async def test_client_seals_its_secrets_before_sending(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """While no spawner accepts it, the command waits without the value; then task and sandbox have it."""
     spec = person.spec(["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}"'], **SECRET)
     async with Herd.connect(context_of(herd)) as alice:
         async with at_work(spawner):
@@ -239,7 +235,7 @@ async def test_a_client_seals_its_secrets_before_it_sends_them(
 
 
 async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person: Any, herd: Broker) -> None:
-    """And so are values for other names than those that the task says are secret."""
+    """Values for other names than the declared secrets are refused too."""
     async with at_work(spawner):
         own = public_text(private_key(SpawnerKeys.read(herd.spawner_identity).worker.seed))
         other = public_text(PrivateKey.generate())
@@ -251,10 +247,10 @@ async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person
 
 
 @pytest.mark.parametrize("with_secrets", [False, True])
-async def test_a_backup_has_no_secrets_unless_they_are_requested(
+async def test_backup_has_no_secrets_unless_requested(
     spawner: Make, person: Any, herd: Broker, tmp_path: Path, *, with_secrets: bool
 ) -> None:
-    """Of a task that may still be retried, and named ones: whoever has the herd's keys opens nothing without that."""
+    """Secrets of a retryable task, and named ones: the herd's keys alone open nothing."""
     named = "canary-90ab-of-a-named-secret"
     async with spawner(keep_secrets=600).running():
         async with Herd.connect(context_of(herd)) as alice:
@@ -266,7 +262,7 @@ async def test_a_backup_has_no_secrets_unless_they_are_requested(
     await back_up(context_of(herd), herd.home / "identity", folder, with_secrets=with_secrets)
     shutil.copytree(herd.home / "identity", tmp_path / "thief" / "identity")
     async with thiefs:
-        await bring_back(context_of(thiefs), thiefs.home / "identity", folder, None)
+        await restore_streams(context_of(thiefs), thiefs.home / "identity", folder, None)
         assert holding(CANARY.encode(), tmp_path) == []
         assert bool(Thief(thiefs, folder).finds()) == with_secrets
         assert bool(Thief(thiefs, folder).finds(named)) == with_secrets
@@ -276,8 +272,8 @@ async def test_a_backup_has_no_secrets_unless_they_are_requested(
                 again = Person(bus, person.eventually, tmp_path / "other")
                 await again.listen()
                 await again.command(RetryTask(task=task), task)
-                await again.hears(task, "task.rejected")
-                assert again.said(task, "task.rejected")["field"] == "spec.secret_env"
+                await again.hears(task, "task.refused")
+                assert again.said(task, "task.refused")["field"] == "spec.secret_env"
                 (left,) = (await bus.ask(ListSecrets(), "p1")).secrets
                 assert (left.name, left.readable) == ("k", False)
                 needy = await again.submit(["true"], secrets={"TOKEN": "k"})

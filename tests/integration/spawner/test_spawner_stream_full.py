@@ -1,4 +1,4 @@
-"""The spawner and a worker before a full EVENTS: what they have to say waits, and nothing of it is lost."""
+"""The spawner and a worker at a full EVENTS: their events wait, and none is lost."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus, StreamFullError
-from sandherd.bus.service import Service
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.live_files import holding
 
@@ -53,10 +53,8 @@ def was_refused(place: Path) -> bool:
     return any(path.name.endswith("log") for path in holding(b"maximum bytes exceeded", place))
 
 
-async def test_a_task_that_is_submitted_into_a_full_stream_is_done_when_there_is_room(
-    small: Broker, spawner: Spawner, person: Any
-) -> None:
-    """It is on record at once, with what is to be said of it; with room all is said, once and without a gap."""
+async def test_task_submitted_into_a_full_stream_is_done_later(small: Broker, spawner: Spawner, person: Any) -> None:
+    """The record has its events at once; with space all are published, once and without a gap."""
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         await fill_up(flooder)
         task = await person.submit(["true"])
@@ -69,10 +67,8 @@ async def test_a_task_that_is_submitted_into_a_full_stream_is_done_when_there_is
         person.check_sequences()
 
 
-async def test_a_spawner_that_dies_before_a_full_stream_says_it_all_later(
-    small: Broker, spawner: Spawner, person: Any
-) -> None:
-    """What could not be said is in its record: the next spawner says it, once there is room."""
+async def test_spawner_that_dies_at_a_full_stream_publishes_later(small: Broker, spawner: Spawner, person: Any) -> None:
+    """Unpublished events are in the record: the next spawner publishes them once there is space."""
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder:
         await fill_up(flooder)
         async with spawner().running():
@@ -85,8 +81,8 @@ async def test_a_spawner_that_dies_before_a_full_stream_says_it_all_later(
             person.check_sequences()
 
 
-async def test_what_a_worker_says_meanwhile_waits_in_its_spool(small: Broker, spawner: Spawner, person: Any) -> None:
-    """Its agent ends while the stream is full: its events, and the end of its task, come when there is room."""
+async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spawner, person: Any) -> None:
+    """The agent ends while the stream is full: its events, and the task's end, follow once there is space."""
     waits = "while [ ! -e go ]; do sleep 0.05; done"
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         task = await person.submit(["sh", "-c", waits])
@@ -104,8 +100,8 @@ async def test_what_a_worker_says_meanwhile_waits_in_its_spool(small: Broker, sp
         person.check_sequences()
 
 
-async def test_a_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner: Spawner, person: Any) -> None:
-    """Its processes end without waiting until that can be said; it is said when there is room, without a gap."""
+async def test_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner: Spawner, person: Any) -> None:
+    """The sandbox's processes end without waiting for the event, which is published later, without a gap."""
     async with (
         small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder,
         spawner(isolation="none").running(),

@@ -1,4 +1,4 @@
-"""Where an ordinary user's subordinate uids can't be used: sandboxes have its own, and the reason is stated.
+"""Where an ordinary user's subordinate uids can't be used, sandboxes have its own, and the reason is stated.
 
 `tests/e2e/test_subordinate_uids.py` has what holds where they are used.
 """
@@ -55,16 +55,16 @@ def broken(folder: Path) -> Path:
 
 CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no range": (lambda folder: spawner(OrdinaryUser(folder, 2, None)), "has no range in /etc/subuid"),
-    "small": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS[:100])), "has 100 ids, and 1,024 are needed"),
+    "small": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS[:100])), "has 100 ids, but 1,024 are needed"),
     "missing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), path="/none"), "newuidmap is not installed"),
     "failing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS, broken(folder))), NO_MAP),
-    "refused": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), "covered"), "can be covered"),
+    "refused": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), "covered"), "can be mounted over"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_where_there_are_none_the_user_s_uid_is_used_and_the_reason_stated(case: str, folder: Path) -> None:
-    """Sandboxes start as before, isolated by bubblewrap; the gap has the reason, and what a shared uid exposes."""
+def test_missing_range_falls_back_to_the_users_uid_with_the_reason(case: str, folder: Path) -> None:
+    """Sandboxes are isolated by bubblewrap as before; the gap has the reason, and what a shared uid exposes."""
     look, words = CASES[case]
     isolation, whose, gaps, refusal, _ = look(folder)
     assert (isolation, whose, refusal) == ("bubblewrap", "spawner", None)
@@ -75,8 +75,8 @@ def test_where_there_are_none_the_user_s_uid_is_used_and_the_reason_stated(case:
 
 
 @pytest.mark.parametrize("why", ["no range", "refused"])
-def test_sandboxes_that_share_the_user_s_uid_are_not_left_behind(why: str, folder: Path) -> None:
-    """While one runs that was started without them, a spawner manages it as before; then they are used."""
+def test_sandboxes_with_the_users_uid_stay_managed(why: str, folder: Path) -> None:
+    """While one runs that was started without subordinate uids, a spawner manages it; then they are used."""
     if why == "refused":
         spawner(OrdinaryUser(folder, 2, IDS), "create", "sbx-old", "covered")
     else:
@@ -90,8 +90,8 @@ def test_sandboxes_that_share_the_user_s_uid_are_not_left_behind(why: str, folde
     assert spawner(user)[1] == "subordinate"
 
 
-def test_sandboxes_that_have_one_are_managed_without_the_range(folder: Path) -> None:
-    """Its namespace is joined, though the range and the programs are gone meanwhile: they end, and are removed."""
+def test_sandboxes_with_subordinate_uid_are_managed_without_the_range(folder: Path) -> None:
+    """Their namespace is joined, though range and programs are gone meanwhile: they end, and are removed."""
     user = OrdinaryUser(folder, 2, IDS)
     assert spawner(user, "create", "sbx-old")[1] == "subordinate"
     place = user.home / "herd" / "sandboxes" / "sbx-old"
@@ -105,8 +105,8 @@ def test_sandboxes_that_have_one_are_managed_without_the_range(folder: Path) -> 
     assert spawner(without)[1] == "spawner"
 
 
-def test_a_file_system_that_knows_no_owners_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of some networks; a full disk is no reason to give sandboxes a weaker uid."""
+def test_file_system_without_owners_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems have none; a full disk is no reason to give sandboxes a weaker uid."""
     users = SandboxUsers(IDS.start, 10, tmp_path, of_user=("joe",))
     assert refuses_owners(tmp_path, users) is None
     for number, refuses in ((1, True), (28, False)):

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sandherd.bus.service import Service
-from sandherd.contracts.commands import CancelTask, Retry, RetryTask
+from sandherd.contracts.commands import CancelTask, RetryPolicy, RetryTask
 from sandherd.contracts.requests import LiveTasks
 from sandherd.contracts.states import TaskState
+from sandherd.service.service import Service
 from tests.integration.spawner.test_spawner_losses import worker_of
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 SECOND_GOES_WELL = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 && exit 0; touch up; exec sleep 600']
-AT_ONCE = Retry(max_attempts=2, first_delay_seconds=0)
+AT_ONCE = RetryPolicy(max_attempts=2, first_delay_seconds=0)
 
 
 def data_of(person: Any, entity: str, kind: str) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def check_one_at_a_time(person: Any, task: str) -> None:
             live.discard(event["subject"])
 
 
-async def test_a_lost_attempt_is_tried_again_in_a_new_sandbox(spawner: Make, person: Any) -> None:
-    """Once the sandbox of the first is gone; and the task ends as its last attempt has earned."""
+async def test_lost_attempt_is_retried_in_a_new_sandbox(spawner: Make, person: Any) -> None:
+    """The retry starts once the first sandbox is gone; the task ends like its last attempt."""
     async with spawner().running():
         task = await person.submit(SECOND_GOES_WELL, retry=AT_ONCE)
         first = (await person.reaches(task, "running")).sandbox
@@ -72,12 +72,14 @@ async def long_enough(person: Any) -> int:
     return max(4, math.ceil(4 * (time.monotonic() - began)))
 
 
-async def test_an_attempt_over_its_limit_is_tried_again(spawner: Make, person: Any) -> None:
-    """Its sandbox is ended, whatever its agent is at."""
+async def test_attempt_over_its_limit_is_retried(spawner: Make, person: Any) -> None:
+    """The sandbox is ended, whatever its agent does."""
     argv = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" -ge 2 || exec sleep 600']
     async with spawner().running():
         limit = await long_enough(person)
-        task = await person.submit(argv, retry=Retry(max_attempts=20, first_delay_seconds=0), attempt_seconds=limit)
+        task = await person.submit(
+            argv, retry=RetryPolicy(max_attempts=20, first_delay_seconds=0), attempt_seconds=limit
+        )
         view = await person.ended(task)
         assert view.state == "completed"
         assert view.attempt >= 2
@@ -92,8 +94,8 @@ async def test_an_attempt_over_its_limit_is_tried_again(spawner: Make, person: A
     person.check_sequences()
 
 
-async def test_a_task_over_its_limit_has_failed(spawner: Make, person: Any) -> None:
-    """While it runs as while it waits; nothing of it is tried again."""
+async def test_task_over_its_limit_fails(spawner: Make, person: Any) -> None:
+    """Running and pending tasks fail; neither is retried."""
     async with spawner(max_sandboxes=1).running():
         blocker = await person.submit(["sleep", "600"])
         await person.reaches(blocker, "running")
@@ -109,8 +111,8 @@ async def test_a_task_over_its_limit_has_failed(spawner: Make, person: Any) -> N
     person.check_sequences()
 
 
-async def test_a_task_begins_when_what_it_depends_on_is_done(spawner: Make, person: Any) -> None:
-    """And says what it waits for until then."""
+async def test_task_starts_when_its_dependencies_are_completed(spawner: Make, person: Any) -> None:
+    """The view states what it waits for until then."""
     async with spawner().running():
         first = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
         second = await person.submit(["true"], depends_on=(first,))
@@ -125,8 +127,8 @@ async def test_a_task_begins_when_what_it_depends_on_is_done(spawner: Make, pers
     person.check_sequences()
 
 
-async def test_what_depends_on_a_failure_fails(spawner: Make, person: Any) -> None:
-    """And so does what depends on that; nothing is left waiting for ever."""
+async def test_dependant_of_a_failed_task_fails(spawner: Make, person: Any) -> None:
+    """Further dependants fail too; nothing waits for ever."""
     async with spawner().running():
         first = await person.submit(["sh", "-c", "exit 3"])
         second = await person.submit(["true"], depends_on=(first,))
@@ -139,8 +141,8 @@ async def test_what_depends_on_a_failure_fails(spawner: Make, person: Any) -> No
     person.check_sequences()
 
 
-async def test_dependencies_that_can_not_be_met_are_refused(spawner: Make, person: Any) -> None:
-    """On nobody, on itself, and on one that waits for it: each with its reason, and nothing of them is kept."""
+async def test_impossible_dependencies_are_refused(spawner: Make, person: Any) -> None:
+    """A missing task, itself, and one that waits for it: each has its reason, and nothing is stored."""
     async with spawner().running():
         await person.submit(["true"], "lonely", depends_on=("nobody",))
         await person.submit(["true"], "itself", depends_on=("itself",))
@@ -152,12 +154,12 @@ async def test_dependencies_that_can_not_be_met_are_refused(spawner: Make, perso
     reasons = {task: data_of(person, task, "task.rejected") for task in ("lonely", "itself", "hen", "egg")}
     assert {data["field"] for data in reasons.values()} == {"spec.depends_on"}
     assert "no task nobody in project p1" in reasons["lonely"]["reason"]
-    assert "in a circle: itself → itself" in reasons["itself"]["reason"]
-    assert any("in a circle" in reasons[task]["reason"] for task in ("hen", "egg"))
+    assert "form a cycle: itself → itself" in reasons["itself"]["reason"]
+    assert any("form a cycle" in reasons[task]["reason"] for task in ("hen", "egg"))
 
 
-async def test_a_person_may_have_a_failed_task_tried_again(spawner: Make, person: Any) -> None:
-    """Though its error was permanent; a task that is done is not, and that is said."""
+async def test_failed_task_is_retried_by_hand(spawner: Make, person: Any) -> None:
+    """The error may be permanent; a completed task is refused with the reason."""
     async with spawner().running():
         task = await person.submit(["sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 || exit 3'])
         assert (await person.ended(task)).state == "failed"
@@ -166,19 +168,19 @@ async def test_a_person_may_have_a_failed_task_tried_again(spawner: Make, person
         assert (view.attempt, view.error_type) == (2, None)
         await person.bus.publish_command(command)
         await person.command(RetryTask(task=task), task)
-        await person.hears(task, "task.rejected")
+        await person.hears(task, "task.refused")
         await person.all_gone()
     assert data_of(person, task, "task.retry_scheduled")["requested_by"] == "ada"
-    refused = data_of(person, task, "task.rejected")
+    refused = data_of(person, task, "task.refused")
     assert "only a failed or cancelled task" in refused["reason"]
     check_one_at_a_time(person, task)
     person.check_sequences()
 
 
-async def test_a_retry_that_waits_can_be_called_off(spawner: Make, person: Any) -> None:
-    """In no state is it too late for that, nor too early."""
+async def test_waiting_retry_can_be_cancelled(spawner: Make, person: Any) -> None:
+    """A cancellation is possible in every state."""
     async with spawner().running():
-        task = await person.submit(SECOND_GOES_WELL, retry=Retry(max_attempts=2, first_delay_seconds=600))
+        task = await person.submit(SECOND_GOES_WELL, retry=RetryPolicy(max_attempts=2, first_delay_seconds=600))
         await lose_worker(person, (await person.reaches(task, "running")).sandbox)
         view = await person.reaches(task, "pending")
         assert view.attempt == 2
@@ -190,8 +192,8 @@ async def test_a_retry_that_waits_can_be_called_off(spawner: Make, person: Any) 
     person.check_sequences()
 
 
-async def test_the_more_urgent_begin_first_and_the_list_says_why_the_others_wait(spawner: Make, person: Any) -> None:
-    """By priority, not by the order of their coming; with the limit of their project."""
+async def test_urgent_tasks_start_first_and_the_list_states_the_reason(spawner: Make, person: Any) -> None:
+    """Priority decides, not the order of submission, within the project's limit."""
     async with spawner(max_sandboxes=3, project_limits={"p1": 1}).running():
         blocker = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
         running = await person.reaches(blocker, "running")

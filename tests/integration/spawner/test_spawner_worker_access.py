@@ -1,4 +1,4 @@
-"""Commands, files and further attempts through a real spawner, in real sandboxes: what people ask, end to end."""
+"""Commands, files and further attempts through a real spawner, in real sandboxes, end to end."""
 
 import hashlib
 import os
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RefusedError
-from sandherd.bus.service import Service
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
@@ -24,6 +23,7 @@ from sandherd.contracts.requests import (
     UploadChunk,
 )
 from sandherd.contracts.subjects import ARTIFACT
+from sandherd.service.service import Service
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
@@ -74,8 +74,8 @@ async def take(person: Any, sandbox: str, path: str) -> bytes:
     return b"".join(pieces[index] for index in sorted(pieces))
 
 
-async def test_a_sandbox_is_worked_in_from_outside(spawner: Make, person: Any) -> None:
-    """Commands run in it, large files go in and come out as they are, and when it has ended that is said."""
+async def test_sandbox_is_used_from_outside(spawner: Make, person: Any) -> None:
+    """Commands run in it, large files are transferred unchanged, and its end is reported."""
     async with spawner().running():
         sandbox = await person.create(files={"given": "hello"}, env={"COLOUR": "green"})
         await person.sandbox_is(sandbox, "running")
@@ -98,8 +98,8 @@ async def test_a_sandbox_is_worked_in_from_outside(spawner: Make, person: Any) -
         await person.all_gone()
 
 
-async def test_the_next_attempt_gets_what_the_first_has_left(spawner: Make, person: Any) -> None:
-    """Its work tree and its words, beside its own; and it can be looked into while it runs."""
+async def test_next_attempt_gets_work_and_transcript_of_the_first(spawner: Make, person: Any) -> None:
+    """Work tree and output are beside its own, and can be inspected while it runs."""
     script = """
     if [ $SANDHERD_ATTEMPT = 1 ]; then echo half > work; echo trying; exit 7; fi
     (cd $SANDHERD_PREVIOUS_DIR; cat work/work transcript) > part; mv part found

@@ -1,4 +1,4 @@
-"""Attacks of an agent on its worker, on the logs and the keys of whoever started it; and what must still work inside.
+"""Attacks of an agent on its worker, its logs and its spawner's keys; and what must still work inside.
 
 Invariant: what runs an agent is out of the agent's reach, though both are in one sandbox.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from spawner.runtimes import gaps, launcher, shim
+from spawner.runtimes import isolation_gaps, launcher, shim
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import RuntimeFailedError, SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
@@ -26,7 +26,9 @@ Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
 PlanFor = Callable[..., SandboxPlan]
 REFUSED = {"EPERM", "EACCES", "ESRCH"}
-scoped = pytest.mark.skipif(gaps.landlock_version() < 6, reason="this kernel can't keep signals in (Linux 6.12)")
+scoped = pytest.mark.skipif(
+    isolation_gaps.landlock_version() < 6, reason="this kernel can't keep signals in (Linux 6.12)"
+)
 
 ON_WORKER = """
 x86 = platform.machine() == 'x86_64'
@@ -62,33 +64,35 @@ def judged(found: dict[str, str]) -> dict[str, str]:
 
 
 @scoped
-async def test_an_agent_can_neither_trace_nor_signal_its_worker(
+async def test_agent_can_neither_trace_nor_signal_its_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Nor the sandbox's first process; by no call, no descriptor and no file below `/proc`."""
+    """The sandbox's first process is out of reach too: by no call, no descriptor and no file below `/proc`."""
     script = f"{ON_WORKER}\nprint(json.dumps(found))"
     found = await attack(eventually, await open_process(WORKER), plan_for("sbx-worker"), script)
     assert judged(found) == {}
 
 
 @scoped
-async def test_an_entered_command_can_neither_trace_nor_signal_the_worker(
+async def test_entered_command_can_neither_trace_nor_signal_the_worker(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The same for a command that the spawner runs beside the worker."""
+    """The command is one that the spawner runs beside the worker."""
     runtime = await open_process(WORKER)
     await attack(eventually, runtime, plan_for("sbx-entered"), "print(1)")
     script = f"{ATTACK}{ON_WORKER}\nprint(json.dumps(found))"
     ran = await runtime.run("sbx-entered", Command(argv=[sys.executable, "-c", script]))
     assert ran.code == 0, ran.err
     assert judged(json.loads(ran.out)) == {}
-    seen = await runtime.look("sbx-entered")
+    seen = await runtime.observe("sbx-entered")
     assert seen is not None
     assert seen.alive
 
 
 @scoped
-async def test_a_signal_to_all_reaches_no_worker(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+async def test_signal_to_all_does_not_reach_the_worker(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
     """`kill -1` ends the agent's own processes and no other: the worker reports, and lives."""
     script = """
 child = subprocess.Popen(['sleep', '600'])
@@ -99,8 +103,8 @@ print(json.dumps(child.wait()))
     assert await attack(eventually, await open_process(WORKER), plan_for("sbx-all"), script) == -15
 
 
-async def test_an_entered_command_is_filtered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """It has the system call filter, no new privileges and no namespaces of its own to make."""
+async def test_entered_command_is_filtered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The system call filter applies, with no new privileges and no new namespaces."""
     runtime = await open_process(WORKER)
     await attack(eventually, runtime, plan_for("sbx-entered"), "print(1)")
     ran = await runtime.run(
@@ -110,10 +114,10 @@ async def test_an_entered_command_is_filtered(open_process: Open, plan_for: Plan
     assert ran.code != 0
 
 
-async def test_an_agent_can_not_write_to_its_workers_log(
+async def test_agent_cannot_write_to_its_workers_log(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """Through no descriptor of the worker or of the sandbox's first process; the log is outside of the sandbox."""
+    """No descriptor of the worker or the first process leads to it; the log is outside of the sandbox."""
     runtime = await open_process("import sys; print('the worker speaks', file=sys.stderr, flush=True)\n" + WORKER)
     script = """
 found = {}
@@ -128,24 +132,24 @@ print(json.dumps(found))
     found = await attack(eventually, runtime, plan_for("sbx-log"), script)
     assert found.pop("run") == []
     assert set(found.values()) <= {"EPERM", "EACCES", "EINVAL"}, found
-    log = runtime.layout.place("sbx-log").runs()[-1].log
+    log = runtime.layout.directory("sbx-log").runs()[-1].log
     assert log.read_text() == "the worker speaks\n"
 
 
-async def test_a_log_has_a_size_limit(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """A worker that writes more is neither held up nor ended, and its exit status is kept."""
+async def test_log_has_a_size_limit(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """A worker that writes more is neither blocked nor ended, and its exit status is known."""
     runtime = await open_process("import sys\nfor _ in range(64): sys.stderr.write('x' * 65536)\nsys.exit(5)")
     await runtime.create(plan_for("sbx-loud"))
 
     async def ended() -> Any:
-        seen = await runtime.look("sbx-loud")
+        seen = await runtime.observe("sbx-loud")
         return seen.end if seen and not seen.alive else None
 
     assert (await eventually(ended)).code == 5
-    assert runtime.layout.place("sbx-loud").runs()[-1].log.stat().st_size == shim.LOG_BYTES
+    assert runtime.layout.directory("sbx-loud").runs()[-1].log.stat().st_size == shim.LOG_BYTES
 
 
-def test_keys_of_the_session_that_started_the_spawner_are_left_behind(tmp_path: Path) -> None:
+def test_session_keyring_of_the_spawner_is_not_inherited(tmp_path: Path) -> None:
     """A canary in the session keyring is found before the launcher, and not by what it launches."""
     numbers = "(250, 248) if platform.machine() == 'x86_64' else (219, 217)"
     look = (
@@ -212,8 +216,8 @@ print(json.dumps([done.returncode, done.stdout + done.stderr]))
     assert code == 0, said
 
 
-async def test_pythons_ways_to_run_programs_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Processes, pools of them, asyncio's, and sockets."""
+async def test_python_subprocess_apis_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """Processes, pools of them, asyncio's, and sockets work."""
     script = f"""
 pathlib.Path('p.py').write_text({PYTHON!r})
 done = subprocess.run([sys.executable, 'p.py'], capture_output=True, text=True)
@@ -223,7 +227,7 @@ print(json.dumps([done.stdout, done.stderr]))
     assert await attack(eventually, await open_process(WORKER), plan, script) == ["fine\n", ""]
 
 
-async def test_a_host_that_can_not_isolate_starts_none_unless_told_to(
+async def test_host_without_isolation_refuses_sandboxes_unless_allowed(
     open_process: Open, plan_for: PlanFor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without bubblewrap `auto` refuses each sandbox, naming the setting; `weak` starts it, with a warning."""
@@ -235,9 +239,9 @@ async def test_a_host_that_can_not_isolate_starts_none_unless_told_to(
     for asked in (runtime.create(plan_for("sbx-no")), runtime.create(plan_for("sbx-no"))):
         with pytest.raises(RuntimeFailedError, match="SANDHERD_ISOLATION=weak"):
             await asked
-    assert await runtime.look("sbx-no") is None
+    assert await runtime.observe("sbx-no") is None
     weak = await open_process("import signal; signal.pause()", "weak")
-    assert gaps.NOTHING in weak.capabilities.gaps
+    assert isolation_gaps.NOTHING in weak.capabilities.gaps
     with capture_logs() as lines:
         await weak.create(plan_for("sbx-weak"))
     assert "sandbox starts with weaker isolation" in [line["event"] for line in lines]
@@ -245,7 +249,7 @@ async def test_a_host_that_can_not_isolate_starts_none_unless_told_to(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only a spawner that is root has host uids to give away")
-async def test_a_range_of_uids_that_is_not_free_is_refused(open_process: Open) -> None:
-    """One that has an account of this host in it, say root's neighbours; the error names both settings."""
+async def test_occupied_uid_range_is_refused(open_process: Open) -> None:
+    """The range contains an account of this host; the error names both settings."""
     with pytest.raises(RuntimeFailedError, match="SANDHERD_SANDBOX_UID_FIRST"):
         await open_process("", "bubblewrap", uids=(1, 100))

@@ -1,4 +1,4 @@
-"""An agent attacks its worker by the system calls that compare nothing but uids, which the two have in common."""
+"""Attacks of an agent on its worker by the system calls that compare only uids, which the two share."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,10 +13,10 @@ PlanFor = Callable[..., SandboxPlan]
 DENIED = {"EPERM", "EACCES", "ENOSYS"}
 
 
-async def test_limits_and_priority_of_the_worker_can_not_be_changed(
+async def test_limits_and_priority_of_the_worker_cannot_be_changed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """A limit of processor time of 0 would end it, a lowered priority silence it; one's own can be changed."""
+    """A CPU time limit of 0 would end it, a lowered priority silence it; an agent's own can be changed."""
     found = await attack(
         eventually,
         await open_process(WORKER),

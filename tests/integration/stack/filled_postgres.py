@@ -17,8 +17,8 @@ from pathlib import Path
 
 import asyncpg
 
-from sandherd.stack.keeping import Keeper
 from sandherd.stack.postgres import PostgresServer
+from sandherd.stack.process_monitor import ProcessMonitor
 
 FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 OPTIONS = {"bytes": "size=128m,nr_inodes=20000,mode=0755", "inodes": "size=256m,nr_inodes=2000,mode=0755"}
@@ -101,11 +101,11 @@ def fill(junk: Path, kind: str) -> None:
 
 
 @asynccontextmanager
-async def kept(server: PostgresServer) -> AsyncIterator[Keeper]:
+async def kept(server: PostgresServer) -> AsyncIterator[ProcessMonitor]:
     """Kept alive as the supervisor does it."""
-    keeper = Keeper("postgres", server)
+    keeper = ProcessMonitor("postgres", server)
     async with server:
-        care = asyncio.create_task(keeper.keep())
+        care = asyncio.create_task(keeper.run())
         connection = await asyncpg.connect(server.url("postgres"))
         await connection.execute("CREATE TABLE kept (number integer, text text)")
         await connection.close()

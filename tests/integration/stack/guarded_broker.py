@@ -9,7 +9,7 @@ from pathlib import Path
 from sandherd.bus.connection import Bus, BusError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.keeping import Keeper, Part
+from sandherd.stack.process_monitor import ProcessMonitor, StackPart
 from sandherd.stack.store_guard import StoreGuard, guarded
 from tests.patience import PATIENCE
 
@@ -24,7 +24,7 @@ class Kept:
 
     broker: Broker
     guard: StoreGuard
-    keepers: list[Keeper]
+    keepers: list[ProcessMonitor]
     bus: Bus
     stored: list[str] = field(default_factory=list)
     tried: int = 0
@@ -80,11 +80,11 @@ class Kept:
 async def kept(home: Path, size: int = 1) -> AsyncIterator[Kept]:
     broker = Broker(home, size=size)
     async with broker, broker.bus(Principal.SPAWNER) as bus:
-        parts: list[Part] = [broker] if size == 1 else [*broker.servers]
-        keepers = [Keeper(server.name, part) for server, part in zip(broker.servers, parts, strict=True)]
+        parts: list[StackPart] = [broker] if size == 1 else [*broker.servers]
+        keepers = [ProcessMonitor(server.name, part) for server, part in zip(broker.servers, parts, strict=True)]
         guard = StoreGuard(guarded(broker.servers))
-        tasks = [asyncio.create_task(keeper.keep()) for keeper in keepers]
-        tasks.append(asyncio.create_task(guard.keep(*broker.probed)))
+        tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
+        tasks.append(asyncio.create_task(guard.run(*broker.probed)))
         found = Kept(broker, guard, keepers, bus)
         try:
             assert await found.publish()

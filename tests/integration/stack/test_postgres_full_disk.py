@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.engines.private_mounts import PRIVATE_MOUNTS
+
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 PROGRAM = "tests.integration.stack.filled_postgres"
@@ -34,8 +36,8 @@ def folder() -> Iterator[Path]:
 
 
 async def played(folder: Path, *words: str) -> dict[str, Any]:
-    command = ["--mount", sys.executable, "-m", PROGRAM, str(folder), *words]
-    process = await asyncio.create_subprocess_exec("unshare", *command, stdout=PIPE, stderr=PIPE)
+    command = [*PRIVATE_MOUNTS, sys.executable, "-m", PROGRAM, str(folder), *words]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         out, error = await process.communicate()
     finally:
@@ -48,8 +50,8 @@ async def played(folder: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "what", "end"), KINDS)
-async def test_postgres_commits_again_after_its_disk_was_full(folder: Path, kind: str, what: str, end: str) -> None:
-    """Within 30 s without intervention, also after it ended itself or was killed; nothing committed is lost."""
+async def test_postgres_commits_again_after_a_full_disk(folder: Path, kind: str, what: str, end: str) -> None:
+    """Within 30 s without intervention, also after it stopped or was killed; nothing committed is lost."""
     found = await played(folder, kind, what, end)
     assert found["resumed"] < RESUMED_WITHIN, found["log"][-5000:]
     assert found["committed"]

@@ -1,4 +1,4 @@
-"""The broker of a stack, killed while it is being started."""
+"""The broker of a stack, killed during its start."""
 
 import asyncio
 import gc
@@ -23,8 +23,8 @@ STARTS = 40
 MOMENTS = random.Random(40)
 
 
-async def strike(broker: Broker, before: int, moment: float) -> None:
-    """Kill what is started next, so long after it began."""
+async def kill_next_start(broker: Broker, before: int, moment: float) -> None:
+    """Kill the process that is started next, `moment` seconds after its start."""
     while broker.child.pid == before:
         await asyncio.sleep(0.001)
     await asyncio.sleep(moment)  # this is the moment, and nothing is waited for
@@ -33,15 +33,15 @@ async def strike(broker: Broker, before: int, moment: float) -> None:
 
 
 async def start(broker: Broker) -> float:
-    """Start it anew; gives how long that takes just now, in seconds."""
+    """Restart the broker. Returns how long that takes at present, in seconds."""
     await broker.kill()
     began = asyncio.get_running_loop().time()
     await broker.start()
     return asyncio.get_running_loop().time() - began
 
 
-async def test_a_kill_at_any_moment_of_a_start_is_told_as_one(herd: Broker) -> None:
-    """At once, by the one error that its keeper starts it again for; any other would end the whole stack."""
+async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
+    """The error is the one that makes the supervisor restart it; any other would end the stack."""
     told: list[str] = []
     takes = await start(herd)
     deadline = asyncio.get_running_loop().time() + PATIENCE
@@ -50,12 +50,12 @@ async def test_a_kill_at_any_moment_of_a_start_is_told_as_one(herd: Broker) -> N
         assert asyncio.get_running_loop().time() < deadline or starts < STARTS, told
         starts += 1
         await herd.kill()
-        striking = asyncio.create_task(strike(herd, herd.child.pid, MOMENTS.uniform(0, takes)))
+        killing = asyncio.create_task(kill_next_start(herd, herd.child.pid, MOMENTS.uniform(0, takes)))
         try:
             async with asyncio.timeout(PATIENCE):
                 await herd.start()
         except ChildFailedError as error:
             told.append(str(error))
-        await striking
+        await killing
     await start(herd)
     gc.collect()  # so that what was forgotten is found here, and not in another test

@@ -1,4 +1,4 @@
-"""Three nats-servers as one broker: what each keeps, who gets in, what is read, and what is taken back."""
+"""Three nats-servers as one broker: replication, access, reading, and revocations."""
 
 import asyncio
 import shutil
@@ -13,21 +13,21 @@ import nats.errors
 import nats.js.errors
 import pytest
 
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.connection import Bus, BusError, Identity
-from sandherd.bus.identity import Key, Kind, SpawnerKeys
-from sandherd.bus.identity.revoking import RevocationFailedError, Revoker
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity import Key, KeyKind, SpawnerKeys
+from sandherd.bus.identity.revocation import RevocationFailedError, Revoker
+from sandherd.bus.kv import last_message, next_message
 from sandherd.bus.provision import check, provision
-from sandherd.bus.reading import last_on, next_on
 from sandherd.bus.stream_configs import stream_config
+from sandherd.cli.doctor.check import CheckState
+from sandherd.cli.doctor.infrastructure import check_servers
 from sandherd.client import Context
-from sandherd.client.cli.checks import State
-from sandherd.client.cli.servers import look_at_servers
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.cluster import ask_health, patiently
-from sandherd.stack.nats import NatsServer, quiet_ports
+from sandherd.stack.cluster import patiently, request_health
+from sandherd.stack.nats import NatsServer, free_ports
 from tests.patience import PATIENCE
 
 P = Principal
@@ -79,14 +79,14 @@ async def until_well(broker: Broker, *servers: str) -> None:
     """Until all of these, and no others, say in the time that they are given that they are well."""
 
     async def well() -> bool:
-        return await ask_health(broker.url, broker.watcher, 3) == dict.fromkeys(servers, "ok")
+        return await request_health(broker.url, broker.watcher, 3) == dict.fromkeys(servers, "ok")
 
     await until(well)
 
 
 @REFUSED_LOGINS
 async def test_three_servers_are_one_broker(cluster: Broker) -> None:
-    """Kept three times, read as it was written, opened by its own password alone, and strict with who was revoked."""
+    """Messages have three replicas, are read as written, are accessed by password only, and revocations hold."""
     await keeps_everything_three_times(cluster)
     await changes_the_number_only_when_asked(cluster)
     await reads_what_was_written(cluster)
@@ -135,9 +135,9 @@ async def reads_what_was_written(cluster: Broker) -> None:
         for number in range(150):
             some = [writer.js.publish("$KV.tasks.p1.t1", b"x" * 500) for _ in range(40)]
             last = max(ack.seq for ack in await asyncio.gather(*some))
-            read = last_on(reader, "KV_tasks", "$KV.tasks.p1.t1")
+            read = last_message(reader, "KV_tasks", "$KV.tasks.p1.t1")
             if number % 2:
-                read = next_on(reader, "KV_tasks", "$KV.tasks.p1.t1", 1)
+                read = next_message(reader, "KV_tasks", "$KV.tasks.p1.t1", 1)
             assert (await read).seq == last
 
 
@@ -146,7 +146,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
     first = cluster.servers[0]
     assert first.membership is not None
     routes = (first.membership.route, *first.membership.others)
-    (own,) = quiet_ports(1)
+    (own,) = free_ports(1)
     stranger = NatsServer(
         cluster.home / "stranger",
         cluster._tokens,
@@ -154,7 +154,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
     )
 
     async def refused() -> bool:
-        return any("authentication error" in server.child.last_words(50) for server in cluster.servers)
+        return any("authentication error" in server.child.last_lines(50) for server in cluster.servers)
 
     async with stranger:
         await until(refused)
@@ -165,7 +165,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
 
 async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
     """Who is revoked is cut off at one server and refused at another, and at one that was away meanwhile."""
-    key, now = Key.new(Kind.USER), datetime.now(UTC)
+    key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(cluster.spawner_identity)
     near, far, away = cluster.servers
@@ -209,7 +209,7 @@ async def tells_who_is_away(cluster: Broker) -> None:
     context = Context(
         nats_url=cluster.url, credentials=cluster.credentials(P.CLIENT), project="default", home=cluster.home
     )
-    found = await look_at_servers(context)
-    assert [check.state for check in found] == [State.RIGHT, State.WORTH_A_LOOK, State.RIGHT]
+    found = await check_servers(context)
+    assert [check.state for check in found] == [CheckState.RIGHT, CheckState.WARNING, CheckState.RIGHT]
     assert found[1].name == f"server 127.0.0.1:{cluster.servers[1].port}"
     assert found[1].remedy is not None

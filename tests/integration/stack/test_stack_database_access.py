@@ -1,4 +1,4 @@
-"""Who may use the local database: the user that started it. Everybody else on this host is attacked with."""
+"""Access to the local database: the user that started it has it, every other user of the host is refused."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from sandherd.stack import postgres_user
-from sandherd.stack.access import give_to
+from sandherd.stack.directory_access import change_owner
 from sandherd.stack.postgres import PostgresServer
 from tests.live_files import owners_below
 
@@ -62,8 +62,8 @@ def laid_open(server: PostgresServer) -> None:
 
 @root_only
 @pytest.mark.parametrize("uid", [NOBODY, STRANGER, postgres_user.RESERVED])
-async def test_no_other_user_of_the_host_is_let_in(own_directory: Path, uid: int) -> None:
-    """As `nobody`, as a user without an entry, and as the server's own: refused by the folder and by the server."""
+async def test_other_users_of_the_host_are_refused(own_directory: Path, uid: int) -> None:
+    """`nobody`, a user without an entry, and the server's own are refused by the folder and by the server."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
         if uid != postgres_user.RESERVED:
             assert "PermissionError" in await attack(server, uid)
@@ -75,8 +75,8 @@ async def test_no_other_user_of_the_host_is_let_in(own_directory: Path, uid: int
 
 
 @root_only
-async def test_the_user_that_starts_it_is_let_in_as_any_role(own_directory: Path) -> None:
-    """Root reads the history as its owner, and as a role for reading that it made."""
+async def test_starting_user_may_connect_as_any_role(own_directory: Path) -> None:
+    """Root reads the history as its owner, and as a reading role that it created."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
         assert await attack(server, 0) == "IN as postgres"
         connection = await asyncpg.connect(server.url("postgres"))
@@ -92,7 +92,7 @@ def opened_by(pid: int) -> Iterator[str]:
             yield str(entry.readlink())
 
 
-async def test_it_listens_on_the_socket_alone(own_directory: Path) -> None:
+async def test_server_listens_on_the_socket_only(own_directory: Path) -> None:
     """No TCP port of any address is open, so none has to be protected."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
         inodes = {link.removeprefix("socket:[").removesuffix("]") for link in opened_by(server.child.pid)}
@@ -102,8 +102,8 @@ async def test_it_listens_on_the_socket_alone(own_directory: Path) -> None:
 
 
 @root_only
-async def test_the_server_and_its_files_are_of_a_user_of_their_own(own_directory: Path) -> None:
-    """Every process and file is of the reserved id, which no entry and no other process has."""
+async def test_server_and_its_files_have_their_own_user(own_directory: Path) -> None:
+    """Every process and file has the reserved id, which no passwd entry and no other process has."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
         owner = postgres_user.server_uid()
         assert owner not in {0, NOBODY, None}
@@ -117,8 +117,8 @@ async def test_the_server_and_its_files_are_of_a_user_of_their_own(own_directory
 
 
 @root_only
-async def test_a_database_of_the_version_before_is_taken_over(own_directory: Path) -> None:
-    """Files of `nobody` with `trust` become files of the reserved user with `peer`; what was committed is there."""
+async def test_database_of_the_version_before_is_migrated(own_directory: Path) -> None:
+    """Files of `nobody` with `trust` become files of the reserved user with `peer`; committed data is there."""
     server = PostgresServer(own_directory / "pg", durable=False)
     async with server:
         await server.create_database("kept")
@@ -137,7 +137,7 @@ async def test_a_database_of_the_version_before_is_taken_over(own_directory: Pat
 
 
 @root_only
-def test_taking_over_follows_no_link_and_refuses_files_of_others(own_directory: Path) -> None:
+def test_migration_follows_no_link_and_refuses_foreign_files(own_directory: Path) -> None:
     """A link that `nobody` laid to a file of root leaves it root's; a hard link to one is refused."""
     secret = own_directory / "shadow"
     secret.write_text("root's")
@@ -146,7 +146,7 @@ def test_taking_over_follows_no_link_and_refuses_files_of_others(own_directory: 
     os.chown(data, NOBODY, NOBODY)
     (data / "link").symlink_to(secret)
     os.chown(data / "link", NOBODY, NOBODY, follow_symlinks=False)
-    give_to(data, STRANGER, frozenset({NOBODY}))
+    change_owner(data, STRANGER, frozenset({NOBODY}))
     assert secret.stat().st_uid == 0
     assert (data / "link").lstat().st_uid == STRANGER
     other = own_directory / "other"
@@ -155,13 +155,13 @@ def test_taking_over_follows_no_link_and_refuses_files_of_others(own_directory: 
     (data / "hard").hardlink_to(other)
     os.chown(data, NOBODY, NOBODY)
     with pytest.raises(PermissionError, match="belongs to user id 1234"):
-        give_to(data, STRANGER, frozenset({NOBODY, STRANGER}))
+        change_owner(data, STRANGER, frozenset({NOBODY, STRANGER}))
     assert other.stat().st_uid == 1234
 
 
 @root_only
-async def test_an_ordinary_users_database_lets_only_that_user_in(own_directory: Path) -> None:
-    """Started by `nobody`: it runs as `nobody`, and neither another user nor root by name gets in."""
+async def test_database_of_an_ordinary_user_accepts_only_that_user(own_directory: Path) -> None:
+    """Started by `nobody`, it runs as `nobody`, and neither another user nor root by name may connect."""
     owner = pwd.getpwuid(NOBODY)
     own_directory.chmod(0o755)
     place = own_directory / "of-nobody"

@@ -9,16 +9,18 @@ import asyncpg
 import pytest
 
 from sandherd.contracts.subjects import Principal
+from sandherd.process_signals import ended
 from sandherd.stack.broker import Broker
-from sandherd.stack.child import Child, ChildFailedError, Command, ended
-from sandherd.stack.postgres import PostgresServer, socket_directory
+from sandherd.stack.child import Child, ChildCommand, ChildFailedError
+from sandherd.stack.postgres import PostgresServer
+from sandherd.stack.postgres_socket import socket_directory
 from tests.patience import PATIENCE
 
 EVENT = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
 
 
-async def test_a_killed_broker_comes_back_on_its_port_with_what_it_acknowledged(herd: Broker) -> None:
-    """After kill -9 the same connection goes on, and every acknowledged event is in the stream."""
+async def test_killed_broker_restarts_on_its_port_with_all_acknowledged(herd: Broker) -> None:
+    """After SIGKILL the same connection continues, and every acknowledged event is in the stream."""
     async with herd.bus(Principal.MONITOR) as bus:
         for number in range(50):
             await bus.publish(EVENT, b"{}", msg_id=str(number))
@@ -30,8 +32,8 @@ async def test_a_killed_broker_comes_back_on_its_port_with_what_it_acknowledged(
         assert (await bus.js.stream_info("EVENTS")).state.messages == 51
 
 
-async def test_a_killed_database_comes_back_with_what_it_committed(own_directory: Path) -> None:
-    """After kill -9 of the server, a start on the same data has every committed row."""
+async def test_killed_database_restarts_with_all_committed(own_directory: Path) -> None:
+    """After SIGKILL of the server, a start on the same data has every committed row."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
         await server.create_database("kept")
         connection = await asyncpg.connect(server.url("kept"))
@@ -45,8 +47,8 @@ async def test_a_killed_database_comes_back_with_what_it_committed(own_directory
         await server.create_database("kept")  # a second time it is there already
 
 
-async def test_a_home_too_deep_for_a_socket_has_it_in_a_short_place(own_directory: Path) -> None:
-    """A unix socket's path has at most 107 bytes; the server starts all the same, and nobody else may enter."""
+async def test_home_too_deep_for_a_socket_uses_a_short_folder(own_directory: Path) -> None:
+    """A unix socket's path has at most 107 bytes; the server starts all the same, and no other user may enter."""
     deep = own_directory.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
     async with PostgresServer(deep, durable=False) as server:
         assert len(str(server.sockets)) < 60
@@ -66,7 +68,7 @@ async def test_the_stacks_database_syncs_to_disk(own_directory: Path) -> None:
         await connection.close()
 
 
-async def test_somebody_elses_directory_is_not_used_for_the_socket(own_directory: Path) -> None:
+async def test_foreign_directory_is_not_used_for_the_socket(own_directory: Path) -> None:
     """A link laid where the socket belongs is refused, not followed."""
     directory = own_directory / "pg"
     directory.mkdir()
@@ -75,8 +77,8 @@ async def test_somebody_elses_directory_is_not_used_for_the_socket(own_directory
         await PostgresServer(directory, durable=False).start()
 
 
-async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """A port that is taken is an error with the server's own words, not a wait without end."""
+async def test_broker_that_cannot_start_states_why(tmp_path: Path) -> None:
+    """A port in use is an error with the server's message, not a wait without end."""
     async with Broker(tmp_path / "one") as first:
         second = Broker(tmp_path / "two", port=first.nats.port)
         with pytest.raises(ChildFailedError, match="address already in use"):
@@ -85,7 +87,7 @@ async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
     """The end of a process is seen, whoever its parent is; one that never was has ended."""
-    child = Child(Command(arguments=["sleep", "60"], log=tmp_path / "log"))
+    child = Child(ChildCommand(arguments=["sleep", "60"], log=tmp_path / "log"))
     child.start()
     await child.stop(grace=PATIENCE)
     await ended(child.pid)
@@ -97,19 +99,19 @@ async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
 
 async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
     """After the grace time SIGKILL follows."""
-    child = Child(Command(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log"))
+    child = Child(ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log"))
     child.start()
-    await child.until(lambda: "deaf" in child.last_words(), PATIENCE, "sh")
+    await child.until(lambda: "deaf" in child.last_lines(), PATIENCE, "sh")
     await child.stop(grace=0.05)
     assert child.status == -9
 
 
-async def test_children_die_with_who_started_them(tmp_path: Path) -> None:
-    """A linked process is ended by the kernel when its starter is killed."""
+async def test_children_end_with_their_starter(tmp_path: Path) -> None:
+    """The kernel ends a linked process when its starter is killed."""
     script = (
         "import sys, pathlib\n"
-        "from sandherd.stack.child import Child, Command\n"
-        "child = Child(Command(arguments=['sleep', '60'], log=pathlib.Path(sys.argv[1])))\n"
+        "from sandherd.stack.child import Child, ChildCommand\n"
+        "child = Child(ChildCommand(arguments=['sleep', '60'], log=pathlib.Path(sys.argv[1])))\n"
         "child.start()\n"
         "print(child.pid, flush=True)\n"
         "sys.stdin.read()\n"

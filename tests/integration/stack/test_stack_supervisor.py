@@ -1,4 +1,4 @@
-"""The stack as a user starts it: a supervisor that keeps everything alive, and leaves nothing behind."""
+"""The stack as a user starts it: a supervisor that restarts every part, and leaves nothing behind."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ import pytest
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import bearer
 from sandherd.stack import Phase, StackFailedError, StackStatus, down, status, up
-from sandherd.stack.home import Home, mark_of, read_record
+from sandherd.stack.home import Home, read_record, record_of
 from tests.patience import PATIENCE
 
 NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
@@ -47,7 +47,7 @@ def pids(standing: StackStatus) -> dict[str, int | None]:
 
 
 async def test_up_makes_every_part_ready_and_a_second_up_finds_it_running(home: Path) -> None:
-    """All six processes are ready, and asking again starts nothing."""
+    """All six processes are ready, and a second `up` starts nothing."""
 
     async def is_ready() -> bool:
         return (await status(home)).ready
@@ -72,7 +72,7 @@ async def test_clients_find_the_stack_by_its_context(home: Path) -> None:
         assert bus.connected
 
 
-async def test_secrets_are_for_the_owner_and_in_no_command_line(home: Path) -> None:
+async def test_secrets_are_private_and_in_no_command_line(home: Path) -> None:
     """Keys and credentials are 0600 in 0700 directories; no process shows one, and only the spawner may sign."""
     for directory in (home / "identity", home / "creds"):
         for path in (directory, *directory.rglob("*")):
@@ -86,8 +86,8 @@ async def test_secrets_are_for_the_owner_and_in_no_command_line(home: Path) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_killed_process_is_started_again(home: Path, name: str) -> None:
-    """After kill -9 of any one of them it comes back, the others keep running, and all of it is ready again."""
+async def test_killed_process_is_restarted(home: Path, name: str) -> None:
+    """After a SIGKILL of any of them it returns, the others keep running, and the stack is ready again."""
     before = await up(home)
     old = pids(before)
     pid = old[name]
@@ -104,8 +104,8 @@ async def test_a_killed_process_is_started_again(home: Path, name: str) -> None:
     assert {other for other in NAMES if after[other] != old[other]} == {name}
 
 
-async def test_a_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) -> None:
-    """What it had started is ended by the next one, which starts all of it anew, on the same port."""
+async def test_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) -> None:
+    """The supervisor's processes are ended by the next one, which starts all anew, on the same port."""
     before = await up(home)
     record = read_record(Home(home))
     assert record is not None
@@ -122,8 +122,8 @@ async def test_a_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) 
     assert after.nats_url == before.nats_url
 
 
-async def test_down_ends_everything_and_again_nothing(home: Path) -> None:
-    """No process is left, a second `down` has nothing to do, and `status` says stopped."""
+async def test_down_ends_everything_and_may_be_repeated(home: Path) -> None:
+    """No process is left, a second `down` has nothing to do, and `status` is stopped."""
     await up(home)
     record = read_record(Home(home))
     assert record is not None
@@ -146,18 +146,18 @@ async def test_down_ends_what_a_killed_supervisor_left(home: Path) -> None:
     assert not any(process.alive for process in record.processes.values())
 
 
-async def test_two_ups_at_once_start_one_stack(home: Path) -> None:
-    """The second finds the lock taken, and waits for the first one's stack."""
+async def test_two_concurrent_ups_start_one_stack(home: Path) -> None:
+    """The second finds the lock held, and waits for the first one's stack."""
     await down(home)
     first, second = await asyncio.gather(up(home), up(home))
     assert first.ready
     assert pids(first) == pids(second)
 
 
-async def test_a_setting_that_is_not_allowed_is_named_at_once(
+async def test_invalid_setting_is_reported_before_the_start(
     own_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No service is started only to refuse what `up` was told."""
+    """No service is started only to refuse the setting of `up`."""
     monkeypatch.setenv("SANDHERD_MAX_SANDBOXES", "many")
     with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
         await up(own_directory / "home")
@@ -165,8 +165,8 @@ async def test_a_setting_that_is_not_allowed_is_named_at_once(
     assert (standing.phase, standing.parts) == (Phase.FAILED, ())
 
 
-async def test_a_service_that_cannot_start_is_named_and_nothing_is_left(home: Path) -> None:
-    """A history that a newer version wrote is refused by event-ingest: `up` says so, and ends what it had started."""
+async def test_service_that_cannot_start_is_reported_and_the_rest_ended(home: Path) -> None:
+    """Event-ingest refuses a newer version's history: `up` reports it, and ends what it had started."""
     standing = await up(home)
     assert standing.database_url is not None
     connection = await asyncpg.connect(standing.database_url)
@@ -184,8 +184,11 @@ async def _answer(value: bool) -> bool:
     return value
 
 
-def test_a_process_is_told_from_a_later_one_of_the_same_number() -> None:
-    """The mark has the machine's start and the process's own, and there is none for what does not run."""
-    assert mark_of(os.getpid()) == mark_of(os.getpid())
-    assert mark_of(os.getpid()) != mark_of(1)
-    assert mark_of(2**22 + 1) is None
+def test_process_is_distinguished_from_a_later_one_of_its_number() -> None:
+    """The mark has the machine's start and the process's own; a process that does not run has none."""
+    own = record_of(os.getpid())
+    assert own.alive
+    assert own == record_of(os.getpid())
+    assert own.mark != record_of(1).mark
+    assert not own.model_copy(update={"mark": record_of(1).mark}).alive
+    assert not record_of(2**22 + 1).alive

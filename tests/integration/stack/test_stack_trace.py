@@ -1,4 +1,4 @@
-"""A stack whose collector hangs: nothing waits for it, nothing is lost by it."""
+"""A stack whose collector hangs: nothing waits for it, and no event is lost."""
 
 import asyncio
 import tempfile
@@ -12,8 +12,8 @@ from tests.doubles.otlp.receiver import collecting
 from tests.patience import PATIENCE
 
 
-async def test_a_collector_that_hangs_costs_nothing_and_loses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task is done and its history whole while every export is kept waiting; then the stack ends in order."""
+async def test_hanging_collector_loses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task completes with its whole history while every export hangs; then the stack stops with status 0."""
     with tempfile.TemporaryDirectory(prefix="hangs-") as directory:
         async with collecting("hangs") as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)

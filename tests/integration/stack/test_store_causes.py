@@ -1,4 +1,4 @@
-"""What keeps the broker from storing is named wherever a person looks; memory, too, which ends the server."""
+"""The cause that keeps the broker from storing is shown everywhere; exhausted memory, too, which ends the server."""
 
 import asyncio
 import json
@@ -14,16 +14,16 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from sandherd.bus.storage_causes import Cause, cause_of
-from sandherd.bus.storage_watch import StorageWatch
-from sandherd.bus.together import end
-from sandherd.client.cli.checks import State
-from sandherd.client.cli.examining import DISK_REMEDY, disks
-from sandherd.client.cli.process_exits import check_exits
+from sandherd.cli.doctor.check import CheckState
+from sandherd.cli.doctor.checks import DISK_REMEDY, disks
+from sandherd.cli.doctor.infrastructure import check_exits
+from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
+from sandherd.service.storage_watch import StorageWatch
 from sandherd.stack.broker import Broker
 from sandherd.stack.home import Home, Phase, StackRecord, ourselves, record_of
-from sandherd.stack.keeping import Keeper
-from sandherd.stack.looking import look_at_all
+from sandherd.stack.process_monitor import ProcessMonitor
+from sandherd.stack.status import read_status
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk
 from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT, kept
@@ -31,8 +31,8 @@ from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT,
 pytestmark = pytest.mark.faults
 
 
-async def test_status_doctor_logs_and_readiness_name_a_full_disk(folder: Path) -> None:
-    """Each with the path and what is free; `sandherd status` for the broker, a service for itself."""
+async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder: Path) -> None:
+    """Each has the path and the free space; `sandherd status` for the broker, a service for itself."""
     async with (
         small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
         kept(disk.path / "h") as found,
@@ -46,17 +46,17 @@ async def test_status_doctor_logs_and_readiness_name_a_full_disk(folder: Path) -
             disk.fill_bytes()
             await found.publish_until_refused()
             await found.until(lambda: bool(found.guard.problems) and watch.problem() is not None)
-        (status,) = await look_at_all(Home(home), running_record(found.broker))
+        (status,) = await read_status(Home(home), running_record(found.broker))
         (doctor,) = disks(home)
         assert not status.ready
-        assert (doctor.state, doctor.remedy) == (State.WRONG, DISK_REMEDY)
+        assert (doctor.state, doctor.remedy) == (CheckState.WRONG, DISK_REMEDY)
         logged = {line["event"]: line["problem"] for line in lines if "problem" in line}
-        assert logged.keys() >= {"the broker does not store", "storage is exhausted"}
+        assert logged.keys() >= {"broker does not store messages", "storage is exhausted"}
         for text in (status.detail, doctor.found, str(watch.problem()), *logged.values()):
             assert "disk full" in text, text
             assert str(home) in text, text
             assert "MiB" in text, text
-        await end([watching])
+        await cancel_and_wait([watching])
 
 
 def running_record(broker: Broker) -> StackRecord:
@@ -65,8 +65,8 @@ def running_record(broker: Broker) -> StackRecord:
     return StackRecord(phase=Phase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
 
 
-async def test_the_broker_stores_again_after_its_memory_was_exhausted(folder: Path) -> None:
-    """By its own limit of address space and by its control group's: started again, the cause named, nothing lost."""
+async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
+    """The limit of its address space or its control group is hit: restarted, the cause named, nothing lost."""
     async with kept(folder / "h") as found:
         (keeper,) = found.keepers
         found.broker.child.started = lambda: record(folder / "h", keeper)
@@ -79,13 +79,13 @@ async def test_the_broker_stores_again_after_its_memory_was_exhausted(folder: Pa
             assert keeper.problem is not None
             assert cause in keeper.problem
             (check,) = check_exits(folder / "h")
-            assert (check.name, check.state) == ("process nats", State.WORTH_A_LOOK)
+            assert (check.name, check.state) == ("process nats", CheckState.WARNING)
             assert cause in check.found
         await found.check_nothing_lost()
 
 
-async def test_streams_in_memory_that_reach_the_limit_of_all_disturb_none_of_ours(herd: Broker) -> None:
-    """nats-server names memory as the cause. None of our streams and buckets is in memory, and they go on to store."""
+async def test_memory_streams_at_the_limit_affect_no_declared_stream(herd: Broker) -> None:
+    """nats-server names memory as the cause. No declared stream or bucket is in memory, and all go on storing."""
     async with herd.provisioner() as jetstream, herd.bus(Principal.SPAWNER) as bus:
         with pytest.raises(nats.js.errors.APIError) as refused:
             await jetstream.add_stream(StreamConfig(name="LARGE", storage=StorageType.MEMORY, max_bytes=300 * MIB))
@@ -95,7 +95,7 @@ async def test_streams_in_memory_that_reach_the_limit_of_all_disturb_none_of_our
     assert kinds == {StorageType.FILE}
 
 
-def record(home: Path, keeper: Keeper) -> None:
+def record(home: Path, keeper: ProcessMonitor) -> None:
     """As the supervisor records it with each start."""
     (home / "run").mkdir(exist_ok=True)
     process = {"pid": keeper.part.child.pid, "mark": "", "problem": keeper.problem}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import new_name
 from sandherd.stack.control import down, status, up
@@ -60,7 +60,7 @@ def watched() -> Iterator[Watched]:
 async def fail(home: Path) -> None:
     """A task that fails twice, another one under its name, and what is no command."""
     async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
-        retry = Retry(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
+        retry = RetryPolicy(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
         failing = TaskSpec(text="fail", harness=CommandHarness(argv=["false"]), retry=retry)
         task = await herd.submit(failing)
         await ends(herd, task, "failed")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-DASHBOARDS: Final = Path(__file__).parents[3] / "deploy" / "grafana" / "dashboards"
+DASHBOARDS: Final = Path(__file__).parents[3] / "deploy" / "helm" / "sandherd" / "files" / "dashboards"
 FROM, TO = "now() - interval '1 hour'", "now() + interval '1 minute'"
 
 

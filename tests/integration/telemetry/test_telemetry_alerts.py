@@ -12,8 +12,8 @@ import pytest
 import typer
 import yaml
 
-from sandherd.client.cli.app import app
-from sandherd.client.cli.leaving import status_of
+from sandherd.cli.app import build
+from sandherd.cli.exit_status import status_of
 from sandherd.stack.control import status
 from tests.engines.prometheus import RULES, promtool, rules
 from tests.integration.telemetry.conftest import ROOT, Watched
@@ -27,18 +27,18 @@ FOUND_WRONG: Final = {("doctor", 1), ("audit", 1)}
 """Commands that end so when they find something, which is what they are for."""
 
 
-def test_the_rules_are_rules() -> None:
-    """All of them, templates included, to promtool."""
+def test_rules_are_valid() -> None:
+    """Promtool accepts all of them, templates included."""
     assert f"{len(rules())} rules found" in promtool("check", "rules", *RULES.glob("*.yaml"))
 
 
-def test_each_alert_fires_on_its_fault_and_on_nothing_else() -> None:
-    """By promtool: each fault is played, and a herd that is well for three hours."""
+def test_each_alert_fires_on_its_fault_only() -> None:
+    """Promtool plays each fault, and a healthy herd of three hours."""
     assert "SUCCESS" in promtool("test", "rules", *TESTS.glob("*.yaml"))
 
 
-def test_each_alert_is_played() -> None:
-    """One that no played fault makes fire would be a guess; and the well herd has every series that a rule reads."""
+def test_each_alert_has_a_played_fault() -> None:
+    """An alert that no played fault fires would be a guess; the healthy herd has every series of the rules."""
     played = "".join(path.read_text() for path in TESTS.glob("*.yaml"))
     fired = [dict(LABEL.findall(labels)) for labels in re.findall(r"ALERTS\{(.*?)\}', value: 1", played)]
     for rule in rules():
@@ -62,8 +62,8 @@ def blocks(kind: str) -> Iterator[tuple[str, list[str]]]:
                 )
 
 
-def test_what_looks_can_be_run(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command that a page has for looking runs, once, against a herd."""
+def test_inspection_commands_of_runbooks_run(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each runs once, against a herd."""
     # The command line silences the process's logs, which here is that of other tests, too.
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     for words in {tuple(words) for _, words in blocks("sh")}:
@@ -73,8 +73,8 @@ def test_what_looks_can_be_run(watched: Watched, monkeypatch: pytest.MonkeyPatch
         assert ended == 0 or (rest[0], ended) in FOUND_WRONG, words
 
 
-def test_what_does_something_is_a_command_that_there_is() -> None:
-    """Ours are read by our own command line; those of others name services and objects that are there."""
+def test_repair_commands_of_runbooks_exist() -> None:
+    """Sandherd's are parsed by the command line; others name existing services and objects."""
     for page, words in blocks("console"):
         try:
             assert is_command(words)
@@ -100,7 +100,7 @@ def is_command(words: list[str]) -> bool:
 
 def is_ours(words: list[str]) -> bool:
     """Whether the command line takes these words. Raises `typer.TyperException`."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(build())
     context = command.make_context("sandherd", words)
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
@@ -108,7 +108,7 @@ def is_ours(words: list[str]) -> bool:
     return True
 
 
-def test_only_what_was_done_to_it_alerts_a_herd_that_works(watched: Watched) -> None:
+def test_working_herd_fires_only_the_caused_alerts(watched: Watched) -> None:
     """In a real Prometheus: dead letters, most attempts, and a service that stands still until it goes on."""
     done, alerts = {"SandherdDeadLetters", "SandherdAttemptsFail"}, watched.prometheus.alerts
     watched.prometheus.until(lambda: {name for name, _ in alerts()} == done, lambda: f"{alerts()}")

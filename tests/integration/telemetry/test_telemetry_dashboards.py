@@ -1,4 +1,4 @@
-"""What the dashboards ask: each panel of each, answered by a real Prometheus and a real Postgres of a herd at work."""
+"""Queries of the dashboards: each panel's, run by a real Prometheus and a real Postgres of a busy herd."""
 
 import re
 from typing import Any, Final
@@ -55,7 +55,7 @@ def is_nought(one: Asked) -> bool:
 
 
 def test_every_panel_of_prometheus_shows_data(watched: Watched) -> None:
-    """Each query of each panel finds series with numbers, and more than 0 but for what is told above."""
+    """Each query of each panel finds numeric series, greater than 0 except for those listed above."""
     found: dict[Asked, list[float]] = {one: [] for one in asked("expr")}
 
     def all_there() -> bool:
@@ -66,8 +66,8 @@ def test_every_panel_of_prometheus_shows_data(watched: Watched) -> None:
     assert len(found) > 80
 
 
-def test_what_shows_nothing_without_a_fault_is_alerted() -> None:
-    """By an alert that reads it; its fault is played by the tests of the rules. And nothing is excused in vain."""
+def test_metric_without_data_has_an_alert() -> None:
+    """An alert reads each metric that is 0 without a fault; the rules' tests inject the fault."""
     read: dict[str, set[str]] = {}
     for rule in rules():
         read.setdefault(rule["alert"], set()).update(metrics_of(rule["expr"]))
@@ -76,13 +76,13 @@ def test_what_shows_nothing_without_a_fault_is_alerted() -> None:
     assert FAULTS.keys() | IDLE.keys() <= {metric for one in asked("expr") for metric in metrics_of(one.text)}
 
 
-def test_a_dashboard_shows_its_own_herd_alone(watched: Watched) -> None:
-    """Asked about another one, no panel finds anything."""
+def test_dashboard_shows_its_own_herd_only(watched: Watched) -> None:
+    """With another herd chosen, no panel has data."""
     for one in asked("expr"):
         assert watched.prometheus.find(of_prometheus(one.text, "another")) == [], str(one)
 
 
-def test_the_herds_can_be_chosen(watched: Watched) -> None:
+def test_herd_can_be_chosen(watched: Watched) -> None:
     """The variable at the top of each dashboard is a query that finds the herd."""
     for name, board in boards().items():
         for variable in board["templating"]["list"]:
@@ -92,8 +92,8 @@ def test_the_herds_can_be_chosen(watched: Watched) -> None:
                 assert watched.prometheus.ask(f"label/{match[2]}/values", **{"match[]": match[1]}) == [HERD]
 
 
-async def test_every_panel_of_one_sandbox_shows_data(watched: Watched) -> None:
-    """Each statement is answered to the role that may only read, with rows of the sandbox that was steered."""
+async def test_every_panel_of_a_sandbox_shows_data(watched: Watched) -> None:
+    """Each statement runs as the reading role, with rows of the nudged sandbox."""
     owner = await asyncpg.connect(database_url(watched))
     await owner.execute(READER.read_text())
     await owner.execute(READER.read_text())

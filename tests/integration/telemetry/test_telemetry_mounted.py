@@ -1,6 +1,5 @@
-"""What Compose mounts, the chart carries and the page says how to load: the same dashboards and alerts."""
+"""Compose, the chart and the documented commands load the same dashboards and alerts."""
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -23,16 +22,16 @@ def mounted(service: str) -> dict[str, Path]:
     return {there: ROOT / here for here, there, *_ in volumes}
 
 
-def test_composes_prometheus_has_what_its_configuration_names() -> None:
-    """The rules are mounted beside it, where it looks for them."""
+def test_prometheus_of_compose_has_the_rules_it_names() -> None:
+    """The rules are mounted where the configuration reads them."""
     files = mounted("prometheus")
     config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
     assert config["rule_files"] == ["rules/*.yaml"]
     assert files["/etc/prometheus/rules"].resolve() == RULES
 
 
-def test_both_are_loaded_by_the_pages_commands(tmp_path: Path) -> None:
-    """On a machine without Compose or Helm, whose folders are elsewhere; promtool finds every rule."""
+def test_documented_commands_load_rules_and_dashboards(tmp_path: Path) -> None:
+    """On a machine without Compose or Helm, with other folders; promtool finds every rule."""
     for folder in ("etc/prometheus", "etc/grafana/provisioning/dashboards", "var/lib/grafana"):
         (tmp_path / folder).mkdir(parents=True)
     section = PAGE.read_text().partition("### Without Compose and Helm")[2].partition("\n## ")[0]
@@ -51,8 +50,8 @@ def test_both_are_loaded_by_the_pages_commands(tmp_path: Path) -> None:
     assert loaded == boards().keys()
 
 
-def test_composes_grafana_finds_the_dashboards_and_what_they_read() -> None:
-    """Its provider looks where they are mounted, and there is a source of each kind that they ask for."""
+def test_grafana_of_compose_finds_dashboards_and_data_sources() -> None:
+    """The provider reads the mounted folder, and each kind of data source exists."""
     files = mounted("grafana")
     provisioning = files["/etc/grafana/provisioning"]
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "sandherd.yaml").read_text())["providers"]
@@ -65,11 +64,11 @@ def test_composes_grafana_finds_the_dashboards_and_what_they_read() -> None:
     assert "HISTORY_READER_PASSWORD" in COMPOSE["grafana"]["environment"]
 
 
-def test_the_chart_carries_the_same() -> None:
-    """All alerts, which promtool takes, and all dashboards; tests/integration/deploy renders them."""
+def test_chart_contains_the_same_rules_and_dashboards() -> None:
+    """Promtool accepts all alerts, and Compose's dashboards are included; tests/integration/deploy renders them."""
     groups = [group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"]]
     assert groups
     assert yaml.safe_load((CHART / "rules.yaml").read_text())["groups"] == groups
     promtool("check", "rules", CHART / "rules.yaml")
-    carried = {path.stem: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
-    assert carried == boards()
+    assert DASHBOARDS == CHART / "dashboards"
+    assert boards()

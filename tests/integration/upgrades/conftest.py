@@ -15,10 +15,10 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from event_ingest.upgrading import upgrade
+from event_ingest.upgrade import upgrade
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.material import CLAIMS_CREDENTIALS
-from sandherd.bus.identity.revoking import give_token, system_line
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity.revocation import push_token, system_line
 from sandherd.client import Context, Herd
 from sandherd.contracts.requests import DeadLetter
 from sandherd.contracts.subjects import Principal
@@ -85,7 +85,7 @@ class Site:
         (made,) = await program(python, "accounts.py", str(self.broker.home))
         async with system_line(self.broker.url, self.broker.spawner_identity / CLAIMS_CREDENTIALS) as system:
             for name in (name for name in made["tokens"] if name not in {"operator", "system"}):
-                await give_token(system, made["tokens"][name])
+                await push_token(system, made["tokens"][name])
         return dict(made["credentials"])
 
     def _settings(self, service: Principal, credentials: str) -> dict[str, str]:

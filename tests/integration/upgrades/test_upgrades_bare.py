@@ -1,4 +1,4 @@
-"""docs/upgrade.md on one machine: a herd that the last release made goes on with today's code."""
+"""docs/upgrade.md on one machine: a herd of the last release continues with today's code."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.bus.identity import Identity
+from sandherd.bus.identity import HerdIdentity
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.keys import read_claims
 from sandherd.client import Context, Herd
@@ -76,19 +76,19 @@ async def kept(home: Path, *tasks: str) -> None:
 
 async def probed(home: Path) -> None:
     """The supervisor's credentials of the release are replaced by those of the account that today's code gives them."""
-    identity = Identity(home / "identity")
+    identity = HerdIdentity(home / "identity")
     watcher, probe = (identity.root / name for name in (WATCHER, PROBE))
     for path in (watcher, probe):
         held = read_claims(parts_of(path.read_text())[0])
         assert held["nats"]["issuer_account"] == identity.root_key("store-guard").public
     async with StoreProbe.open(Context.resolve(home=home).nats_url, watcher, probe) as asked:
         assert await asked.write()
-        assert await asked.ask({"sandherd"}) == {"sandherd": "ok"}
+        assert await asked.read_health({"sandherd"}) == {"sandherd": "ok"}
 
 
 @pytest.mark.timeout(300)
-async def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, home: Path) -> None:
-    """What the page says is done: keys, streams and history of before are there, and work goes on."""
+async def test_herd_of_the_last_release_continues_after_an_upgrade(old: Path, home: Path) -> None:
+    """After the documented steps keys, streams and history are there, and tasks run."""
     down, install, up, doctor = steps("On this machine")
     assert (down, install) == ("sandherd down", TAKEN_FROM_US)
     said(await asyncio.to_thread(run, old.parent, home, "sandherd up"))

@@ -1,4 +1,4 @@
-"""The last release's code is had from a clone: a whole one has it, a shallow one fetches that one commit."""
+"""The last release's code from a clone: a full one has it, a shallow one fetches that one commit."""
 
 import shutil
 import subprocess
@@ -40,8 +40,8 @@ def cloned(origin: Path, *how: str) -> Path:
 
 
 @pytest.mark.parametrize("how", [(), ("--depth", "1")], ids=["whole", "shallow"])
-def test_a_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...]) -> None:
-    """Both give the file as it was released; the shallow one has been given no more than that commit."""
+def test_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...]) -> None:
+    """Both yield the file as released; the shallow one has fetched no more than that commit."""
     released = git(origin, "rev-parse", "HEAD^")
     clone = cloned(origin, *how)
     assert is_shallow(clone) == bool(how)
@@ -49,8 +49,8 @@ def test_a_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...
     assert is_shallow(clone) == bool(how)
 
 
-def test_a_shallow_clone_that_can_fetch_nothing_names_the_remedy(origin: Path) -> None:
-    """Its origin is away: the error says what to do once it is there."""
+def test_shallow_clone_without_its_origin_names_the_remedy(origin: Path) -> None:
+    """The origin is unreachable: the error states what to do once it is there."""
     released = git(origin, "rev-parse", "HEAD^")
     clone = cloned(origin, "--depth", "1")
     shutil.rmtree(origin)
@@ -58,11 +58,11 @@ def test_a_shallow_clone_that_can_fetch_nothing_names_the_remedy(origin: Path) -
         list(archived(released, "libs.txt", root=clone))
 
 
-def test_the_last_release_is_of_this_history() -> None:
-    """So every whole clone has it; a shallow one can't tell."""
+def test_last_release_is_an_ancestor() -> None:
+    """Every full clone has it; a shallow one can't tell."""
     assert is_shallow() or is_behind(last_release().commit)
 
 
-def test_what_is_kept_of_the_last_release_is_what_its_commit_has() -> None:
-    """Examples, migrations and version: as `make freeze` puts them down, and edited by nobody."""
+def test_frozen_release_equals_its_commit() -> None:
+    """Examples, migrations and version are those that `make freeze` writes, and edited by hand nowhere."""
     assert written(release_of(last_release().commit)) == KEPT.read_text()

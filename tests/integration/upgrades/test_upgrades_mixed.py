@@ -6,14 +6,14 @@ from pathlib import Path
 
 import sandherd.contracts
 from sandherd.client import Herd
+from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import task_spec
-from sandherd.client.mending import Patience
 from sandherd.contracts.states import MessageState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject
 from tests.integration.upgrades.conftest import NEW, Site
 from tests.stored_history import all_stored
 
-QUICK = Patience(look=0.5, retry=0.05)
+QUICK = Patience(check=0.5, retry=0.05)
 AGENT = """
 import json, os, sys
 with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
@@ -54,7 +54,7 @@ async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> 
     assert (await herd.wait(task)).state is TaskState.COMPLETED
     following = herd.follow(sandbox=sandbox, patience=QUICK)
     told = [event async for event in following]
-    assert (told[-1].type, following.whole) == ("sandbox.terminated", True)
+    assert (told[-1].type, following.is_complete) == ("sandbox.terminated", True)
     await all_stored(herd)
     stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
     assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))

@@ -8,11 +8,12 @@ import pytest
 
 from event_ingest.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.client import Context, Herd, heard
-from sandherd.client.cli.colours import Paint
-from sandherd.client.cli.telling import tell
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.event_line import format_event
+from sandherd.client import Context, Herd
+from sandherd.client.events import decoder
 from sandherd.contracts.requests import StoredEvent
-from sandherd.contracts.subjects import TABLE, Mood, Principal, event_subject
+from sandherd.contracts.subjects import TABLE, MessageKind, Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
@@ -23,7 +24,7 @@ PROJECT = "demo"
 
 def speaker(subject: str) -> Principal:
     """Who may say it."""
-    row = next(row for row in TABLE if row.mood is Mood.EVENT and row.match(subject))
+    row = next(row for row in TABLE if row.kind is MessageKind.EVENT and row.match(subject))
     return next(iter(row.producers))
 
 
@@ -55,7 +56,7 @@ async def stored(herd: Herd) -> list[StoredEvent]:
 
 
 async def test_every_released_event_is_stored_and_shown(herd: Broker, postgres: str, context: Context) -> None:
-    """None is refused; each is given back as it was; records are made of them; the command has words for them."""
+    """No released event is refused; each is returned unchanged, makes records, and has a summary."""
     async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         await say_all(herd)
         async with Herd.connect(context) as client:
@@ -64,6 +65,6 @@ async def test_every_released_event_is_stored_and_shown(herd: Broker, postgres: 
                 one["id"]: one for one in EVENTS.values()
             }
             for event in kept:
-                assert " ".join(tell(heard.kept(event), Paint(on=False)))
+                assert " ".join(format_event(decoder.from_history(event), Paint(on=False)))
             assert (await client.tasks(past=True)).items
             assert (await client.sandboxes(past=True)).items

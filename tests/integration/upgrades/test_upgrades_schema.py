@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from event_ingest.database import CALLED
-from event_ingest.migrating import Kind, Migration, MigrationRefusedError, before_new_code, migrate, read_migrations
-from event_ingest.upgrading import main, upgrade
+from event_ingest.database import APPLICATION_NAME
+from event_ingest.migrator import Kind, Migration, MigrationRefusedError, before_new_code, migrate, read_migrations
+from event_ingest.upgrade import main, upgrade
 from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
@@ -72,14 +72,14 @@ async def test_old_code_runs_on_a_schema_of_the_first_kind(empty: str, old: Path
 
 
 async def test_old_code_refuses_a_schema_of_the_second_kind(empty: str, old: Path) -> None:
-    """It says that it is too old and ends, instead of failing at each event."""
+    """The old version reports that it is too old and ends, instead of failing at each event."""
     await migrated(empty, BEFORE, AFTER, after=True)
     with pytest.raises(AssertionError, match=f"the database has migration {AFTER.number}.*too old"):
         await history(old, empty, spoken()[:1])
 
 
-async def test_what_comes_before_new_code_stops_short_of_what_comes_after(empty: str) -> None:
-    """First the one, then the other; and what an earlier version left is made up for by the next one's first kind."""
+async def test_migrations_before_new_code_stop_before_the_later_ones(empty: str) -> None:
+    """The first kind runs alone, then the second; what an earlier version left is completed by the next."""
     numbers = [one.number for one in KNOWN]
     assert await migrated(empty, BEFORE, AFTER, after=False) == [*numbers, BEFORE.number]
     assert await migrated(empty, BEFORE, AFTER, after=False) == []
@@ -87,7 +87,7 @@ async def test_what_comes_before_new_code_stops_short_of_what_comes_after(empty:
 
 
 async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) -> None:
-    """What may be unknown is passed over, also at the next start; what must be known is refused, and so is an edit."""
+    """Unknown optional parts are ignored, also at the next start; required ones are refused, and so is an edit."""
     await migrated(empty, BEFORE, after=True)
     assert await migrated(empty, after=True) == []
     edited = Migration(BEFORE.number, BEFORE.name, "select 1", Kind.BEFORE)
@@ -98,21 +98,21 @@ async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) ->
         await migrated(empty, after=False)
 
 
-async def test_the_second_kind_waits_for_older_code_to_be_gone(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While an event-ingest of the version before is connected nothing is taken away from it."""
-    monkeypatch.setattr("event_ingest.upgrading.read_migrations", lambda: [*KNOWN, AFTER])
-    monkeypatch.setattr("event_ingest.migrating.read_migrations", lambda: [*KNOWN, AFTER])
+async def test_later_migrations_wait_for_older_code_to_disconnect(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is removed while an event-ingest of the version before is connected."""
+    monkeypatch.setattr("event_ingest.upgrade.read_migrations", lambda: [*KNOWN, AFTER])
+    monkeypatch.setattr("event_ingest.migrator.read_migrations", lambda: [*KNOWN, AFTER])
     await upgrade(empty, PATIENCE, after=False)
-    for name in (CALLED, f"{CALLED} {len(KNOWN)}"):
+    for name in (APPLICATION_NAME, f"{APPLICATION_NAME} {len(KNOWN)}"):
         async with connected(empty, application_name=name):
-            with pytest.raises(MigrationRefusedError, match="still runs as it was"):
+            with pytest.raises(MigrationRefusedError, match="an older event-ingest still runs"):
                 await upgrade(empty, 0, after=True)
-    async with connected(empty, application_name=f"{CALLED} {AFTER.number}"):
+    async with connected(empty, application_name=f"{APPLICATION_NAME} {AFTER.number}"):
         assert await upgrade(empty, PATIENCE, after=True) == [AFTER.number]
 
 
-async def test_a_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
-    """A file that is added says in its name when it is applied."""
+async def test_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
+    """An added file's name states when it is applied."""
     for one in KNOWN:
         (tmp_path / f"{one.number:04}_{one.name}.sql").write_text(one.sql)
     (tmp_path / f"{NEXT:04}_more.sql").write_text("select 1")
@@ -122,13 +122,11 @@ async def test_a_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
     assert read_migrations(tmp_path)[-1].kind is Kind.AFTER
 
 
-def test_the_command_takes_which_kind(
+def test_migrate_command_selects_the_kind(
     postgres: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`migrate before` and `migrate after`, where all is done: both say so; another word is a misuse."""
-    monkeypatch.setattr(
-        "event_ingest.upgrading.logs.configure", lambda *_: None
-    )  # it would be so for all further tests
+    """`migrate before` and `migrate after` report that all is done; another argument is a usage error."""
+    monkeypatch.setattr("event_ingest.upgrade.logs.configure", lambda *_: None)  # it would be so for all further tests
     monkeypatch.setenv("DATABASE_URL", postgres)
     for kind in ("before", "after"):
         assert main(["migrate", kind]) == 0

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,11 @@ import pytest
 
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
+from sandherd.contracts.decoder import read_event
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
-from sandherd.contracts.reading import read_event
 from sandherd.contracts.requests import (
     INLINE_BYTES,
     ExecState,
@@ -34,20 +35,9 @@ from sandherd.stack.broker import Broker
 from sandherd_worker.processes import SANDBOX_VARIABLE
 from tests.integration.worker.desk import Desk
 from tests.patience import PATIENCE
+from tests.polling import eventually as wait_until
 
 PROJECT = "default"
-
-
-async def _eventually(find: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """Wait until `find` (plain or awaitable) gives something true, and return it."""
-    deadline = asyncio.get_running_loop().time() + patience
-    while asyncio.get_running_loop().time() < deadline:
-        found = find()
-        found = await found if asyncio.iscoroutine(found) else found
-        if found:
-            return found
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"not within {patience} s: {what}")
 
 
 class Sandbox:
@@ -65,6 +55,8 @@ class Sandbox:
         (self.group / "memory.events").write_text("oom_kill 0\n")
         self.process: asyncio.subprocess.Process | None = None
         self.environment: dict[str, str] = {}
+        self._stored: dict[str, tuple[int, list[tuple[str, bytes, dict[str, str]]]]] = {}
+        """By subject, the last sequence that was read, and the messages up to it."""
         self.within: list[str] = []
         """What starts the worker, if that is more than its interpreter."""
 
@@ -90,7 +82,7 @@ class Sandbox:
             except (NoResponderError, RequestTimeoutError):
                 return None
 
-        return await _eventually(once, "an answer", patience)
+        return await wait_until(once, "an answer", patience)
 
     async def exec(self, *command: str, **fields: Any) -> ExecState:
         """Run a command to its end; its whole output is in the answer."""
@@ -107,10 +99,10 @@ class Sandbox:
             output += state.output
         return state.model_copy(update={"output": output})
 
-    async def put_aside(self, content: bytes) -> ArtifactRef:
-        """Large bytes for an upload, as the spawner holds them."""
+    async def put_aside(self, content: bytes, owner: str | None = None) -> ArtifactRef:
+        """Large bytes for an upload, as the spawner holds them; of the sandbox, unless `owner` is its task."""
         name, size = new_name("upl"), INLINE_BYTES
-        subject = ARTIFACT.fill(project=PROJECT, sandbox=self.name, artifact=name)
+        subject = ARTIFACT.fill(project=PROJECT, sandbox=owner or self.name, artifact=name)
         pieces = [content[start : start + size] for start in range(0, len(content), size)]
         for index, piece in reversed(list(enumerate(pieces))):
             await self.desk.bus.publish_stored(subject, piece, msg_id=f"{name}-{index}", headers={"Nats-TTL": "3600s"})
@@ -132,6 +124,7 @@ class Sandbox:
         credentials = self.herd.credentials(Principal.JOINER, project=PROJECT, sandbox=self.name)
         return {
             "PATH": os.environ["PATH"],
+            "TMPDIR": tempfile.gettempdir(),
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "SANDHERD_PROJECT": PROJECT,
             "SANDHERD_SANDBOX_ID": self.name,
@@ -183,18 +176,19 @@ class Sandbox:
         self.process.send_signal(what)
 
     async def stored(self, subject: str) -> list[tuple[str, bytes, dict[str, str]]]:
-        """What the broker has on these subjects, in the order of the stream."""
-        found: list[tuple[str, bytes, dict[str, str]]] = []
-        sequence, stream = 0, _stream_of(subject)
+        """What the broker has on these subjects, in the order of the stream. Each message is fetched once."""
+        sequence, found = self._stored.get(subject, (0, []))
+        stream = _stream_of(subject)
         while True:
             try:
                 message = await self.reader.js.get_msg(
                     stream, seq=sequence + 1, subject=subject, next=True, direct=True
                 )
             except nats.js.errors.NotFoundError:
-                return found
+                return list(found)
             sequence = message.seq or 0
             found.append((message.subject or "", message.data or b"", dict(message.headers or {})))
+            self._stored[subject] = sequence, found
 
     async def events(self, *types: str) -> list[Envelope[Any]]:
         """This sandbox's events as the broker has them; only of these types, if any are named."""
@@ -208,7 +202,7 @@ class Sandbox:
         async def find() -> Envelope[Any] | None:
             return next(iter(await self.events(kind)), None)
 
-        found: Envelope[Any] = await _eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
+        found: Envelope[Any] = await wait_until(find, lambda: f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
         return found
 
     async def output(self) -> str:
@@ -240,7 +234,7 @@ class Sandbox:
             except Exception:  # noqa: BLE001  # nobody there yet
                 return None
 
-        receipt: Receipt = await _eventually(once, "a receipt")
+        receipt: Receipt = await wait_until(once, "a receipt")
         return receipt
 
     async def knock(self, relay: Bus) -> bytes:
@@ -253,7 +247,7 @@ class Sandbox:
             except (NoResponderError, RequestTimeoutError):
                 return None
 
-        (answer,) = await _eventually(once, "an answer to a knock")
+        (answer,) = await wait_until(once, "an answer to a knock")
         return bytes(answer)
 
 
@@ -298,4 +292,4 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
     """Waits until something, plain or awaitable, is true, and returns it."""
-    return _eventually
+    return wait_until

@@ -1,4 +1,4 @@
-"""A whole worker with a real ACP agent: our driver, the protocol's library, and an agent behind it."""
+"""A whole worker with a real ACP agent: Sandherd's driver, the protocol's library, and an agent behind it."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,8 @@ AGENT = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
 pytestmark = pytest.mark.agents
 
 
-async def test_an_agent_behind_a_protocol_is_told_from_its_start_to_its_end(sandbox: Any) -> None:
-    """Its words, tool calls and usage are events, in order and without a gap, and there is one end."""
+async def test_acp_agent_is_reported_from_start_to_end(sandbox: Any) -> None:
+    """Texts, tool calls and usage are events, in order and without a gap, with one end."""
     python = interpreter("acp")
     task = 'say Hello\ntool t1 execute {"command": "ls"}\ndone t1 a.py\ncost 0.25\ntokens 30 4\nsay Done'
     spec = {"text": task, "harness": {"kind": "acp", "argv": [str(python), str(AGENT)]}}

@@ -1,4 +1,4 @@
-"""What an agent does in a real worker reaches the broker, and what is said to it reaches the agent."""
+"""An agent in a real worker: its actions reach the broker, and messages reach the agent."""
 
 import signal
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,8 @@ def kinds(events: list[Any]) -> list[str]:
     return [event.type.removeprefix("agent.") for event in events]
 
 
-async def test_a_message_in_the_middle_of_the_run_reaches_standard_input_once(sandbox: Any, herd: Any) -> None:
-    """Handed over three times, answered three times, injected once; the agent acts on it and ends."""
+async def test_message_during_a_run_reaches_standard_input_once(sandbox: Any, herd: Any) -> None:
+    """Delivered three times, acknowledged three times, injected once; the agent acts on it and ends."""
     sandbox.python("print('up', flush=True)\nprint('heard', input(), flush=True)\nprint('and', input())")
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -47,8 +47,8 @@ async def _settled(sandbox: Any, kind: str) -> list[Any]:
     return list(await sandbox.events(kind))
 
 
-async def test_a_message_to_an_agent_that_has_ended_is_rejected_with_the_reason(sandbox: Any, herd: Any) -> None:
-    """While the sandbox lingers, its worker still answers."""
+async def test_message_to_an_ended_agent_is_rejected_with_the_reason(sandbox: Any, herd: Any) -> None:
+    """While the sandbox lingers, its worker still replies."""
     sandbox.task("true", linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -61,7 +61,7 @@ async def test_a_message_to_an_agent_that_has_ended_is_rejected_with_the_reason(
     assert (await sandbox.event("shutdown")).data.reason == "stopped"
 
 
-async def test_heartbeats_come_all_the_time_while_the_agent_is_busy(sandbox: Any, eventually: Any) -> None:
+async def test_heartbeats_continue_while_the_agent_is_busy(sandbox: Any, eventually: Any) -> None:
     """A program that blocks in one long call does not silence its worker."""
     sandbox.python("import time\ntime.sleep(600)")
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
@@ -78,8 +78,8 @@ async def test_heartbeats_come_all_the_time_while_the_agent_is_busy(sandbox: Any
     assert await sandbox.ended() == 0
 
 
-async def test_an_edit_by_a_shell_is_told_with_its_diff_while_the_agent_runs(sandbox: Any) -> None:
-    """And what the agent does in its last moment, too, before its end is told."""
+async def test_edit_by_a_shell_is_reported_with_its_diff(sandbox: Any) -> None:
+    """The event comes while the agent runs, and an edit in its last moment before its end."""
     sandbox.task(
         # Written elsewhere and moved, as a look may come at any moment.
         "sed s/two/TWO/ notes.txt >../edited; mv ../edited notes.txt; read wait; rm notes.txt",
@@ -98,8 +98,8 @@ async def test_an_edit_by_a_shell_is_told_with_its_diff_while_the_agent_runs(san
     assert await sandbox.ended() == 0
 
 
-async def test_an_edit_in_the_last_moment_is_told_before_the_end(sandbox: Any) -> None:
-    """The last look comes after everything the agent started has ended, and before `completed`."""
+async def test_edit_in_the_last_moment_is_reported_before_the_end(sandbox: Any) -> None:
+    """The last scan follows the end of all of the agent's processes, and precedes `completed`."""
     sandbox.task("echo done > last.txt; exit 0")
     assert await sandbox.run() == 0
     told = kinds(await sandbox.events("file_edited", "completed"))
@@ -107,8 +107,8 @@ async def test_an_edit_in_the_last_moment_is_told_before_the_end(sandbox: Any) -
     assert (await sandbox.event("completed")).data.files_changed == 1
 
 
-async def test_a_large_diff_goes_as_an_artifact(sandbox: Any) -> None:
-    """The event holds a reference; the chunks in the stream give the diff back."""
+async def test_large_diff_is_published_as_an_artifact(sandbox: Any) -> None:
+    """The event has a reference; the chunks in the stream restore the diff."""
     sandbox.python("open('big.txt', 'w').write('\\n'.join('line %d of many' % n for n in range(7000)))")
     assert await sandbox.run() == 0
     edited = (await sandbox.event("file_edited")).data
@@ -122,8 +122,8 @@ async def test_a_large_diff_goes_as_an_artifact(sandbox: Any) -> None:
     assert (len(diff), diff.count("\n+line"), edited.lines_added) == (edited.full_diff_size, 7000, 7000)
 
 
-async def test_a_kill_of_the_agent_is_told_apart_from_its_own_failure(sandbox: Any) -> None:
-    """-9 is a signal; the worker lives on, tells it, and ends in order."""
+async def test_killed_agent_is_distinguished_from_a_failed_one(sandbox: Any) -> None:
+    """SIGKILL is a signal; the worker survives, reports it, and exits with 0."""
     sandbox.task("kill -9 $$")
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
@@ -131,8 +131,8 @@ async def test_a_kill_of_the_agent_is_told_apart_from_its_own_failure(sandbox: A
     assert kinds(await sandbox.events())[-2:] == ["failed", "shutdown"]
 
 
-async def test_no_secret_reaches_the_broker(sandbox: Any) -> None:
-    """Neither in output, nor in a file's diff, nor in what the agent says of itself, nor in its end."""
+async def test_secret_does_not_reach_the_broker(sandbox: Any) -> None:
+    """Output, a file's diff, the agent's events and its end are redacted."""
     secret = "correct-horse-battery"
     script = (
         "import os, json\nsecret = os.environ['TOKEN']\n"
@@ -149,16 +149,16 @@ async def test_no_secret_reaches_the_broker(sandbox: Any) -> None:
     assert secret not in sandbox.log.read_text()
 
 
-async def test_the_trace_is_in_every_event(sandbox: Any) -> None:
-    """So that submit, spawn, work and history are one trace."""
+async def test_trace_is_in_every_event(sandbox: Any) -> None:
+    """Submission, start, work and history are one trace."""
     sandbox.task("true")
     await sandbox.run()
     traces = {event.traceparent for event in await sandbox.events()}
     assert traces == {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
-async def test_a_worker_leaves_no_process_behind(sandbox: Any) -> None:
-    """Not even of an agent that puts its helpers into sessions of their own and ignores SIGTERM."""
+async def test_worker_leaves_no_process_behind(sandbox: Any) -> None:
+    """Helpers in their own sessions that ignore SIGTERM end too."""
     sandbox.task("(trap '' TERM; setsid sleep 4711 &) ; trap '' TERM; echo up; while :; do sleep 4711; done")
     await sandbox.start()
     await sandbox.event("tool_use")

@@ -1,4 +1,4 @@
-"""Commands in a sandbox, asked of a real worker over a real broker."""
+"""Commands in a sandbox, requested of a real worker over a real broker."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ from sandherd.contracts.requests import (
     WorkerExecStatus,
 )
 from sandherd.contracts.subjects import sandbox_request_subject
-from sandherd_worker.access.commands import MOST_RUNNING
+from sandherd_worker.access.commands import MAX_RUNNING
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 
@@ -43,8 +43,8 @@ def alive(process: int) -> bool:
         return False
 
 
-async def test_a_command_runs_in_the_work_tree_and_tells_both_its_outputs(bare: Any) -> None:
-    """With the sandbox's variables and its own, its standard input, and its exit code; and it is said as events."""
+async def test_command_runs_in_the_work_tree_with_both_outputs(bare: Any) -> None:
+    """A command has variables, standard input and an exit code, and is published as events."""
     script = "pwd; echo $COLOUR $SIZE; cat; cat b.txt; echo oh >&2; exit 3"
     state = await bare.exec("/bin/sh", "-c", script, cwd="a", env={"SIZE": "5"}, stdin=b"given\n")
     assert (state.state, state.exit_code, state.signal) == ("exited", 3, None)
@@ -58,22 +58,22 @@ async def test_a_command_runs_in_the_work_tree_and_tells_both_its_outputs(bare: 
     assert (started.exec_id, started.command[0], started.cwd) == (state.exec, "/bin/sh", "a")
 
 
-async def test_no_credential_of_the_worker_reaches_a_command(bare: Any) -> None:
-    """Neither the broker's address nor the way to its credentials is in its environment."""
+async def test_worker_credential_does_not_reach_a_command(bare: Any) -> None:
+    """A command's environment has neither the broker's address nor the path of the credentials."""
     variables = written(await bare.exec("/usr/bin/env")).decode()
     assert f"SANDHERD_SANDBOX_ID={bare.name}" in variables
     assert "NATS_URL" not in variables
     assert "SANDHERD_CREDENTIALS" not in variables
 
 
-async def test_binary_output_comes_as_it_is(bare: Any) -> None:
-    """Every byte there is, also what is no UTF-8."""
+async def test_binary_output_is_unchanged(bare: Any) -> None:
+    """Every byte arrives, also invalid UTF-8."""
     program = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 64)"
     assert written(await bare.exec(sys.executable, "-c", program)) == bytes(range(256)) * 64
 
 
-async def test_two_mebibytes_of_output_come_whole_and_in_order(bare: Any) -> None:
-    """Piece by piece, each asked for from where the last ended."""
+async def test_two_mebibytes_of_output_are_complete_and_ordered(bare: Any) -> None:
+    """Each chunk is requested from where the last ended."""
     lines = "".join(f"line {number}\n" for number in range(200_000)).encode()
     state = await bare.exec(sys.executable, "-c", "for n in range(200_000): print('line', n)")
     assert len(lines) > 2 * 1024 * 1024
@@ -81,8 +81,8 @@ async def test_two_mebibytes_of_output_come_whole_and_in_order(bare: Any) -> Non
     assert state.dropped_bytes == 0
 
 
-async def test_a_known_secret_does_not_leave_through_a_command(bare: Any) -> None:
-    """It is cut out of the output, also in two halves, and out of the events."""
+async def test_output_of_a_command_is_redacted(bare: Any) -> None:
+    """A secret is removed from the output, also in two halves, and from the events."""
     script = "printf correct-horse; sleep 0.2; echo -battery-staple; echo $PASSPHRASE >&2"
     state = await bare.exec("/bin/sh", "-c", script)
     assert (written(state), written(state, "stderr")) == (b"[redacted]\n", b"[redacted]\n")
@@ -91,8 +91,8 @@ async def test_a_known_secret_does_not_leave_through_a_command(bare: Any) -> Non
     assert SECRET not in str(events)
 
 
-async def test_the_same_command_asked_twice_runs_once(bare: Any) -> None:
-    """Its name says that it is the same; another command of that name is refused."""
+async def test_command_requested_twice_runs_once(bare: Any) -> None:
+    """The name identifies the command; another command of that name is refused."""
     question = WorkerExec(exec="exc-1", command=["/bin/sh", "-c", "echo x >> runs"])
     first, second = await asyncio.gather(bare.ask(question), bare.ask(question))
     assert first.exec == second.exec == "exc-1"
@@ -103,8 +103,8 @@ async def test_the_same_command_asked_twice_runs_once(bare: Any) -> None:
     assert refusal.value.problem.code == "conflict"
 
 
-async def test_a_killed_command_takes_all_it_started_with_it(bare: Any, eventually: Any) -> None:
-    """Also a grandchild in a session of its own whose parent has gone."""
+async def test_killed_command_ends_with_all_its_children(bare: Any, eventually: Any) -> None:
+    """A grandchild in a session of its own whose parent has exited ends too."""
     script = "setsid sh -c 'sleep 600 & echo $! > orphan; exit' & sleep 600 & echo $! > child; echo up; wait; sleep 600"
     started = await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script]))
     assert started.state == "running"
@@ -119,15 +119,15 @@ async def test_a_killed_command_takes_all_it_started_with_it(bare: Any, eventual
     assert written(state) == b"up\n"
 
 
-async def test_what_a_command_leaves_running_ends_with_it(bare: Any, eventually: Any) -> None:
-    """A background process does not keep the command from ending, nor outlive it."""
+async def test_background_process_of_a_command_ends_with_it(bare: Any, eventually: Any) -> None:
+    """A background process neither delays the command's end nor outlives it."""
     state = await bare.exec("/bin/sh", "-c", "sleep 600 & echo $!")
     assert state.state == "exited"
     assert not alive(int(written(state)))
 
 
-async def test_a_command_ends_when_its_time_is_up(bare: Any) -> None:
-    """Also one that does not hear SIGTERM."""
+async def test_command_ends_at_its_time_limit(bare: Any) -> None:
+    """A command that ignores SIGTERM ends too."""
     script = "trap '' TERM; echo up; while :; do sleep 1; done"
     state = await ran_out_of_time(
         lambda seconds: bare.exec("/bin/sh", "-c", script, timeout_seconds=ceil(seconds)), written
@@ -137,25 +137,25 @@ async def test_a_command_ends_when_its_time_is_up(bare: Any) -> None:
     assert (await bare.event("exec_completed")).data.state == "timed_out"
 
 
-async def test_a_command_that_can_not_start_says_why(bare: Any) -> None:
-    """The answer is a state like any other."""
+async def test_command_that_cannot_start_states_why(bare: Any) -> None:
+    """The reply is a state like any other."""
     state = await bare.exec("/no/such/program")
     assert (state.state, state.error) == ("failed", "/no/such/program: No such file or directory")
     assert (await bare.event("exec_completed")).data.state == "failed"
 
 
 @pytest.mark.parametrize("cwd", ["..", "/tmp", "a/../../x", "out"])
-async def test_a_command_does_not_start_outside_of_the_work_tree(bare: Any, cwd: str) -> None:
-    """Nor where a link leads out of it."""
+async def test_command_outside_of_the_work_tree_is_refused(bare: Any, cwd: str) -> None:
+    """A folder behind a link that leads out of it is refused too."""
     (bare.work / "out").symlink_to("/tmp")
     with pytest.raises(RefusedError) as refusal:
         await bare.exec("/bin/true", cwd=cwd)
     assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd")
 
 
-async def test_too_many_commands_at_once_are_refused(bare: Any) -> None:
-    """With what to do about it; those that run are not harmed, and a place that is free again is given."""
-    for number in range(MOST_RUNNING):
+async def test_commands_over_the_limit_are_refused(bare: Any) -> None:
+    """The error has the remedy; running commands are unaffected, and a freed place is used."""
+    for number in range(MAX_RUNNING):
         await bare.ask(WorkerExec(exec=f"exc-{number}", command=["/bin/sleep", "600"], wait_seconds=0))
     with pytest.raises(RefusedError) as refusal:
         await bare.ask(WorkerExec(exec="exc-more", command=["/bin/true"]))
@@ -165,8 +165,8 @@ async def test_too_many_commands_at_once_are_refused(bare: Any) -> None:
     assert (await bare.exec("/bin/true")).state == "exited"
 
 
-async def test_rubbish_is_refused_and_harms_nothing(bare: Any) -> None:
-    """Whatever is sent on the worker's subjects, there is a reply, and the next question is answered."""
+async def test_invalid_request_is_refused_and_affects_no_other(bare: Any) -> None:
+    """Whatever is sent on the worker's subjects, there is a reply, and the next request is processed."""
     assert (await bare.exec("/bin/true")).exit_code == 0
     for verb in ("exec", "exec_status", "exec_kill", "list_files", "upload", "download"):
         subject = sandbox_request_subject(f"worker.{verb}", "default", bare.name)
@@ -180,8 +180,8 @@ async def test_rubbish_is_refused_and_harms_nothing(bare: Any) -> None:
     assert (await bare.exec("/bin/true")).exit_code == 0
 
 
-async def test_a_command_runs_beside_the_agent_and_neither_ends_the_other(sandbox: Any, eventually: Any) -> None:
-    """The agent's end takes nothing of a command with it, while the sandbox lingers; the worker's end does."""
+async def test_command_and_agent_end_independently(sandbox: Any, eventually: Any) -> None:
+    """The agent's end does not end a command, while the sandbox lingers; the worker's end does."""
     sandbox.task("while ! test -e enough; do sleep 0.05; done", linger_seconds=600)
     await sandbox.start()
     command = ["/bin/sh", "-c", "sleep 600 & echo $! > child; wait"]
@@ -202,8 +202,8 @@ async def test_a_command_runs_beside_the_agent_and_neither_ends_the_other(sandbo
 
 
 @pytest.mark.faults
-async def test_a_command_goes_on_while_the_broker_is_away(bare: Any, herd: Any, eventually: Any) -> None:
-    """Killed and started again in the middle, nothing of its output is missing, and it has run once."""
+async def test_command_continues_while_the_broker_is_down(bare: Any, herd: Any, eventually: Any) -> None:
+    """After the broker's restart no output is missing, and the command has run once."""
     command = ["/bin/sh", "-c", "echo x >> runs; echo one; while ! test -e go; do sleep 0.05; done; echo two"]
     await bare.ask(WorkerExec(exec="exc-1", command=command))
 
@@ -220,8 +220,8 @@ async def test_a_command_goes_on_while_the_broker_is_away(bare: Any, herd: Any, 
 
 
 @pytest.mark.faults
-async def test_a_command_whose_worker_was_killed_is_ended_and_said_to_have_failed(bare: Any, eventually: Any) -> None:
-    """The recovery leaves nothing of it running, and no command without an end."""
+async def test_command_of_a_killed_worker_is_ended_and_failed(bare: Any, eventually: Any) -> None:
+    """The recovery leaves no process and no command without an end."""
     await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", "sleep 600 & echo $! > child; wait"]))
     child = int(await eventually(lambda: (bare.work / "child").exists() and (bare.work / "child").read_text(), "it"))
     await bare.event("exec_started")

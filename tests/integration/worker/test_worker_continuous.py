@@ -1,4 +1,4 @@
-"""A whole worker whose agent goes round: a program that is run again, until its work is valid or a limit is reached."""
+"""A whole worker with iterations: a program is run again, until its work is valid or a limit is reached."""
 
 import asyncio
 import signal
@@ -42,8 +42,8 @@ async def end_of(sandbox: Any) -> Any:
     return ended.data
 
 
-async def test_it_goes_round_until_its_work_is_valid(sandbox: Any) -> None:
-    """Each iteration has its events in order, the check is a tool call, and its output is told to the next run."""
+async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None:
+    """Each iteration has its events in order, the check is a tool call, and its output is given to the next run."""
     sandbox.task(
         'echo "$SANDHERD_ITERATION:$SANDHERD_FEEDBACK"; echo x >> work.txt',
         continuous=check("echo lines: $(wc -l < work.txt); test $(wc -l < work.txt) -ge 2"),
@@ -75,19 +75,19 @@ async def test_it_goes_round_until_its_work_is_valid(sandbox: Any) -> None:
     assert shown.count("lines: 1") == 2
 
 
-async def test_without_an_end_it_fails_at_its_last_iteration(sandbox: Any) -> None:
-    """The failure names the limit, and says how often it went round; the task is not tried again for it."""
+async def test_iterations_without_success_fail_at_their_limit(sandbox: Any) -> None:
+    """The failure names the limit and the number of iterations; the task is not retried."""
     sandbox.task("true", continuous=check("exit 7", max_iterations=3))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
     assert (ended.error_type, ended.stop_reason, ended.turns) == ("limit_reached", "max_iterations_reached", 3)
-    assert "not done after 3 iterations" in ended.error
+    assert "not completed after 3 iterations" in ended.error
     last = (await sandbox.events("iteration_validated"))[-1].data
     assert (last.iteration_num, last.stop_reason, last.validation_passed) == (3, "max_iterations_reached", False)
 
 
-async def test_what_the_program_prints_is_its_signal(sandbox: Any) -> None:
-    """Also when it comes in pieces; without a validation it is believed, in so many iterations as are asked for."""
+async def test_printed_signal_of_a_program_completes_it(sandbox: Any) -> None:
+    """A signal counts also in pieces; without a validation it has to occur in the configured number of iterations."""
     sandbox.python(
         "import os, time\nprint('now ALL ', end='', flush=True)\n"
         "print('DONE' if os.environ['SANDHERD_ITERATION'] != '1' else 'over')",
@@ -100,8 +100,8 @@ async def test_what_the_program_prints_is_its_signal(sandbox: Any) -> None:
     assert (ended.type, ended.stop_reason, ended.validation_passed) == ("agent.completed", "completion_signal", None)
 
 
-async def test_errors_in_a_row_end_it_as_the_last_of_them(sandbox: Any) -> None:
-    """Each is an iteration that failed, which nobody judges; the next is told why."""
+async def test_consecutive_errors_end_with_the_last_of_them(sandbox: Any) -> None:
+    """Each is a failed iteration without a validation; the next one gets the reason."""
     sandbox.task('echo "$SANDHERD_FEEDBACK"; exit 4', continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     failed = [event.data for event in await sandbox.events("iteration_failed")]
@@ -112,11 +112,11 @@ async def test_errors_in_a_row_end_it_as_the_last_of_them(sandbox: Any) -> None:
     assert await sandbox.events("iteration_validated") == []
     ended = await end_of(sandbox)
     assert (ended.error_type, ended.exit_code, ended.stop_reason) == ("exit_status", 4, "consecutive_errors")
-    assert "The iteration before failed: it ended with exit status 4" in await sandbox.output()
+    assert "The previous iteration failed: it ended with exit status 4" in await sandbox.output()
 
 
-async def test_a_program_that_can_not_be_started_is_named(sandbox: Any) -> None:
-    """It is an error like any other, and the end says what it was."""
+async def test_program_that_cannot_start_is_reported(sandbox: Any) -> None:
+    """The error counts like any other, and the end names it."""
     sandbox.program(["/nowhere/agent"], continuous=check("true"))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
@@ -124,8 +124,8 @@ async def test_a_program_that_can_not_be_started_is_named(sandbox: Any) -> None:
     assert "/nowhere/agent" in ended.error
 
 
-async def test_its_time_ends_an_iteration_in_its_midst(sandbox: Any) -> None:
-    """An agent that hangs is ended, and is not judged."""
+async def test_time_limit_ends_an_iteration_midway(sandbox: Any) -> None:
+    """An agent that hangs is ended, and its work is not validated."""
     sandbox.task("sleep 600", continuous=check("true", max_duration_seconds=1))
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = await sandbox.events("iteration_failed")
@@ -134,7 +134,7 @@ async def test_its_time_ends_an_iteration_in_its_midst(sandbox: Any) -> None:
     assert (ended.error_type, ended.stop_reason) == ("limit_reached", "max_duration_reached")
 
 
-async def test_its_cost_ends_it_after_what_it_bought_is_judged(sandbox: Any) -> None:
+async def test_cost_limit_stops_after_the_work_is_judged(sandbox: Any) -> None:
     """Costs are summed over all iterations, and the end has the sum."""
     sandbox.task(
         """printf '{"type":"agent.usage","data":{"cost_micro_usd":60}}\\n' >&3""",
@@ -147,8 +147,8 @@ async def test_its_cost_ends_it_after_what_it_bought_is_judged(sandbox: Any) -> 
     assert (ended.stop_reason, ended.cost_micro_usd) == ("max_cost_reached", 120)
 
 
-async def test_a_check_that_does_not_end_is_ended(sandbox: Any) -> None:
-    """With all that it has started; the work is not valid, and the agent is told so."""
+async def test_hanging_check_is_ended(sandbox: Any) -> None:
+    """All of its children end; the work is invalid, and the agent gets that as feedback."""
     validation = {"command": "sleep 600 & sleep 600", "timeout_seconds": 1}
     sandbox.task("true", continuous={"validation": validation, "max_iterations": 1})
     assert await sandbox.run() == ExitCode.DRAINED
@@ -156,8 +156,8 @@ async def test_a_check_that_does_not_end_is_ended(sandbox: Any) -> None:
     assert judged.data.errors == ["it did not end within 1 s"]
 
 
-async def test_a_check_gets_no_input_and_says_nothing_in_the_agents_name(sandbox: Any) -> None:
-    """It reads an empty standard input, and events on its descriptor are not the agent's."""
+async def test_check_has_no_input_and_no_events(sandbox: Any) -> None:
+    """A check's standard input is empty, and events on its descriptor are not the agent's."""
     command = (
         """printf '{"type":"agent.message","data":{"content":"x","content_length":1}}\\n' >&3; test -z "$(cat)" """
     )
@@ -167,8 +167,8 @@ async def test_a_check_gets_no_input_and_says_nothing_in_the_agents_name(sandbox
     assert await sandbox.events("message") == []
 
 
-async def test_a_message_between_two_iterations_reaches_the_next(sandbox: Any, herd: Any) -> None:
-    """It waits while the work is judged; heartbeats go on, and say that the agent runs."""
+async def test_message_between_two_iterations_reaches_the_next(sandbox: Any, herd: Any) -> None:
+    """The message waits while the work is validated; heartbeats continue and report a running agent."""
     sandbox.task(
         'if [ "$SANDHERD_ITERATION" = 2 ]; then read line; echo "$line" > heard.txt; fi',
         continuous=check("touch checking; cat heard.txt && exit 0; mkfifo gate 2>/dev/null; read go < gate; false"),
@@ -185,8 +185,8 @@ async def test_a_message_between_two_iterations_reaches_the_next(sandbox: Any, h
     assert {beat.data.status for beat in await sandbox.events("heartbeat")} <= {"alive", "running"}
 
 
-async def test_sigterm_ends_it_in_the_middle_of_a_check(sandbox: Any) -> None:
-    """With one end, which may be tried again, and nothing of the check is left."""
+async def test_sigterm_ends_iterations_during_a_check(sandbox: Any) -> None:
+    """There is one end, which may be retried, and no process of the check is left."""
     sandbox.task("true", continuous=check("touch checking; sleep 600"))
     await sandbox.start()
     await sandbox.event("iteration_completed")
@@ -199,8 +199,8 @@ async def test_sigterm_ends_it_in_the_middle_of_a_check(sandbox: Any) -> None:
     assert (judged.data.passed, judged.data.stop_reason) == (False, "shutdown_signal")
 
 
-async def test_secrets_of_a_check_are_not_said(sandbox: Any) -> None:
-    """Neither in its call nor in its output nor in what the agent is told of it."""
+async def test_secrets_of_a_check_are_redacted(sandbox: Any) -> None:
+    """No secret is in its call, its output or the feedback to the agent."""
     sandbox.task(
         "true",
         env={"TOKEN": "hunter2-hunter2"},

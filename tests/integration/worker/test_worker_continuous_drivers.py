@@ -1,4 +1,4 @@
-"""A whole worker whose agent stays between its iterations: each is a further turn of the same session."""
+"""A whole worker whose agent stays between its iterations: each is a further turn of one session."""
 
 import json
 import sys
@@ -41,8 +41,8 @@ def said(events: list[Any]) -> list[str]:
     return [event.data.content for event in events if event.type == "agent.message"]
 
 
-async def test_a_further_iteration_is_a_further_turn(echo: Echo) -> None:
-    """In the session that there is; the agent is told what the check has shown, and the end sums up both."""
+async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
+    """The session continues; the agent gets the check's output, and the end sums up both."""
     sandbox = echo("say one", "usage 1 2 30", continuous=check("echo say two; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -64,23 +64,23 @@ async def test_a_further_iteration_is_a_further_turn(echo: Echo) -> None:
     assert (ended.session_id, ended.final_output) == ("session-1", "two")
 
 
-async def test_what_an_agent_says_is_its_signal(echo: Echo) -> None:
-    """What it prints is not, nor what it is told: that holds the signal itself."""
+async def test_message_of_an_agent_is_its_signal(echo: Echo) -> None:
+    """The signal counts in a message, not in printed output nor in the prompt, which contains it."""
     sandbox = echo("print FINISHED", continuous={"completion_signal": "FINISHED", "max_iterations": 2})
     assert await sandbox.run() == ExitCode.DRAINED
     assert (await end_of(sandbox)).stop_reason == "max_iterations_reached"
 
 
-async def test_a_claim_has_the_work_judged(echo: Echo) -> None:
-    """With a signal and a check, an iteration without the signal is not judged."""
+async def test_signalled_iteration_is_validated(echo: Echo) -> None:
+    """With a signal and a check, an iteration without the signal is not validated."""
     sandbox = echo("say I am FINISHED", continuous=check("true", completion_signal="FINISHED"))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
     assert (ended.stop_reason, ended.validation_passed) == ("validation_passed", True)
 
 
-async def test_an_agent_that_breaks_is_begun_anew(echo: Echo) -> None:
-    """It is the iteration's failure and not the attempt's; turns are counted on."""
+async def test_failing_agent_is_restarted(echo: Echo) -> None:
+    """The failure is the iteration's and not the attempt's; turns are counted on."""
     sandbox = echo("say here", "exit 3", continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -92,8 +92,8 @@ async def test_an_agent_that_breaks_is_begun_anew(echo: Echo) -> None:
     assert (ended.error_type, ended.stop_reason, ended.exit_code) == ("exit_status", "consecutive_errors", 3)
 
 
-async def test_an_agent_that_is_killed_in_a_later_turn_is_begun_anew(echo: Echo) -> None:
-    """With the reason, and with what it was told before."""
+async def test_agent_killed_in_a_later_turn_is_restarted(echo: Echo) -> None:
+    """The new agent gets the reason, and its earlier prompt."""
     sandbox = echo("say one", continuous=check("echo die; test -e twice || ! touch twice", max_iterations=3))
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = [event.data for event in await sandbox.events("iteration_failed")]
@@ -102,8 +102,8 @@ async def test_an_agent_that_is_killed_in_a_later_turn_is_begun_anew(echo: Echo)
     assert (await end_of(sandbox)).validation_passed
 
 
-async def test_a_turn_that_fails_is_an_iteration_that_failed(echo: Echo) -> None:
-    """The session goes on with the next."""
+async def test_failed_turn_is_a_failed_iteration(echo: Echo) -> None:
+    """The session continues with the next."""
     broken = json.dumps({"type": "agent.error", "data": {"error": "the model is away", "phase": "end_turn"}})
     sandbox = echo("say one", continuous=check(f"echo 'raw {broken}'; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
@@ -113,16 +113,16 @@ async def test_a_turn_that_fails_is_an_iteration_that_failed(echo: Echo) -> None
     assert (ended.validation_passed, ended.turns) == (True, 3)
 
 
-async def test_a_hanging_turn_is_ended_by_the_limit_of_time(echo: Echo) -> None:
-    """It is stopped, and its work is not judged."""
+async def test_hanging_turn_is_ended_by_the_time_limit(echo: Echo) -> None:
+    """The turn is stopped, and its work is not validated."""
     sandbox = echo("wait", continuous=check("true", max_duration_seconds=1))
     assert await sandbox.run() == ExitCode.DRAINED
     ended = await end_of(sandbox)
     assert (ended.error_type, ended.stop_reason) == ("limit_reached", "max_duration_reached")
 
 
-async def test_steering_goes_on_in_a_later_turn_and_after_the_end(echo: Echo, herd: Any, eventually: Any) -> None:
-    """A message in the middle of the second turn reaches it; one after the end is a follow-up, which nobody judges."""
+async def test_messages_reach_a_later_turn_and_follow_the_end(echo: Echo, herd: Any, eventually: Any) -> None:
+    """A message in the second turn reaches it; one after the end is a follow-up that is not validated."""
     sandbox = echo("say one", continuous=check("echo wait; test -e again || ! touch again"), linger_seconds=600)
     await sandbox.start()
 
@@ -147,8 +147,8 @@ async def test_steering_goes_on_in_a_later_turn_and_after_the_end(echo: Echo, he
     assert len(await sandbox.events("iteration_validated")) == 2
 
 
-async def test_without_its_sdk_the_failure_names_what_installs_it(echo: Echo) -> None:
-    """As without iterations."""
+async def test_missing_sdk_is_reported_with_its_installation(echo: Echo) -> None:
+    """The failure is that of a task without iterations."""
     sandbox = echo("say hello", continuous=check("true"))
     sandbox.environment["SANDHERD_TOOLCHAINS"] = "/nowhere"
     assert await sandbox.run() == ExitCode.DRAINED

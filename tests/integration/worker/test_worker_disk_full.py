@@ -1,4 +1,4 @@
-"""A worker on a disk that is really full: a small file system of its own, seen by nobody else."""
+"""A worker on a disk that is really full: a small file system of its own."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ import pytest
 
 from sandherd_worker.exits import ExitCode
 from sandherd_worker.spool_file import scan, segments
+from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Acp
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.faults
 MIB = 1024 * 1024
 SIZE = 8 * MIB
 MOUNT = 'mount -t tmpfs -o "size=$1,mode=0700" tmpfs "$2" && mkdir "$2/work" "$2/state" && echo ready && exec cat'
-PRIVATE = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
+PRIVATE = PRIVATE_MOUNTS if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
 ENTER = ["--mount"] if os.geteuid() == 0 else ["--user", "--preserve-credentials", "--mount"]
 WAITS = """
 import os, time
@@ -74,7 +75,7 @@ async def disk(sandbox: Any) -> AsyncIterator[SmallDisk]:
     path.mkdir()
     pipe = asyncio.subprocess.PIPE
     holder = await asyncio.create_subprocess_exec(
-        "unshare", *PRIVATE, "/bin/sh", "-c", MOUNT, "sh", str(SIZE), str(path), stdin=pipe, stdout=pipe, stderr=pipe
+        *PRIVATE, "/bin/sh", "-c", MOUNT, "sh", str(SIZE), str(path), stdin=pipe, stdout=pipe, stderr=pipe
     )
     assert holder.stdin is not None
     assert holder.stdout is not None
@@ -106,8 +107,10 @@ def check_end(events: list[Any]) -> None:
     assert shutdown.data.reason == "spool"
 
 
-async def test_words_that_fill_the_disk(sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any) -> None:
-    """With the broker away the agent is stopped when the disk is full; all that was kept is brought up, and why."""
+async def test_output_that_fills_the_disk_stops_the_agent(
+    sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any
+) -> None:
+    """Without the broker the agent is stopped when the disk is full; all stored events and the reason are published."""
     sandbox.python(WAITS + TALKS)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -123,8 +126,8 @@ async def test_words_that_fill_the_disk(sandbox: Any, disk: SmallDisk, herd: Any
     assert not list((disk.seen / "state" / "spool").glob("*.log"))
 
 
-async def test_an_agent_that_fills_the_disk(sandbox: Any, disk: SmallDisk) -> None:
-    """And takes at once whatever becomes free: it is stopped, and its end is said all the same."""
+async def test_agent_that_fills_the_disk_is_stopped(sandbox: Any, disk: SmallDisk) -> None:
+    """The agent takes any freed space at once: its end is published all the same."""
     sandbox.python(TALKS.replace("for number", f"{GREEDY}\nfor number", 1))
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
@@ -132,16 +135,16 @@ async def test_an_agent_that_fills_the_disk(sandbox: Any, disk: SmallDisk) -> No
     assert not list((disk.seen / "state" / "spool").glob("*.log"))
 
 
-async def test_a_silent_agent_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
-    """It is the worker itself that has something to say and can't: the end says why, and not that it was stopped."""
+async def test_silent_agent_on_a_full_disk_fails_with_the_reason(sandbox: Any, disk: SmallDisk) -> None:
+    """The worker itself can't store an event: the end names the disk, and not a stop."""
     sandbox.task("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600")
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
 
 
 @pytest.mark.agents
-async def test_an_agent_below_a_driver_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
-    """It waits in a tool call of its own; it is ended, and it is said for what."""
+async def test_agent_below_a_driver_is_stopped_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
+    """The agent waits in its own tool call; it is ended, with the reason."""
     agent = Acp(sandbox)
     agent.begins(Run("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600"), Say("Done."))
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
@@ -149,8 +152,8 @@ async def test_an_agent_below_a_driver_on_a_full_disk(sandbox: Any, disk: SmallD
     assert agent.processes() == []
 
 
-async def test_an_agent_that_fails_beside_a_disk_that_is_nearly_full(sandbox: Any, disk: SmallDisk) -> None:
-    """Its work is left out, where it would take the room that its end needs; the end is its own."""
+async def test_failing_agent_on_a_nearly_full_disk_has_its_own_end(sandbox: Any, disk: SmallDisk) -> None:
+    """The work is left out where it would take the space that the end needs."""
     sandbox.task("head -c 3000000 /dev/urandom >work; echo so be it; exit 3")
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     (failed,) = await sandbox.events("completed", "failed")
@@ -159,21 +162,23 @@ async def test_an_agent_that_fails_beside_a_disk_that_is_nearly_full(sandbox: An
     assert "larger than" in saved.data.left_out
 
 
-async def test_a_worker_that_is_lost_on_a_full_disk(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
-    """The agent that it leaves goes on filling the disk: a recovery says the end, and that nothing is kept."""
-    sandbox.python(f"import os, time\n{GREEDY}\nopen('full', 'x').close(); time.sleep(600)")
+async def test_lost_worker_on_a_full_disk_is_recovered(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
+    """The orphaned agent goes on filling the disk: the recovery publishes the end, and that no work is stored."""
+    sandbox.python(f"open('begun', 'x').close()\n{WAITS}\n{GREEDY}\nopen('full', 'x').close(); time.sleep(600)")
     await sandbox.start()
-    await eventually((disk.seen / "work" / "full").exists, "the disk is full")
+    await eventually((disk.seen / "work" / "begun").exists, "the agent works")
     sandbox.signal(signal.SIGKILL)
     await sandbox.ended()
+    (disk.seen / "work" / "go").touch()  # Not before: the worker itself would end an agent that fills its disk.
+    await eventually((disk.seen / "work" / "full").exists, "the disk is full")
     assert await sandbox.run("--recover") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     events = await whole(sandbox)
     assert [event.type for event in events if event.data.terminal] == ["agent.failed"]
     assert (events[-2].data.error_type, events[-1].type) == ("worker_lost", "agent.shutdown")
 
 
-async def test_a_disk_that_is_full_from_the_beginning(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
-    """No agent is begun until there is room."""
+async def test_full_disk_at_the_start_delays_the_agent(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
+    """No agent is started until there is space."""
     sandbox.task("touch begun")
     junk = disk.seen / "junk"
     with junk.open("wb", buffering=0) as file:

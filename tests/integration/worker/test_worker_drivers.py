@@ -1,4 +1,4 @@
-"""A whole worker with an agent in a driver: steered, asked, kept, and ended exactly once."""
+"""A whole worker with an agent in a driver: messages, approvals, sessions, and exactly one end."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from sandherd.bus.connection import Bus
+from sandherd.contracts.attempt_inputs import Previous, StoredSession
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
-from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
@@ -76,8 +76,8 @@ def kinds(events: list[Any]) -> list[str]:
     return [event.type.removeprefix("agent.") for event in events if event.type not in beats]
 
 
-async def test_a_task_is_done_and_all_of_it_is_said(driven: Driven) -> None:
-    """From the first word to the last, with usage, session and the agent's file; one end, and nothing is left."""
+async def test_task_is_completed_and_reported(driven: Driven) -> None:
+    """Messages, usage, session and the agent's file are published, with one end, and no process is left."""
     sandbox = driven("say hello", "usage 10 5 300", "print shown")
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -97,8 +97,8 @@ async def test_a_task_is_done_and_all_of_it_is_said(driven: Driven) -> None:
     assert shown == b"shown\n"
 
 
-async def test_a_message_after_the_end_starts_another_turn(driven: Driven, relay: Bus, eventually: Any) -> None:
-    """The sandbox lingers with its agent; the end stays one, and the agent waits openly before and after."""
+async def test_message_after_the_end_starts_another_turn(driven: Driven, relay: Bus, eventually: Any) -> None:
+    """The sandbox lingers with its agent; there is one end, and the agent is reported as waiting before and after."""
     sandbox = await driven("say one", linger_seconds=600).start()
     await sandbox.event("waiting")
     assert (await sandbox.deliver(relay, letter("say two"))).outcome == "acknowledged"
@@ -115,8 +115,8 @@ async def test_a_message_after_the_end_starts_another_turn(driven: Driven, relay
     assert events[-1].data.total_turns == 2
 
 
-async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, relay: Bus) -> None:
-    """An agent that waits for leave takes no message; the answer to what it asked is behind none, nor is a knock."""
+async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) -> None:
+    """An agent that waits for an approval accepts no message; the decision is behind none, nor is a probe."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     asked = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
@@ -131,13 +131,13 @@ async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, r
     assert said == ["holds say later", "Bash denied not now", "later"]
 
 
-async def test_leave_is_withdrawn_with_the_turn_that_asked_for_it(driven: Driven, relay: Bus) -> None:
-    """An agent that was interrupted waits for it no more: people are told so, and an answer is refused."""
+async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -> None:
+    """The withdrawal of an interrupted turn is an event, and a decision is refused."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
     asked = (await sandbox.event("approval_requested")).data
     await sandbox.deliver(relay, letter("stop that", "interrupt"))
     withdrawn = (await sandbox.event("approval_withdrawn")).data
-    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn is over")
+    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn has ended")
     sandbox.process.terminate()
     await sandbox.ended()
     assert [kind for kind in kinds(await sandbox.events()) if "approval" in kind] == [
@@ -146,8 +146,8 @@ async def test_leave_is_withdrawn_with_the_turn_that_asked_for_it(driven: Driven
     ]
 
 
-async def test_leave_is_withdrawn_with_an_agent_that_dies(driven: Driven) -> None:
-    """By itself, while its worker goes on; said before the end of its attempt."""
+async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None:
+    """The withdrawal is published before the end of the attempt."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     for process in psutil.Process(sandbox.process.pid).children(recursive=True):
@@ -159,8 +159,8 @@ async def test_leave_is_withdrawn_with_an_agent_that_dies(driven: Driven) -> Non
     assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")
 
 
-async def test_leave_is_waited_for_beyond_a_worker_that_has_to_end(driven: Driven) -> None:
-    """Its host stops it: the question is not withdrawn, for the next attempt may ask it again."""
+async def test_approval_survives_a_stopped_worker(driven: Driven) -> None:
+    """The request is not withdrawn when the host stops the worker, for the next attempt may repeat it."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     sandbox.process.terminate()
@@ -169,8 +169,8 @@ async def test_leave_is_waited_for_beyond_a_worker_that_has_to_end(driven: Drive
     assert await sandbox.events("approval_withdrawn") == []
 
 
-async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -> None:
-    """Said as a break and as one failure, with its signal."""
+async def test_killed_driver_fails_the_attempt(driven: Driven) -> None:
+    """A stream error and one failure with its signal are published."""
     sandbox = driven("say up", "spawn sleep 600", "die")
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
@@ -179,7 +179,7 @@ async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -
     assert (failed.error_type, failed.signal) == ("signal", 9)
 
 
-async def test_without_its_sdk_an_agent_fails_to_start(driven: Driven) -> None:
+async def test_missing_sdk_is_a_start_error(driven: Driven) -> None:
     """The failure names the command that installs it."""
     sandbox = driven("say hello")
     sandbox.environment["SANDHERD_TOOLCHAINS"] = "/nowhere"
@@ -190,17 +190,15 @@ async def test_without_its_sdk_an_agent_fails_to_start(driven: Driven) -> None:
 
 
 @pytest.mark.parametrize(("use", "resumed"), [("restore", True), ("offer", False)])
-async def test_the_next_attempt_goes_on_with_the_session(
-    driven: Driven, tmp_path: Path, use: str, resumed: bool
-) -> None:
-    """Where the work tree is restored, the agent gets the session that the lost attempt has put by; else it begins."""
+async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, use: str, resumed: bool) -> None:
+    """Where the work tree is restored, the agent gets the lost attempt's session; else it starts anew."""
     sandbox = driven("say one", "fail it is not my day")
     assert await sandbox.run() == ExitCode.DRAINED
     saved = next(one.data for one in await sandbox.events("transcript_saved") if one.data.session_id)
     previous = Previous(
         attempt=1,
         sandbox=sandbox.name,
-        session=KeptSession(session_id=saved.session_id, artifact=saved.artifact),
+        session=StoredSession(session_id=saved.session_id, artifact=saved.artifact),
         use=use,  # type: ignore[arg-type]  # a word from the parameters of this test
     )
     sandbox = _another(sandbox, tmp_path / "second")
@@ -216,17 +214,17 @@ async def test_the_next_attempt_goes_on_with_the_session(
     ("use", "goes_on_from"),
     [("restore", "session-1: turn 1\nthe end\n"), ("offer", "session-0: an earlier task\n")],
 )
-async def test_an_attempt_after_a_resumed_one_goes_on_from_the_nearest(
+async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     driven: Driven, tmp_path: Path, use: str, goes_on_from: str
 ) -> None:
-    """Where the last attempt is restored, from what that has left; else from where its task began, as the first did."""
+    """The last attempt's session is used if it is restored; else the one that the task resumed."""
     sandbox = driven("say one", "fail it is not my day")
     earlier = await sandbox.put_aside(b"an earlier task\n")
     known = {"task": "task-0", "attempt": 1, "sandbox": sandbox.name, "harness": "acp", "session_id": "session-0"}
     resume = Resume.model_validate({**known, "transcript": earlier, "fork": True}).model_dump()
     assert await sandbox.run() == ExitCode.DRAINED
     saved = [one.data for one in await sandbox.events("transcript_saved") if one.data.session_id][-1]
-    session = KeptSession(session_id=saved.session_id, artifact=saved.artifact)
+    session = StoredSession(session_id=saved.session_id, artifact=saved.artifact)
     previous = Previous(attempt=1, sandbox=sandbox.name, session=session, use=use)  # type: ignore[arg-type]  # one of both
     sandbox = _another(sandbox, tmp_path / "second")
     driven("say two", resume=resume)

@@ -54,9 +54,7 @@ async def whole(sandbox: Any, count: int) -> list[Any]:
     return list(events)
 
 
-async def test_the_broker_is_killed_five_times_during_two_thousand_events(
-    sandbox: Any, herd: Any, eventually: Any
-) -> None:
+async def test_broker_killed_five_times_loses_no_event(sandbox: Any, herd: Any, eventually: Any) -> None:
     """Every event is stored once, in sequence, and the worker ends with everything acknowledged.
 
     However slow the test is, the agent is at most `AHEAD` messages further when the broker is killed: it waits there.
@@ -78,10 +76,8 @@ async def test_the_broker_is_killed_five_times_during_two_thousand_events(
     assert [event.type for event in events[-2:]] == ["agent.completed", "agent.shutdown"]
 
 
-async def test_a_worker_whose_broker_is_away_works_on_and_is_drained_later(
-    sandbox: Any, herd: Any, eventually: Any
-) -> None:
-    """Stopped meanwhile, it says in its exit status that not all is gone; a run with `--recover` brings the rest."""
+async def test_worker_without_a_broker_continues_and_is_drained_later(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """Stopped meanwhile, its exit status states unsent events; a run with `--recover` sends them."""
     sandbox.python(talks(100, then="open('said', 'w').close(); time.sleep(600)"))
     await sandbox.start(SANDHERD_STOP_GRACE="3")
     await sandbox.event("tool_use")
@@ -99,21 +95,19 @@ async def test_a_worker_whose_broker_is_away_works_on_and_is_drained_later(
     assert not list((sandbox.state / "spool").glob("*.log"))
 
 
-async def test_a_worker_that_starts_before_its_broker_joins_when_it_comes(
-    sandbox: Any, herd: Any, eventually: Any
-) -> None:
-    """Its agent waits for leave to begin: nobody could say yet whether its attempt is still wanted."""
+async def test_worker_started_before_its_broker_joins_later(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """The agent waits for the permission to start: no service could confirm the attempt."""
     await herd.kill()
     sandbox.task("touch done")
     await sandbox.start()
-    await eventually(lambda: "the broker is not there yet" in sandbox.log.read_text(), "it looks for a broker")
+    await eventually(lambda: "broker not reachable, retrying" in sandbox.log.read_text(), "it looks for a broker")
     await herd.restart()
     assert await sandbox.ended() == 0
     await whole(sandbox, 0)
 
 
-async def test_a_killed_worker_is_made_up_for(sandbox: Any, eventually: Any) -> None:
-    """`--recover` ends its agent, sends what was said, says that the worker was lost, and the last word; once."""
+async def test_killed_worker_is_recovered(sandbox: Any, eventually: Any) -> None:
+    """`--recover` ends its agent, sends stored events, and publishes the loss and the shutdown, once."""
     sandbox.python(talks(300, then="open('pid', 'w').write(str(os.getpid())); time.sleep(600)"))
     await sandbox.start()
     await eventually(lambda: (sandbox.work / "pid").exists() and (sandbox.work / "pid").read_text(), "the agent's pid")
@@ -130,8 +124,8 @@ async def test_a_killed_worker_is_made_up_for(sandbox: Any, eventually: Any) -> 
     assert len(await sandbox.events()) == len(events)
 
 
-async def test_a_worker_killed_after_its_agents_end_does_not_end_it_twice(sandbox: Any) -> None:
-    """`completed` was said; what is missing is the last word alone."""
+async def test_worker_killed_after_its_agents_end_ends_it_once(sandbox: Any) -> None:
+    """`completed` was published; the recovery adds only the shutdown."""
     sandbox.task("true", linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -142,8 +136,8 @@ async def test_a_worker_killed_after_its_agents_end_does_not_end_it_twice(sandbo
     assert ends == ["agent.completed", "agent.shutdown"]
 
 
-async def test_an_agent_is_never_started_twice(sandbox: Any, eventually: Any) -> None:
-    """A worker that is started again in the same directory, even without `--recover`, makes up for the first one."""
+async def test_agent_is_never_started_twice(sandbox: Any, eventually: Any) -> None:
+    """A worker started again in the same directory, even without `--recover`, recovers the first one."""
     sandbox.task("echo x >> started; sleep 600")
     await sandbox.start()
     await eventually(lambda: (sandbox.work / "started").exists() and (sandbox.work / "started").read_text(), "a start")
@@ -154,22 +148,22 @@ async def test_an_agent_is_never_started_twice(sandbox: Any, eventually: Any) ->
     assert (await sandbox.event("failed")).data.error_type == "worker_lost"
 
 
-async def test_a_lost_worker_that_had_said_nothing_is_made_up_for(sandbox: Any) -> None:
-    """Even then the task gets its end."""
+async def test_lost_worker_without_events_is_recovered(sandbox: Any) -> None:
+    """The task gets its end."""
     sandbox.task("true")
     assert await sandbox.run("--recover") == 0
     assert [event.type for event in await sandbox.events()] == ["agent.failed", "agent.shutdown"]
 
 
-async def test_a_worker_that_was_stopped_before_it_could_hear_it_was_stopped(sandbox: Any) -> None:
-    """SIGTERM ends a worker that has only begun, without a word: its task is one that was stopped, and not lost."""
+async def test_worker_stopped_before_its_signal_handler_was_stopped(sandbox: Any) -> None:
+    """SIGTERM ends a starting worker without events: its task counts as stopped, and not as lost."""
     sandbox.task("true")
     assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="15") == 0
     failed, last = await sandbox.events()
     assert (failed.data.error_type, failed.data.signal, last.data.reason) == ("stopped", 15, "stopped")
 
 
-async def test_a_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> None:
+async def test_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> None:
     """Two of them would use the same sequence numbers."""
     sandbox.task("sleep 600")
     await sandbox.start()
@@ -180,8 +174,8 @@ async def test_a_second_worker_in_the_same_directory_is_refused(sandbox: Any) ->
     await first.wait()
 
 
-async def test_a_credential_is_renewed_again_and_again_without_loss(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """With JWTs of ten seconds: renewed at half life, every event stored once and in sequence."""
+async def test_repeated_renewal_loses_no_event(sandbox: Any, desk: Any, eventually: Any) -> None:
+    """With JWTs of ten seconds, renewed at half life, every event is stored once and in sequence."""
     desk.life = 10.0
     sandbox.python(
         talks(10**6, pause=0.02).replace("time.sleep", "os.path.exists('enough') and sys.exit(); time.sleep")
@@ -194,11 +188,11 @@ async def test_a_credential_is_renewed_again_and_again_without_loss(sandbox: Any
     assert len({question.public_key for question in desk.asked}) == 1
     assert {question.fence for question in desk.asked} == {7}
     # Renewed in time: the broker never had to close the connection.
-    assert "closed this connection" not in sandbox.log.read_text()
+    assert "connection closed permanently" not in sandbox.log.read_text()
 
 
-async def test_the_workers_key_is_its_own(sandbox: Any, desk: Any) -> None:
-    """It is made in the state directory, readable by its owner alone, and used again after a restart.
+async def test_worker_key_is_private_and_reused(sandbox: Any, desk: Any) -> None:
+    """The key is created in the state directory, readable by its owner alone, and used again after a restart.
 
     A recovery makes another: the lost worker's may have been revoked since.
     """
@@ -212,8 +206,8 @@ async def test_the_workers_key_is_its_own(sandbox: Any, desk: Any) -> None:
     assert len({question.public_key for question in desk.asked}) == 2
 
 
-async def test_a_refused_worker_stops_its_agent_and_ends(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """The sandbox has ended, or a newer attempt has taken its place: its own exit status, and nothing left running."""
+async def test_refused_worker_stops_its_agent_and_exits(sandbox: Any, desk: Any, eventually: Any) -> None:
+    """The sandbox has ended, or a newer attempt has replaced it: a distinct exit status, and no process is left."""
     desk.life = 1.0
     sandbox.task("echo $$ > pid; sleep 600")
     await sandbox.start()
@@ -223,8 +217,8 @@ async def test_a_refused_worker_stops_its_agent_and_ends(sandbox: Any, desk: Any
     assert not alive(int((sandbox.work / "pid").read_text()))
 
 
-async def test_a_worker_refused_in_the_middle_ends_as_well(sandbox: Any, desk: Any) -> None:
-    """At the next renewal."""
+async def test_worker_refused_at_renewal_ends(sandbox: Any, desk: Any) -> None:
+    """The exit status is that of a refused worker."""
     desk.life = 2.0
     sandbox.task("sleep 600")
     await sandbox.start()
@@ -233,24 +227,22 @@ async def test_a_worker_refused_in_the_middle_ends_as_well(sandbox: Any, desk: A
     assert await sandbox.ended() == ExitCode.REFUSED
 
 
-async def test_a_worker_that_was_cut_off_past_its_credentials_life_comes_back(
-    sandbox: Any, desk: Any, eventually: Any
-) -> None:
-    """The desk was away until the credential had run out and the broker had closed the connection for good."""
+async def test_worker_reconnects_after_its_credential_expired(sandbox: Any, desk: Any, eventually: Any) -> None:
+    """The spawner was unavailable until the credential expired and the broker closed the connection for good."""
     desk.life = 1.5
     sandbox.python(talks(400, pause=0.01, then=WAITS))
     await sandbox.start()
     await sandbox.event("tool_use")
     desk.silent = True
-    await eventually(lambda: "closed this connection" in sandbox.log.read_text(), "the broker closes the connection")
+    await eventually(lambda: "connection closed permanently" in sandbox.log.read_text(), "the broker closes it")
     (sandbox.work / "go").touch()
     desk.life, desk.silent = 3600.0, False
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     await whole(sandbox, 400)
 
 
-async def test_a_full_spool_ends_the_agent_with_a_clear_event(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """With the broker away and no room left, the agent is stopped, and once there is a broker everybody is told why."""
+async def test_full_spool_stops_the_agent_with_an_event(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """Without the broker and without space, the agent is stopped, and the reason is published later."""
     sandbox.python(talks(10**7, first=WAITS))
     await sandbox.start(SANDHERD_SPOOL_MB="1")
     await sandbox.event("tool_use")
@@ -272,10 +264,8 @@ def _spooled(spool: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(spool.glob("*.log"))[-1:])
 
 
-async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
-    sandbox: Any, herd: Any, eventually: Any
-) -> None:
-    """Nothing that the agent printed and said before the kill and that was kept is missing afterwards."""
+async def test_output_and_events_survive_a_kill_of_broker_and_worker(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """All stored output and events from before the kill are there afterwards."""
     sandbox.python(talks(200, then="print('x' * 100, flush=True); open('said', 'w').close(); time.sleep(600)"))
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -288,8 +278,8 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
     await whole(sandbox, 200)
 
 
-async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, herd: Any, eventually: Any) -> None:
-    """When its own credential has run out and the broker is gone, it ends, and has not begun."""
+async def test_worker_with_an_expired_credential_ends(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """A worker whose credential has expired while the broker is down ends without having begun."""
     credentials = sandbox.state / "short.creds"
     credentials.write_text(
         herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=1).read_text()

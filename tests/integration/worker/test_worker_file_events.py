@@ -1,4 +1,4 @@
-"""What an agent does to its files by a shell, as a whole worker tells it: every kind of change, with its diff."""
+"""File events of a whole worker: every kind of change by a shell, with its diff."""
 
 import shutil
 import signal
@@ -47,8 +47,8 @@ async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict
     assert await sandbox.ended() == ExitCode.DRAINED
 
 
-async def test_every_kind_of_change_is_told_once(sandbox: Any, eventually: Any) -> None:
-    """By its path and kind, with lines added and removed; what git ignores and a new mode are no changes."""
+async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: Any) -> None:
+    """Path, kind and added and removed lines are right; ignored files and a new mode are no changes."""
     await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
     told = await changes(sandbox)
     assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in told.items()} == {
@@ -69,8 +69,8 @@ async def test_every_kind_of_change_is_told_once(sandbox: Any, eventually: Any) 
     assert completed.data.files_changed == len(told)
 
 
-async def test_the_diffs_of_a_run_give_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
-    """Applied by git to what was there before, those in the events and those by reference, they give what is there."""
+async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
+    """Applied by git to the earlier files, the diffs in events and artifacts yield the present ones."""
     script = SCRIPT.replace("\\377", "")  # whose name can't be said can't be made again
     await changed_unseen(sandbox, eventually, script, BEFORE)
     again = tmp_path / "again"

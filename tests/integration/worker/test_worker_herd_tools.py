@@ -1,4 +1,4 @@
-"""A whole worker whose agent uses the herd's own tools: real SDKs and programs, and models that answer by a script."""
+"""A whole worker whose agent uses the herd's tools: real SDKs and programs, and scripted models."""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,8 +44,8 @@ async def of_kind(kind: str) -> AsyncIterator[Kind]:
 
 
 @pytest.mark.parametrize("kind", ["claude", pytest.param("openhands", marks=pytest.mark.long)])
-async def test_an_agent_talks_to_another_and_asks_a_person(sandbox: Any, herd: Any, kind: str) -> None:
-    """Its word is an event for the relay; its question waits for the answer, which its model is shown."""
+async def test_agent_messages_another_and_asks_a_user(sandbox: Any, herd: Any, kind: str) -> None:
+    """The message is an event for the relay; the question waits for the reply, which the model receives."""
     interpreter(kind)
     async with of_kind(kind) as agent:
         calls, says = agent.answers.calls, agent.answers.says

@@ -1,9 +1,9 @@
-"""The main line of a worker, against a real broker: start, work, say, end."""
+"""The main line of a worker, against a real broker: start, work, publish, end."""
 
 from typing import Any
 
 
-async def test_a_command_is_run_and_told_from_its_start_to_the_last_word(sandbox: Any) -> None:
+async def test_command_is_reported_from_start_to_end(sandbox: Any) -> None:
     """A program runs in the work tree; its events are in the stream in sequence; the worker exits with 0."""
     sandbox.task("echo hello; echo 'print(1)' > a.py")
     assert await sandbox.run() == 0, sandbox.log.read_text()

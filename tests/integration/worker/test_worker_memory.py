@@ -1,4 +1,4 @@
-"""Agents that take more memory than their sandbox may have, in a control group of their own: the kernel kills them."""
+"""Agents that exceed their sandbox's memory, in their own control group: the kernel kills them."""
 
 import sys
 from collections.abc import Iterator
@@ -48,15 +48,15 @@ async def check_end(sandbox: Any, group: cgroups.Groups) -> Any:
     return failed.data
 
 
-async def test_a_script_whose_program_is_killed_for_memory(sandbox: Any, group: cgroups.Groups) -> None:
-    """The shell lives, and says with its exit status what became of the program."""
+async def test_script_reports_the_oom_kill_of_its_program(sandbox: Any, group: cgroups.Groups) -> None:
+    """The shell survives, and its exit status is that of the killed program."""
     sandbox.task(f"{sys.executable} -c '{HOARD}'")
     assert (await check_end(sandbox, group)).exit_code == 137
 
 
 @pytest.mark.agents
-async def test_a_tool_that_is_killed_for_memory_is_not_the_agents_end(sandbox: Any, group: cgroups.Groups) -> None:
-    """The agent goes on, and does its task."""
+async def test_oom_kill_of_a_tool_does_not_end_the_agent(sandbox: Any, group: cgroups.Groups) -> None:
+    """The agent continues, and completes its task."""
     agent = Acp(sandbox)
     agent.begins(Run(f"{sys.executable} -c '{HOARD}'; echo so be it >survived"), Say("Done."))
     assert await sandbox.run() == ExitCode.DRAINED

@@ -1,4 +1,4 @@
-"""What one attempt leaves for the next: its work tree and its transcript, and how the next one gets them."""
+"""Work tree and transcript of one attempt, and how the next one gets them."""
 
 import asyncio
 import io
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from sandherd.archives.writer import add_file
+from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.names import new_name
-from sandherd.contracts.offers import Previous
 from sandherd.contracts.subjects import ARTIFACT
 
 FAILS = (
@@ -29,8 +30,8 @@ def names(archive: bytes) -> set[str]:
         return {info.name for info in tar if not info.isdir()}
 
 
-async def test_a_failed_attempt_leaves_its_work_and_its_words(sandbox: Any) -> None:
-    """Before its end is said; what git ignores is left out, and git's own folder is not."""
+async def test_failed_attempt_stores_work_and_transcript(sandbox: Any) -> None:
+    """Both are stored before the end is published; ignored files are left out, git's own folder is not."""
     sandbox.task(FAILS + "", files={".git/HEAD": "ref: refs/heads/main\n"})
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "failed", "shutdown"]
@@ -41,8 +42,8 @@ async def test_a_failed_attempt_leaves_its_work_and_its_words(sandbox: Any) -> N
     assert await sandbox.taken(transcript.artifact) == b"trying\n"
 
 
-async def test_a_work_tree_that_is_too_large_is_left_out_with_the_reason(sandbox: Any) -> None:
-    """The attempt ends all the same; where none is wanted, nothing is said."""
+async def test_oversized_work_tree_is_left_out_with_the_reason(sandbox: Any) -> None:
+    """The attempt ends all the same; where none is wanted, nothing is published."""
     sandbox.python("import os; open('big', 'wb').write(os.urandom(2**20)); exit(1)")
     assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="100000") == 0
     saved = (await sandbox.event("work_saved")).data
@@ -50,38 +51,38 @@ async def test_a_work_tree_that_is_too_large_is_left_out_with_the_reason(sandbox
     assert kinds(await sandbox.events())[-2:] == ["failed", "shutdown"]
 
 
-async def test_where_none_is_wanted_no_work_is_put_by(sandbox: Any) -> None:
-    """Nor is anything said of it."""
+async def test_unwanted_work_is_not_stored(sandbox: Any) -> None:
+    """No event states it."""
     sandbox.task(FAILS)
     assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="0") == 0
     assert await sandbox.events("work_saved") == []
 
 
-async def test_a_work_tree_never_blows_the_spool(sandbox: Any) -> None:
-    """It may have half of what the spool still takes."""
+async def test_work_tree_never_fills_the_spool(sandbox: Any) -> None:
+    """The tree may take half of the spool's remaining space."""
     sandbox.python("import os; open('big', 'wb').write(os.urandom(6 * 2**20)); exit(1)")
     assert await sandbox.run(SANDHERD_SPOOL_MB="8") == 0
     assert (await sandbox.event("work_saved")).data.left_out
     assert (await sandbox.event("failed")).data.error_type == "exit_status"
 
 
-async def test_an_attempt_that_is_done_leaves_its_words_alone(sandbox: Any) -> None:
-    """Nobody tries it again."""
+async def test_completed_attempt_stores_only_its_transcript(sandbox: Any) -> None:
+    """No further attempt will use the work tree."""
     sandbox.task("echo done; echo x > a")
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-3:] == ["transcript_saved", "completed", "shutdown"]
 
 
-async def test_an_attempt_that_is_done_leaves_its_work_where_that_is_wanted(sandbox: Any) -> None:
-    """For a later task: before its end is said, and as it is then."""
+async def test_completed_attempt_stores_its_wanted_work(sandbox: Any) -> None:
+    """The work is stored for a later task before the end is published."""
     sandbox.task("echo done; echo x > a", keep_work=True)
     assert await sandbox.run() == 0
     assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "completed", "shutdown"]
     assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
 
 
-async def test_what_changes_while_a_sandbox_lingers_is_left_as_well(sandbox: Any) -> None:
-    """Where the work tree is wanted it is put by once more, as it was at the very end."""
+async def test_changes_while_a_sandbox_lingers_are_stored(sandbox: Any) -> None:
+    """A wanted work tree is stored once more, as it is at the very end."""
     sandbox.task("echo x > a", keep_work=True, linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")
@@ -92,8 +93,8 @@ async def test_what_changes_while_a_sandbox_lingers_is_left_as_well(sandbox: Any
     assert [names(await sandbox.taken(one)) for one in saved] == [{"a"}, {"a", "b"}]
 
 
-async def test_of_very_long_words_the_last_are_kept(sandbox: Any) -> None:
-    """Four MiB of them."""
+async def test_end_of_a_very_long_transcript_is_stored(sandbox: Any) -> None:
+    """The last four MiB are stored."""
     sandbox.python("for n in range(500_000): print('line', n)")
     assert await sandbox.run() == 0
     reference = (await sandbox.event("transcript_saved")).data.artifact
@@ -102,8 +103,8 @@ async def test_of_very_long_words_the_last_are_kept(sandbox: Any) -> None:
     assert content.endswith(b"line 499998\nline 499999\n")
 
 
-async def test_a_stopped_attempt_leaves_its_work(sandbox: Any) -> None:
-    """Within the grace that it has."""
+async def test_stopped_attempt_stores_its_work(sandbox: Any) -> None:
+    """The work is stored within the grace."""
     sandbox.task("echo half > a; sleep 600")
     await sandbox.start()
     await sandbox.event("file_edited")
@@ -112,8 +113,8 @@ async def test_a_stopped_attempt_leaves_its_work(sandbox: Any) -> None:
     assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
 
 
-async def test_a_lost_attempt_leaves_its_work_and_its_words(sandbox: Any, eventually: Any) -> None:
-    """The recovery puts them by, before it says that the worker was lost."""
+async def test_recovery_stores_work_and_transcript_of_a_lost_attempt(sandbox: Any, eventually: Any) -> None:
+    """Both are stored before the loss of the worker is published."""
     sandbox.task("echo half > a; echo words; sleep 600")
     await sandbox.start()
     await sandbox.event("file_edited")
@@ -166,8 +167,8 @@ def _be_another(sandbox: Any, home: Path) -> None:
     sandbox.state.mkdir()
 
 
-async def test_what_was_left_is_offered_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
-    """Beside its own empty work tree, with the reason why the first one failed."""
+async def test_previous_work_is_offered_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
+    """The offer is beside the empty work tree, with the reason why the first attempt failed."""
     variables = await offered(sandbox, "offer", tmp_path)
     sandbox.task("cd $SANDHERD_PREVIOUS_DIR; cat work/src/a.py transcript; ls -A $OLDPWD")
     assert await sandbox.run(**variables) == 0
@@ -178,8 +179,8 @@ async def test_what_was_left_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
     assert await sandbox.events("error", "file_edited") == []
 
 
-async def test_what_was_left_becomes_the_next_ones_own(sandbox: Any, tmp_path: Path) -> None:
-    """With `restore` it is the work tree, before the agent starts; what was there is nobody's change."""
+async def test_previous_work_is_restored_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
+    """With `restore` it is the work tree before the agent starts, and is reported as no change."""
     variables = await offered(sandbox, "restore", tmp_path)
     sandbox.task("cat src/a.py; echo more >> src/a.py", files={"src/a.py": "as it was given\n"})
     assert await sandbox.run(**variables) == 0
@@ -189,6 +190,36 @@ async def test_what_was_left_becomes_the_next_ones_own(sandbox: Any, tmp_path: P
     assert (await sandbox.event("completed")).data.exit_code == 0
 
 
+def began_with(**files: str) -> bytes:
+    """The archive of the files that a task begins with; two underscores are a slash."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, text in files.items():
+            add_file(tar, name.replace("__", "/"), text.encode(), 0o644)
+    return out.getvalue()
+
+
+async def test_restored_tree_has_the_ignored_files_that_the_task_begins_with(sandbox: Any, tmp_path: Path) -> None:
+    """They are not stored with the tree; what the previous attempt deleted or changed stays so."""
+    variables = await offered(sandbox, "restore", tmp_path)
+    work = await sandbox.put_aside(began_with(build__given="data", gone="x", src__a="x"), "task-1")
+    sandbox.task("find . -type f | sort; cat src/a.py build/given", work=work.model_dump())
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "./.gitignore\n./build/given\n./src/a.py\ncode\ndata"
+
+
+async def test_attempt_begins_with_the_files_of_its_task_if_nothing_is_restored(sandbox: Any, tmp_path: Path) -> None:
+    """The failure is an error event."""
+    subject = ARTIFACT.fill(project="default", sandbox=sandbox.name, artifact="art-gone")
+    gone = {"artifact": "art-gone", "subject": subject, "size": 10, "sha256": "0" * 64, "chunks": 1}
+    variables = await offered(sandbox, "restore", tmp_path, work=gone)
+    work = await sandbox.put_aside(began_with(build__given="data", src__a="x"), "task-1")
+    sandbox.task("find . -type f | sort", work=work.model_dump(), files={"src/a": "text"})
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "./build/given\n./src/a\n"
+    assert "work tree could not be taken over" in (await sandbox.event("error")).data.error
+
+
 LINKS = (
     "mkdir a m z; echo 1 > a/one; ln -s /usr/bin/python3 m/python; ln -s ../../.. m/up; ln -s python m/python3;"
     "echo 2 > z/two; echo trying; exit 7"
@@ -196,10 +227,8 @@ LINKS = (
 
 
 @pytest.mark.parametrize(("use", "place"), [("offer", "$SANDHERD_PREVIOUS_DIR/work"), ("restore", ".")])
-async def test_links_that_lead_out_cost_nothing_of_what_was_left(
-    sandbox: Any, tmp_path: Path, use: str, place: str
-) -> None:
-    """Every virtual environment has one: it is a link again, and all the rest is there, before it and after."""
+async def test_links_that_lead_out_lose_no_other_file(sandbox: Any, tmp_path: Path, use: str, place: str) -> None:
+    """Every virtual environment has one: it is restored as a link, with all files before it and after."""
     variables = await offered(sandbox, use, tmp_path, fails=LINKS)
     sandbox.task(f"cd {place}; cat a/one z/two; readlink m/python m/python3 m/up; m/python3 -c 'print(3)'")
     assert await sandbox.run(**variables) == 0
@@ -208,8 +237,8 @@ async def test_links_that_lead_out_cost_nothing_of_what_was_left(
 
 
 @pytest.mark.parametrize("use", ["offer", "restore"])
-async def test_what_can_not_be_laid_out_whole_is_not_laid_out(sandbox: Any, tmp_path: Path, use: str) -> None:
-    """An archive that turns out bad in its middle leaves nothing but the word of it; nor does one that clashes."""
+async def test_invalid_archive_is_not_unpacked_partly(sandbox: Any, tmp_path: Path, use: str) -> None:
+    """An archive that is invalid in its middle or conflicts leaves only an error event."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name in ("a/one", "../out", "z/two"):
@@ -225,8 +254,8 @@ async def test_what_can_not_be_laid_out_whole_is_not_laid_out(sandbox: Any, tmp_
     assert (await sandbox.output()).split() == [".:", "given", f"{tmp_path}/previous:", "attempt.json"]
 
 
-async def test_what_is_restored_replaces_no_folder_by_a_file(sandbox: Any, tmp_path: Path) -> None:
-    """Then nothing of it is restored, and that is said."""
+async def test_restore_replaces_no_folder_by_a_file(sandbox: Any, tmp_path: Path) -> None:
+    """Nothing is restored then, and an error event states it."""
     variables = await offered(sandbox, "restore", tmp_path, fails="mkdir a; echo 1 > a/one; echo 2 > z; echo; exit 7")
     sandbox.task("find . -type f", files={"z/given": "here"})
     assert await sandbox.run(**variables) == 0
@@ -234,8 +263,8 @@ async def test_what_is_restored_replaces_no_folder_by_a_file(sandbox: Any, tmp_p
     assert await sandbox.output() == "./z/given\n"
 
 
-async def test_an_attempt_goes_on_without_what_can_not_be_had(sandbox: Any, tmp_path: Path) -> None:
-    """Each part that is missing is said, and the agent starts."""
+async def test_attempt_starts_without_unavailable_parts(sandbox: Any, tmp_path: Path) -> None:
+    """Each missing part is an error event, and the agent starts."""
     subject = ARTIFACT.fill(project="default", sandbox=sandbox.name, artifact="art-gone")
     gone = {"artifact": "art-gone", "subject": subject, "size": 10, "sha256": "0" * 64, "chunks": 1}
     variables = await offered(sandbox, "offer", tmp_path, work=gone)
@@ -246,8 +275,8 @@ async def test_an_attempt_goes_on_without_what_can_not_be_had(sandbox: Any, tmp_
     assert (error.phase, "work tree" in error.error, "missing" in error.error) == ("previous", True, True)
 
 
-async def test_an_offer_that_is_rubbish_is_said_and_survived(sandbox: Any, tmp_path: Path) -> None:
-    """The attempt begins with nothing of the one before."""
+async def test_invalid_offer_is_reported_and_ignored(sandbox: Any, tmp_path: Path) -> None:
+    """The attempt starts without the earlier one's work."""
     (sandbox.state / "previous.json").write_text('{"attempt": "many"}')
     sandbox.task("echo here")
     variables = {"SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json"), "SANDHERD_PREVIOUS_DIR": str(tmp_path)}
@@ -256,10 +285,8 @@ async def test_an_offer_that_is_rubbish_is_said_and_survived(sandbox: Any, tmp_p
     assert await sandbox.output() == "here\n"
 
 
-async def test_a_worker_is_stopped_while_it_waits_for_what_was_left(
-    sandbox: Any, desk: Any, tmp_path: Path, eventually: Any
-) -> None:
-    """The fetch does not hold it."""
+async def test_worker_is_stopped_during_a_fetch(sandbox: Any, desk: Any, tmp_path: Path, eventually: Any) -> None:
+    """The fetch of the previous work does not delay the stop."""
     variables = await offered(sandbox, "offer", tmp_path)
     large = await sandbox.put_aside(os.urandom(512 * 1024))
     previous = json.loads((sandbox.state / "previous.json").read_text())

@@ -1,4 +1,4 @@
-"""Programs and scripts as agents: how each is given its task, and five lines of shell that report."""
+"""Programs and scripts as agents: how each gets its task, and five lines of shell that report."""
 
 import json
 from typing import Any
@@ -22,8 +22,8 @@ def command(sandbox: Any, text: str = TEXT, /, **harness: Any) -> None:
         ("file", ["/bin/sh", "-c", 'cat "$SANDHERD_TASK_PATH"']),
     ],
 )
-async def test_a_program_is_given_its_task(sandbox: Any, task_as: str, argv: list[str]) -> None:
-    """As a variable, the last argument, all of its standard input, or a file: exactly as it was said."""
+async def test_program_gets_its_task(sandbox: Any, task_as: str, argv: list[str]) -> None:
+    """The task is a variable, the last argument, all of standard input, or a file: exactly as submitted."""
     command(sandbox, argv=argv, task_as=task_as)
     assert await sandbox.run() == 0
     assert await sandbox.output() == TEXT
@@ -38,7 +38,7 @@ async def test_a_program_is_given_its_task(sandbox: Any, task_as: str, argv: lis
         ("四" * 42_667, ["/bin/sh", "-c", 'cat "$SANDHERD_TASK_PATH"; test -z "$SANDHERD_TASK"']),
     ],
 )
-async def test_a_task_that_is_too_long_for_a_variable_is_in_a_file(sandbox: Any, text: str, argv: list[str]) -> None:
+async def test_task_too_long_for_a_variable_is_a_file(sandbox: Any, text: str, argv: list[str]) -> None:
     """Up to 128,000 bytes it is a variable; beyond that, the kernel would not start the program with it."""
     command(sandbox, text, argv=argv)
     assert await sandbox.run() == 0
@@ -53,24 +53,24 @@ async def test_a_task_that_is_too_long_for_a_variable_is_in_a_file(sandbox: Any,
         ("#!/usr/bin/env python3\nimport sys\nprint(sys.argv[1:])\n", "['a b']\n"),
     ],
 )
-async def test_a_script_is_run_with_its_arguments(sandbox: Any, script: str, shown: str) -> None:
-    """By the shell, or by what its first line names; it is no file of the work tree."""
+async def test_script_runs_with_its_arguments(sandbox: Any, script: str, shown: str) -> None:
+    """The shell, or the interpreter of its first line, runs it; it is no file of the work tree."""
     command(sandbox, script=script, argv=["a b"])
     assert await sandbox.run() == 0
     assert await sandbox.output() == shown
     assert await sandbox.events("file_edited") == []
 
 
-async def test_a_script_that_fails_fails_its_task(sandbox: Any) -> None:
-    """By its exit status."""
+async def test_failing_script_fails_its_task(sandbox: Any) -> None:
+    """The exit status decides."""
     command(sandbox, script="exit 7")
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
     assert (failed.error_type, failed.exit_code) == ("exit_status", 7)
 
 
-async def test_five_lines_of_shell_report_what_they_do(sandbox: Any) -> None:
-    """Their own tool calls and usage become events, and the usage what came of the task."""
+async def test_shell_script_reports_its_own_events(sandbox: Any) -> None:
+    """Tool calls and usage of a five-line script become events, and the usage is in the result."""
     command(
         sandbox,
         script="""

@@ -1,4 +1,4 @@
-"""The uplink before a stream that is full: it keeps on, and says nothing twice."""
+"""The uplink at a full stream: it retries, and publishes nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,10 +53,10 @@ async def until_forgotten(bus: Bus) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_was_taken_behind_a_refusal_is_not_said_again(herd: Broker, tmp_path: Path) -> None:
-    """A large event is refused and smaller ones behind it are taken: each is stored once, however late there is room.
+async def test_messages_accepted_behind_a_refused_one_are_not_repeated(herd: Broker, tmp_path: Path) -> None:
+    """A large event is refused and smaller ones behind it are accepted: each is stored once.
 
-    By then the broker has forgotten the ids of those that it took.
+    By then the broker has forgotten the ids of the accepted ones.
     """
     config = stream_config(replace(BY_STREAM["EVENTS"], max_bytes=1024 * 1024, duplicate_window=0.1))
     spool = Spool.open(tmp_path / "spool", limit=16 * 1024 * 1024)

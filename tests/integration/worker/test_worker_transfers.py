@@ -1,4 +1,4 @@
-"""Files and folders into a sandbox and out of it, asked of a real worker over a real broker."""
+"""Uploads and downloads of files and folders, requested of a real worker over a real broker."""
 
 import asyncio
 import hashlib
@@ -81,8 +81,8 @@ def archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> byt
 
 
 @pytest.mark.parametrize("size", [0, 1, INLINE_BYTES, INLINE_BYTES + 1, 5 * MEBIBYTE, 5 * MEBIBYTE + 7])
-async def test_a_file_of_any_size_goes_in_and_comes_out_as_it_is(bare: Any, size: int) -> None:
-    """Byte for byte, with its mode, in folders that are made, and said as events."""
+async def test_file_of_any_size_is_transferred_unchanged(bare: Any, size: int) -> None:
+    """Byte for byte, with its mode, in created folders, and published as events."""
     content = os.urandom(size)
     written = await upload(bare, "deep/er/größe ✓.bin", content, mode=0o750)
     assert (written.size, written.sha256, written.files) == (size, sha256(content), 1)
@@ -98,8 +98,8 @@ async def test_a_file_of_any_size_goes_in_and_comes_out_as_it_is(bare: Any, size
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_transfer_is_done_once_however_often_it_is_asked_for(bare: Any) -> None:
-    """The same answer each time, one event; other fields under its name are refused."""
+async def test_transfer_runs_once_however_often_requested(bare: Any) -> None:
+    """Each reply is the same, with one event; other fields under its name are refused."""
     question = WorkerUpload(max_bytes=CAP, path="a", data=b"x", sha256=sha256(b"x"), transfer="trf-1")
     answers = await asyncio.gather(*(bare.ask(question) for _ in range(5)))
     assert {answer.model_dump_json() for answer in answers} == {answers[0].model_dump_json()}
@@ -112,8 +112,8 @@ async def test_a_transfer_is_done_once_however_often_it_is_asked_for(bare: Any) 
     assert (problem.code, problem.field) == ("conflict", "transfer")
 
 
-async def test_a_folder_goes_in_and_comes_out(bare: Any) -> None:
-    """As an archive; into a folder that is there it is merged, file by file; links stay links."""
+async def test_folder_is_transferred_as_an_archive(bare: Any) -> None:
+    """An archive is merged into an existing folder, file by file; links stay links."""
     await upload(bare, "site", archive({"index.html": b"<p>", "css/a.css": b"a", "ü/b": b"b"}), unpack=True)
     (bare.work / "site/own").write_text("mine")
     written = await upload(bare, "site", archive({"css/a.css": b"new", "css/c.css": b"c"}), unpack=True)
@@ -128,8 +128,8 @@ async def test_a_folder_goes_in_and_comes_out(bare: Any) -> None:
     assert links == {"link": "/etc/passwd"}
 
 
-async def test_a_folder_goes_in_with_links_that_lead_out(bare: Any) -> None:
-    """They are links in the sandbox, and through none of them anything is written."""
+async def test_folder_with_links_that_lead_out_is_uploaded(bare: Any) -> None:
+    """The links exist in the sandbox, and nothing is written through any of them."""
     files = {"a/one": b"1", "m/python": b"", "m/up": b"", "z/two": b"2"}
     links = {"m/python": "/usr/bin/python3", "m/up": "../.."}
     for _ in range(2):
@@ -142,8 +142,8 @@ async def test_a_folder_goes_in_with_links_that_lead_out(bare: Any) -> None:
     assert [entry.name for entry in bare.work.iterdir()] == ["venv"]
 
 
-async def test_a_large_folder_comes_out_through_artifacts(bare: Any) -> None:
-    """Like a large file, whatever it holds."""
+async def test_large_folder_is_downloaded_as_artifacts(bare: Any) -> None:
+    """Any content is transferred like a large file."""
     for number in range(40):
         (bare.work / f"{number}.bin").write_bytes(os.urandom(MEBIBYTE // 10))
     answer, content = await download(bare, ".")
@@ -156,8 +156,8 @@ async def test_a_large_folder_comes_out_through_artifacts(bare: Any) -> None:
 @pytest.mark.parametrize(
     "path", ["../x", "/etc/passwd", "a/../../x", "out/x", "chain/x", "up/../../x", "round/x"], ids=range(7)
 )
-async def test_no_path_leads_out_of_the_work_tree(bare: Any, path: str) -> None:
-    """Neither by `..`, nor from the root, nor through a link, one behind another, or one that goes round."""
+async def test_path_never_leads_out_of_the_work_tree(bare: Any, path: str) -> None:
+    """`..`, an absolute path, a link, a chain of links and a cycle are refused."""
     elsewhere = bare.work.parent / "elsewhere"
     elsewhere.mkdir()
     for name, target in {"out": str(elsewhere), "chain": "link", "link": "..", "up": ".", "round": "round"}.items():
@@ -172,7 +172,7 @@ async def test_no_path_leads_out_of_the_work_tree(bare: Any, path: str) -> None:
 
 
 async def test_links_inside_the_work_tree_are_followed(bare: Any) -> None:
-    """On the way and at the end of a download; an upload takes the place of a link at its end."""
+    """Links are followed within a path and at the end of a download; an upload replaces a link at its end."""
     (bare.work / "real").mkdir()
     (bare.work / "real/file").write_text("content")
     (bare.work / "current").symlink_to("real")
@@ -184,8 +184,8 @@ async def test_links_inside_the_work_tree_are_followed(bare: Any) -> None:
     assert not (bare.work / "real/alias").is_symlink()
 
 
-async def test_an_archive_that_leads_out_is_refused_whole(bare: Any) -> None:
-    """Nothing of it is seen, not even what came before."""
+async def test_archive_that_leads_out_is_refused_whole(bare: Any) -> None:
+    """No entry of it is written, not even earlier ones."""
     for name in ("../evil", "/tmp/evil", "link/evil"):
         bad = archive({"good": b"1", "link": b"", name: b"2"}, links={"link": "../.."})
         problem = await refusal(upload(bare, "folder", bad, unpack=True))
@@ -197,7 +197,7 @@ async def test_an_archive_that_leads_out_is_refused_whole(bare: Any) -> None:
 
 
 async def test_wrong_bytes_are_refused_and_leave_nothing(bare: Any) -> None:
-    """By their digest, small or large; also if a piece is missing."""
+    """The digest decides, for small and large files; a missing chunk is refused too."""
     small = await refusal(upload(bare, "a", b"x", sha256=sha256(b"y")))
     assert (small.code, small.field) == ("invalid_field", "sha256")
     content = os.urandom(MEBIBYTE)
@@ -210,8 +210,8 @@ async def test_wrong_bytes_are_refused_and_leave_nothing(bare: Any) -> None:
     assert list(bare.work.iterdir()) == []
 
 
-async def test_what_is_over_the_cap_is_refused_with_the_cap(bare: Any) -> None:
-    """In and out, file and folder, before it is moved."""
+async def test_transfer_over_the_cap_is_refused_with_the_cap(bare: Any) -> None:
+    """Both directions, files and folders are refused before any transfer."""
     reference = (await bare.put_aside(b"x")).model_copy(update={"size": 17 * MEBIBYTE})
     problem = await refusal(upload(bare, "a", b"x", data=None, artifact=reference))
     assert (problem.code, str(CAP) in problem.message) == ("too_large", True)
@@ -222,8 +222,8 @@ async def test_what_is_over_the_cap_is_refused_with_the_cap(bare: Any) -> None:
         assert (problem.code, str(CAP) in problem.message) == ("too_large", True)
 
 
-async def test_what_can_not_be_put_or_taken_says_why(bare: Any) -> None:
-    """A folder where a file should be, what is not there, and what is neither file nor folder."""
+async def test_impossible_transfer_states_why(bare: Any) -> None:
+    """A folder in the place of a file, a missing file, and neither file nor folder are refused."""
     (bare.work / "folder").mkdir()
     (bare.work / "file").write_text("x")
     os.mkfifo(bare.work / "pipe")
@@ -235,8 +235,8 @@ async def test_what_can_not_be_put_or_taken_says_why(bare: Any) -> None:
     assert (await refusal(bare.ask(WorkerListFiles(path="nothing")))).code == "not_found"
 
 
-async def test_a_list_says_what_is_there(bare: Any) -> None:
-    """Flat or with all below, in order, bounded, of whatever kind."""
+async def test_listing_has_all_kinds_of_files(bare: Any) -> None:
+    """Flat or recursive, sorted, bounded."""
     await upload(bare, "b/ü.txt", b"12345", mode=0o600)
     (bare.work / "a").symlink_to("b")
     (bare.work / "b/sub").mkdir()
@@ -251,8 +251,8 @@ async def test_a_list_says_what_is_there(bare: Any) -> None:
     assert (len(some.entries), some.truncated) == (2, True)
 
 
-async def test_a_list_of_very_long_names_still_fits_an_answer(bare: Any) -> None:
-    """It is cut short, and says so."""
+async def test_listing_of_very_long_names_is_truncated(bare: Any) -> None:
+    """The reply fits its limit and states the truncation."""
     deep = Path(*["d" * 200] * 15)
     (bare.work / deep).mkdir(parents=True)
     for number in range(200):
@@ -263,8 +263,8 @@ async def test_a_list_of_very_long_names_still_fits_an_answer(bare: Any) -> None
 
 
 @pytest.mark.faults
-async def test_a_transfer_survives_a_restart_of_the_broker(bare: Any, herd: Any, desk: Any, eventually: Any) -> None:
-    """In the middle of fetching the pieces: it goes on where it was, and the file is whole."""
+async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, desk: Any, eventually: Any) -> None:
+    """While fetching the chunks: it continues, and the file is whole."""
     content = os.urandom(5 * MEBIBYTE)
     reference = await bare.put_aside(content)
     question = WorkerUpload(
@@ -283,8 +283,8 @@ async def test_a_transfer_survives_a_restart_of_the_broker(bare: Any, herd: Any,
 
 
 @pytest.mark.faults
-async def test_a_download_survives_a_restart_of_the_broker(bare: Any, herd: Any, eventually: Any) -> None:
-    """In the middle of putting the pieces aside: they are all there afterwards."""
+async def test_download_survives_a_restart_of_the_broker(bare: Any, herd: Any, eventually: Any) -> None:
+    """While storing the chunks: they are all there afterwards."""
     content = os.urandom(12 * MEBIBYTE)
     (bare.work / "a").write_bytes(content)
     question = WorkerDownload(max_bytes=CAP, path="a", transfer="trf-1", wait_seconds=0.02)
@@ -296,8 +296,8 @@ async def test_a_download_survives_a_restart_of_the_broker(bare: Any, herd: Any,
     assert await bare.taken(answer.artifact) == content
 
 
-async def test_the_agents_files_are_told_without_what_is_on_its_way(sandbox: Any) -> None:
-    """What comes in is seen as a change of the work tree, once it is whole, and under its own name alone."""
+async def test_upload_is_reported_as_a_change_once_complete(sandbox: Any) -> None:
+    """An upload is seen as a change of the work tree, once it is whole, and under its own name alone."""
     sandbox.task("while ! test -e enough; do sleep 0.05; done")
     await sandbox.start()
     await sandbox.event("tool_use")

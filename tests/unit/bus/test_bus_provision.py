@@ -6,6 +6,7 @@ import pytest
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError, NotFoundError, ServerError, ServiceUnavailableError
 
+from sandherd.backoff import Backoff
 from sandherd.bus import provision
 from sandherd.bus.provision import ProvisionError, create_missing
 from sandherd.contracts.streams import CONSUMERS
@@ -41,27 +42,27 @@ class Failing:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision, "STORE_PAUSES", (0.0,) * len(provision.STORE_PAUSES))
+    monkeypatch.setattr(provision, "STORE_BACKOFF", Backoff(base=0.0, cap=0.0))
 
 
-async def test_a_store_that_fails_for_a_moment_is_created_again() -> None:
+async def test_temporary_store_failure_is_retried() -> None:
     """A cluster that is just forming refuses a store at first: the stream is created all the same."""
-    js: Js = Failing(failures=len(provision.STORE_PAUSES))
+    js: Js = Failing(failures=provision.STORE_RETRIES)
     done = await create_missing(js)
     assert js.created[0] == "EVENTS"
     assert len(done) == len(js.created) + len(CONSUMERS)
 
 
-async def test_a_store_that_goes_on_failing_is_an_error_that_names_the_stream() -> None:
-    """On a full disk it ends with what the broker answered and what to do."""
+async def test_repeated_store_failure_is_an_error_that_names_the_stream() -> None:
+    """Provisioning on a full disk ends with the broker's error and what to do."""
     js: Js = Failing(failures=1000)
-    with pytest.raises(ProvisionError, match=r"stream \w+: .*error creating store for stream.*make room"):
+    with pytest.raises(ProvisionError, match=r"stream \w+: .*error creating store for stream.*free space"):
         await create_missing(js)
     assert js.created == []
 
 
-async def test_a_leader_that_does_not_know_the_account_yet_is_asked_again() -> None:
-    """Each server of a cluster that has just been started learns of the accounts for itself."""
+async def test_unknown_account_at_new_leader_is_retried() -> None:
+    """Each server of a newly started cluster learns of the accounts by itself."""
     js: Js = Failing(failures=2, error=ACCOUNT)
     await patiently(lambda: create_missing(js), 3)
     assert js.created[0] == "EVENTS"

@@ -1,18 +1,18 @@
-"""Who is next in a lane, and what a project has left of its budget."""
+"""The next request of a lane, and a project's remaining budget."""
 
 from collections import Counter
 
-from sandherd.bus.request_budget import Budget, Budgets
-from sandherd.bus.request_queue import FairQueue, Lane
+from sandherd.service.request_budget import Budget, Budgets
+from sandherd.service.request_queue import RequestLane, RequestQueue
 
 
-def lane(at_once: int = 4, per_project: int = 2) -> Lane:
-    return Lane(name="any", at_once=at_once, per_project=per_project)
+def lane(at_once: int = 4, per_project: int = 2) -> RequestLane:
+    return RequestLane(name="any", at_once=at_once, per_project=per_project)
 
 
 def test_another_project_waits_for_one_request_only() -> None:
     """With a thousand requests of one project waiting, that of another is the next to be processed."""
-    queue: FairQueue[str] = FairQueue(lane(at_once=1, per_project=1), 1000)
+    queue: RequestQueue[str] = RequestQueue(lane(at_once=1, per_project=1), 1000)
     assert all(queue.offer("alpha", "", f"alpha-{place}") for place in range(1000))
     assert queue.take() == ("alpha", "alpha-0")
     assert queue.offer("beta", "", "beta-0")
@@ -21,9 +21,9 @@ def test_another_project_waits_for_one_request_only() -> None:
     assert queue.take() == ("beta", "beta-0")
 
 
-def test_a_project_never_has_more_than_its_slots() -> None:
-    """However many wait and are done, at most `per_project` of one project and `at_once` in all are processed."""
-    queue: FairQueue[int] = FairQueue(lane(at_once=4, per_project=2), 100)
+def test_project_never_exceeds_its_slots() -> None:
+    """However many wait and complete, at most `per_project` of one project and `at_once` in all are processed."""
+    queue: RequestQueue[int] = RequestQueue(lane(at_once=4, per_project=2), 100)
     running: Counter[str] = Counter()
     for place in range(100):
         for project in ("a", "b", "c"):
@@ -41,9 +41,9 @@ def test_a_project_never_has_more_than_its_slots() -> None:
     assert sum(queue.waiting(project) for project in ("a", "b", "c")) == 0
 
 
-def test_a_project_alone_leaves_slots_for_others() -> None:
-    """While one project has all that it may have, another is processed at once."""
-    queue: FairQueue[int] = FairQueue(lane(at_once=4, per_project=2), 100)
+def test_busy_project_leaves_slots_for_others() -> None:
+    """While one project has all of its slots, another is processed at once."""
+    queue: RequestQueue[int] = RequestQueue(lane(at_once=4, per_project=2), 100)
     for place in range(10):
         queue.offer("alpha", "", place)
     assert [queue.take(), queue.take(), queue.take()] == [("alpha", 0), ("alpha", 1), None]
@@ -51,26 +51,26 @@ def test_a_project_alone_leaves_slots_for_others() -> None:
     assert queue.take() == ("beta", 0)
 
 
-def test_only_so_many_of_a_project_wait() -> None:
-    """What is over a project's places is not taken, and takes none of another's."""
-    queue: FairQueue[int] = FairQueue(lane(), 3)
+def test_waiting_requests_per_project_are_limited() -> None:
+    """A request over a project's places is refused, and uses none of another's."""
+    queue: RequestQueue[int] = RequestQueue(lane(), 3)
     assert [queue.offer("alpha", "", place) for place in range(5)] == [True, True, True, False, False]
     assert queue.offer("beta", "", 0)
     assert queue.waiting("alpha") == 3
 
 
-def test_one_sandbox_takes_not_all_places_of_its_project() -> None:
-    """Requests that sandboxes send themselves: one has a quarter of the places, and the others take turns with it."""
-    queue: FairQueue[str] = FairQueue(lane(at_once=10, per_project=10), 8)
+def test_sandbox_is_limited_to_a_share_of_its_projects_places() -> None:
+    """One sandbox has a quarter of its project's places, and the others take turns with it."""
+    queue: RequestQueue[str] = RequestQueue(lane(at_once=10, per_project=10), 8)
     offered = [queue.offer("alpha", "sbx-loud", f"loud-{place}") for place in range(5)]
     assert offered == [True, True, False, False, False]
     assert queue.offer("alpha", "sbx-quiet", "quiet-0")
     assert [queue.take() for _ in range(3)] == [("alpha", "loud-0"), ("alpha", "quiet-0"), ("alpha", "loud-1")]
 
 
-def test_what_nobody_waits_for_is_taken_out() -> None:
-    """Unwanted requests give their places back, and the order of the others stays."""
-    queue: FairQueue[int] = FairQueue(lane(), 4)
+def test_abandoned_requests_are_removed() -> None:
+    """Abandoned requests free their places, and the order of the others stays."""
+    queue: RequestQueue[int] = RequestQueue(lane(), 4)
     for place in range(4):
         queue.offer("alpha", "", place)
     assert queue.remove("alpha", lambda place: place % 2 == 0) == [0, 2]
@@ -80,8 +80,8 @@ def test_what_nobody_waits_for_is_taken_out() -> None:
     assert queue.take() is None
 
 
-def test_a_budget_is_used_up_and_comes_back() -> None:
-    """A project that has used its minute's seconds waits as long as they take to come back; others do not."""
+def test_budget_is_used_up_and_recovers() -> None:
+    """A project that has used its minute's seconds waits until they recover; others do not."""
     budgets = Budgets(Budget(seconds=60, rows=1000))
     assert budgets.wait("alpha", 0) == 0
     budgets.spend("alpha", 90, 0, 0)
@@ -92,14 +92,14 @@ def test_a_budget_is_used_up_and_comes_back() -> None:
 
 
 def test_rows_count_like_seconds() -> None:
-    """Cheap answers with many rows use the budget up, too."""
+    """Cheap replies with many rows use the budget up, too."""
     budgets = Budgets(Budget(seconds=60, rows=1000))
     for _ in range(3):
         budgets.spend("alpha", 0.01, 1000, 0)
     assert budgets.wait("alpha", 0) == 120
 
 
-def test_what_is_not_used_does_not_add_up() -> None:
+def test_unused_budget_does_not_accumulate() -> None:
     """An hour of silence gives a project one minute's budget, not sixty."""
     budgets = Budgets(Budget(seconds=60, rows=1000))
     budgets.spend("alpha", 1, 1, 0)

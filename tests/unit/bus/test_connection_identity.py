@@ -1,14 +1,14 @@
-"""The ids of events that a service derives: from its credential, which its replicas share and nobody else has."""
+"""Event ids that a service derives from its credential, which only its replicas share."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.connection import Identity
-from sandherd.bus.identity import Identity as Material
-from sandherd.bus.identity import Key, Kind, Minter, Registrar, SpawnerKeys, credentials_text
-from sandherd.bus.permissions import SERVICES
+from sandherd.bus.identity import HerdIdentity as Material
+from sandherd.bus.identity import Key, KeyKind, Minter, Registrar, SpawnerKeys, credentials_text
 from sandherd.contracts.subjects import Principal
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -23,15 +23,15 @@ def file_of(path: Path, text: str) -> Identity:
     return Identity.file(path)
 
 
-def test_replicas_of_a_service_derive_the_same_and_nobody_else_does(tmp_path: Path) -> None:
-    """From one file or from copies of it; another service, a client, a worker or nobody derive something else."""
+def test_replicas_of_a_service_derive_the_same_key(tmp_path: Path) -> None:
+    """Replicas derive the same key from copies of a file; another service, a client and a worker derive another."""
     herd = Material(tmp_path / "identity")
     herd.create(int(AT.timestamp()))
     registrar = Registrar(herd)
     text = registrar.mint_service(Principal.MONITOR)
     first, second = (file_of(tmp_path / f"{number}.creds", text) for number in (1, 2))
     assert derived(first) == derived(second)
-    key = Key.new(Kind.USER)
+    key = Key.new(KeyKind.USER)
     token, _ = Minter(SpawnerKeys.read(herd.spawner)).mint_worker("p1", "sbx-1", key.public, 60)
     texts = [registrar.mint_service(service) for service in SERVICES]
     texts += [registrar.mint_person(Principal.CLIENT, "ada", project="p1"), credentials_text(token, key.seed)]
@@ -40,12 +40,12 @@ def test_replicas_of_a_service_derive_the_same_and_nobody_else_does(tmp_path: Pa
     assert len(found) == len(others) + 2
 
 
-def test_a_credential_that_is_renewed_for_its_key_derives_the_same(tmp_path: Path) -> None:
-    """As `identity init` does for a version with other permissions: an event of before is the same event after."""
+def test_renewed_credential_of_a_key_derives_the_same_ids(tmp_path: Path) -> None:
+    """After `identity init` renews it with other permissions, an earlier event has the same id."""
     herd = Material(tmp_path / "identity")
     herd.create(int(AT.timestamp()))
     clock: Callable[[], datetime] = lambda: AT  # noqa: E731  # the type is the point
-    key = Key.new(Kind.USER)
+    key = Key.new(KeyKind.USER)
     before = file_of(tmp_path / "before", Registrar(herd).mint_service(Principal.SPAWNER, key))
     after = file_of(tmp_path / "after", Registrar(herd, clock).mint_service(Principal.SPAWNER, key))
     assert derived(before) == derived(after)

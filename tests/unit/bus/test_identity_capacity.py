@@ -3,25 +3,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.account_names import Account
-from sandherd.bus.identity.capacity import LEAST_CONNECTIONS, MOST_CONNECTIONS, Capacity
+from sandherd.bus.auth.account_names import Account
+from sandherd.bus.identity.capacity import MAX_CONNECTIONS, MIN_CONNECTIONS, Capacity
 
 
 @given(st.integers(256, 2**31))
-def test_a_server_takes_fewer_connections_than_it_may_open_files(descriptors: int) -> None:
-    """A third of its files at the least is left for streams."""
+def test_connections_leave_files_for_streams(descriptors: int) -> None:
+    """At least a third of the server's files is left for streams."""
     assert Capacity.for_descriptors(descriptors).connections * 3 <= descriptors * 2
 
 
 @given(st.integers(0, 2**31))
-def test_full_accounts_leave_room_for_the_system_account(descriptors: int) -> None:
-    """Whatever all accounts hold, the server still takes a connection."""
+def test_full_accounts_leave_connections_for_the_system_account(descriptors: int) -> None:
+    """The server accepts a connection of the system account however many the other accounts hold."""
     capacity = Capacity.for_descriptors(descriptors)
-    assert LEAST_CONNECTIONS <= capacity.connections <= MOST_CONNECTIONS
+    assert MIN_CONNECTIONS <= capacity.connections <= MAX_CONNECTIONS
     assert sum(capacity.of(account) for account in Account) < capacity.connections
     assert all(capacity.of(account) >= 4 for account in Account)
 
 
-def test_no_limit_of_files_is_the_most() -> None:
+def test_unlimited_descriptors_yield_the_maximum() -> None:
     """`RLIM_INFINITY` is a negative number."""
-    assert Capacity.for_descriptors(-1).connections == MOST_CONNECTIONS
+    assert Capacity.for_descriptors(-1).connections == MAX_CONNECTIONS

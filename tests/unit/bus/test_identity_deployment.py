@@ -1,4 +1,4 @@
-"""The folder of a deployment: all of it at once, the same again, and for each part no more than is its own."""
+"""The folder of a deployment: created completely, idempotently, and with least privilege for each part."""
 
 import json
 import shutil
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.bus.auth.permissions import SERVICES, Permissions
+from sandherd.bus.auth.setup_permissions import WATCHER_CREDENTIALS, PartState
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, credentials_text, write_secret
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
 from sandherd.bus.identity.keys import Key, read_claims, sign_claims
-from sandherd.bus.permissions import SERVICES, Permissions
-from sandherd.bus.setup_permissions import WATCHER_CREDENTIALS, Did
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import Principal
 
@@ -28,7 +28,7 @@ FOLDERS = {
 @pytest.fixture
 def made(tmp_path: Path) -> Deployment:
     found = Deployment(tmp_path / "herd")
-    assert set(found.make(["default"], NOW).values()) == {Did.MADE}
+    assert set(found.make(["default"], NOW).values()) == {PartState.MADE}
     return found
 
 
@@ -36,7 +36,7 @@ def files(directory: Path) -> Iterator[tuple[str, bytes]]:
     return ((str(file.relative_to(directory)), file.read_bytes()) for file in directory.rglob("*") if file.is_file())
 
 
-def test_it_is_all_that_a_deployment_needs_and_nothing_else(made: Deployment) -> None:
+def test_deployment_has_exactly_the_needed_files(made: Deployment) -> None:
     """Keys, a credential for each service, the provisioner, the operator and a client, the broker's, a password."""
     found = {str(Path(name).parent) for name, _ in files(made.directory)}
     assert found == FOLDERS | {"creds/client-default"}
@@ -45,52 +45,62 @@ def test_it_is_all_that_a_deployment_needs_and_nothing_else(made: Deployment) ->
     SpawnerKeys.read(made.directory / "identity" / "spawner")
 
 
-def test_again_nothing_happens(made: Deployment) -> None:
-    """Every file is what it was, byte for byte; a day later too, but for the provisioner's expired credential."""
+@pytest.mark.parametrize("content", [b"", b"cut", b"\xff\xfe"])
+def test_damaged_credentials_are_created_again(made: Deployment, content: bytes) -> None:
+    """Those of services, clients, the provisioner and the guard of the stores."""
+    paths = [path for path in (made.directory / "creds").rglob("*") if path.is_file()]
+    for path in paths:
+        path.write_bytes(content)
+    made.make(["default"], NOW)
+    assert [path for path in paths if not path.read_bytes().startswith(b"-----BEGIN")] == []
+
+
+def test_second_run_changes_nothing(made: Deployment) -> None:
+    """Every file is unchanged, byte for byte; a day later only the provisioner's expired credential is renewed."""
     before = dict(files(made.directory))
-    assert set(made.make(["default"], NOW + 1700).values()) == {Did.KEPT}
+    assert set(made.make(["default"], NOW + 1700).values()) == {PartState.UNCHANGED}
     assert dict(files(made.directory)) == before
     later = made.make(["default"], NOW + 86_400)
-    assert {folder for folder, did in later.items() if did is not Did.KEPT} == {"creds/provisioner"}
+    assert {folder for folder, did in later.items() if did is not PartState.UNCHANGED} == {"creds/provisioner"}
     after = dict(files(made.directory))
     assert {name for name in before if after[name] != before[name]} == {f"creds/provisioner/{CREDENTIALS}"}
 
 
-def test_a_further_project_adds_its_client_and_leaves_the_rest(made: Deployment) -> None:
-    """One folder more; and a project that is not named again keeps its client."""
+def test_further_project_adds_its_client_only(made: Deployment) -> None:
+    """One folder is added; a project that is not named again keeps its client."""
     before = dict(files(made.directory))
     did = made.make(["web"], NOW)
-    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/client-web"}
+    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/client-web"}
     after = dict(files(made.directory))
     assert {name: after[name] for name in before} == before
     assert bearer((made.directory / "creds/client-web" / CREDENTIALS).read_text()).project == "web"
 
 
-def test_rights_of_an_older_version_are_brought_up_to_date(made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A credential with other rights is minted anew, for that holder alone; no key is, not its own either."""
+def test_rights_of_an_older_version_are_updated(made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A credential with other rights is minted again, for that holder alone; no key changes."""
     path = made.directory / "creds" / "monitor" / CREDENTIALS
     older = Deployment(made.directory)
     path.unlink()
-    monkeypatch.setattr("sandherd.bus.identity.minting.for_service", lambda _: Permissions(publish=(), subscribe=()))
+    monkeypatch.setattr("sandherd.bus.identity.minter.for_service", lambda _: Permissions(publish=(), subscribe=()))
     older.make([], NOW)
     monkeypatch.undo()
     keys, seed = dict(files(made.directory / "identity")), parts_of(path.read_text())[1]
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
+    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/monitor"}
     assert dict(files(made.directory / "identity")) == keys
     assert parts_of(path.read_text())[1] == seed  # the ids of a service's events are derived from it
 
 
 @pytest.mark.parametrize("file", [CREDENTIALS, WATCHER_CREDENTIALS])
-def test_a_store_guards_credential_of_another_key_is_made_anew(made: Deployment, tmp_path: Path, file: str) -> None:
-    """Of another herd, or signed by a key that is not trusted any more: that file alone is replaced."""
+def test_store_guard_credential_of_another_key_is_renewed(made: Deployment, tmp_path: Path, file: str) -> None:
+    """A credential of another herd, or of a key no longer trusted, is replaced, and no other file."""
     other = Deployment(tmp_path / "other")
     other.make([], NOW)
     path = made.directory / "creds/store-guard" / file
     write_secret(path, (other.directory / "creds/store-guard" / file).read_text())
     before = dict(files(made.directory))
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/store-guard"}
+    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/store-guard"}
     after = dict(files(made.directory))
     assert {name for name in after if after[name] != before[name]} == {f"creds/store-guard/{file}"}
 
@@ -99,22 +109,22 @@ def test_a_store_guards_credential_of_another_key_is_made_anew(made: Deployment,
     ("file", "account", "signing"),
     [(CREDENTIALS, "herd", "streams-signing"), (WATCHER_CREDENTIALS, "system", "system-signing")],
 )
-def test_a_store_guards_credential_of_another_account_is_made_anew(
+def test_store_guard_credential_of_another_account_is_renewed(
     made: Deployment, file: str, account: str, signing: str
 ) -> None:
-    """With the same permissions in the account of the streams, or the system account, of this herd."""
+    """A credential for the streams' or the system account with the same permissions is replaced."""
     path = made.directory / "creds/store-guard" / file
     token, seed = parts_of(path.read_text())
     held = read_claims(token)
     moved = held | {"nats": held["nats"] | {"issuer_account": made.identity.root_key(account).public}}
     write_secret(path, credentials_text(sign_claims(moved, made.identity.root_key(signing), NOW), seed))
-    assert made.make([], NOW)["creds/store-guard"] is Did.CHANGED
+    assert made.make([], NOW)["creds/store-guard"] is PartState.CHANGED
     renewed = read_claims(parts_of(path.read_text())[0])
     assert renewed["nats"]["issuer_account"] == made.identity.root_key("store-guard").public
 
 
-def test_an_identity_from_before_the_store_guard_is_brought_up_to_date(made: Deployment) -> None:
-    """It gets the account, the system account's export and both credentials; no other key and credential changes."""
+def test_identity_from_before_the_store_guard_is_updated(made: Deployment) -> None:
+    """The account, the system account's export and both credentials are added; no other key and credential changes."""
     identity, before = made.identity, dict(files(made.directory))
     system = sign_claims(
         {"sub": identity.root_key("system").public, "name": "SYS", "nats": {"type": "account", "version": 2}},
@@ -150,8 +160,8 @@ def test_only_the_spawner_is_in_the_accounts_of_streams_and_system(made: Deploym
     assert folders == {"creds/spawner", "identity/spawner"}
 
 
-def test_a_services_credential_that_runs_out_is_made_anew(made: Deployment) -> None:
-    """`sandherd doctor` names this as the remedy for one; a person's is given its life on purpose, and keeps it."""
+def test_expiring_service_credential_is_renewed(made: Deployment) -> None:
+    """`sandherd doctor` names this remedy for a service; a client's limited life is intended, and stays."""
     service, person = (made.directory / "creds" / name / CREDENTIALS for name in ("monitor", "client-default"))
     token, seed = parts_of(service.read_text())
     limited = sign_claims(read_claims(token) | {"exp": NOW + 60}, made.identity.root_key("services"), NOW)
@@ -159,11 +169,11 @@ def test_a_services_credential_that_runs_out_is_made_anew(made: Deployment) -> N
     registrar = Registrar(made.identity)
     write_secret(person, registrar.mint_person(Principal.CLIENT, "client-default", project="default", life=60))
     did = made.make([], NOW)
-    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
+    assert {folder for folder, what in did.items() if what is not PartState.UNCHANGED} == {"creds/monitor"}
     assert bearer(service.read_text()).expires_at is None
 
 
-def test_only_its_owner_reads_what_is_secret(made: Deployment) -> None:
+def test_secret_files_are_readable_by_their_owner_only(made: Deployment) -> None:
     """Every file but the broker's configuration is closed to others, and so is its folder."""
     for path in made.directory.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -173,8 +183,8 @@ def test_only_its_owner_reads_what_is_secret(made: Deployment) -> None:
             assert (mode, stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
-def test_the_brokers_configuration_holds_no_secret(made: Deployment) -> None:
-    """No seed and no password of the folder stands in what the broker is given; so it needs no secret store."""
+def test_broker_configuration_contains_no_secret(made: Deployment) -> None:
+    """No seed and no password of the folder is in the broker's files; so it needs no secret store."""
     secrets = [
         line
         for name, content in files(made.directory)
@@ -188,8 +198,8 @@ def test_the_brokers_configuration_holds_no_secret(made: Deployment) -> None:
         assert not any(secret in content.decode() for secret in secrets)
 
 
-def test_the_broker_is_told_where_and_whom_to_trust(tmp_path: Path) -> None:
-    """Ports and folder are as given; the three members for a chart's `merge` are those of the whole configuration."""
+def test_broker_configuration_has_ports_data_folder_and_trust(tmp_path: Path) -> None:
+    """Ports and folder are as configured; a chart's three `merge` members equal those of the whole file."""
     made = Deployment(tmp_path / "herd", data="/srv/nats", ports=Ports(nats=1, websocket=2, monitor=3))
     made.make([], NOW)
     config = json.loads((tmp_path / "herd/nats/nats.conf").read_text())
@@ -212,8 +222,8 @@ def test_the_broker_is_told_where_and_whom_to_trust(tmp_path: Path) -> None:
     } | {"STORE_GUARD"}
 
 
-def test_the_provisioners_credential_creates_streams_for_an_hour(made: Deployment) -> None:
-    """It only creates and inspects streams; only with `changes` does it change them, and the next `make` ends that."""
+def test_provisioner_credential_creates_streams_for_an_hour(made: Deployment) -> None:
+    """The credential only creates and inspects streams; it may change them with `changes`, until the next `make`."""
     path = made.directory / "creds/provisioner" / CREDENTIALS
     created, changed = {"STREAM.INFO", "STREAM.CREATE", "CONSUMER.INFO"}, {"STREAM.UPDATE", "CONSUMER.CREATE"}
     for changes in (False, True, False):
@@ -226,26 +236,26 @@ def test_the_provisioners_credential_creates_streams_for_an_hour(made: Deploymen
         assert claims["exp"] == NOW + 3600
 
 
-def test_a_provisioners_credential_that_never_expires_is_replaced(made: Deployment) -> None:
-    """Also one with exactly the permissions of this version."""
+def test_provisioner_credential_without_expiry_is_replaced(made: Deployment) -> None:
+    """One with exactly the permissions of this version is replaced too."""
     path = made.directory / "creds/provisioner" / CREDENTIALS
     token, seed = parts_of(path.read_text())
     held = {name: value for name, value in read_claims(token).items() if name != "exp"}
     write_secret(path, credentials_text(sign_claims(held, made.identity.root_key("services"), NOW), seed))
-    assert made.make([], NOW)["creds/provisioner"] is Did.CHANGED
+    assert made.make([], NOW)["creds/provisioner"] is PartState.CHANGED
     assert bearer(path.read_text()).expires_at is not None
 
 
-def test_a_hostile_project_makes_nothing(tmp_path: Path) -> None:
-    """A name with a wildcard or a path is refused."""
+def test_hostile_project_name_is_refused(tmp_path: Path) -> None:
+    """A name with a wildcard or a path creates no file."""
     for name in ("*", "../x", "fleet"):
         with pytest.raises(UnsafeNameError):
             Deployment(tmp_path / "herd").make([name], NOW)
         assert not (tmp_path / "x").exists()
 
 
-def test_what_was_cut_off_half_way_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an end at any file, doing it again makes the whole, with the keys that were there."""
+def test_interrupted_creation_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure at any file, a second run creates the rest and retains the existing keys."""
     real = write_secret
     for step in range(1, 9):
         made = Deployment(tmp_path / str(step))

@@ -2,9 +2,8 @@
 
 import pytest
 
-from sandherd.bus.file_systems import shortages
-from sandherd.bus.storage_causes import Cause, Descriptors, Space, cause_of, describe, shortage
-from sandherd.bus.storage_watch import storage_problem
+from sandherd.bus.storage_causes import Cause, Descriptors, Space, cause_of, describe, shortage, shortages
+from sandherd.service.storage_watch import storage_problem
 
 MIB = 1024 * 1024
 ROOM = Space(path="/data", free_bytes=900 * MIB, total_bytes=1000 * MIB, free_inodes=60_000)
@@ -43,14 +42,14 @@ def test_the_cause_is_read_from_the_text(text: str, cause: Cause | None) -> None
     assert cause_of(text) is cause
 
 
-def test_inodes_are_told_from_bytes_by_the_file_system() -> None:
-    """The kernel says the same words for both."""
+def test_inodes_are_distinguished_from_bytes_by_the_file_system() -> None:
+    """The kernel's error is the same for both."""
     assert cause_of(NATS_INODES, NO_INODES) is Cause.DISK_INODES
     assert cause_of(NATS_INODES, NO_BYTES) is Cause.DISK_BYTES
 
 
-def test_what_is_exhausted_is_measured() -> None:
-    """Bytes, inodes and descriptors; a file system without a number of inodes is never out of them."""
+def test_shortage_is_measured() -> None:
+    """Bytes, inodes and descriptors are measured; a file system without a count of inodes never lacks them."""
     assert shortage(ROOM, Descriptors(used=10, limit=1000)) is None
     assert shortage(NO_BYTES) is Cause.DISK_BYTES
     assert shortage(NO_INODES) is Cause.DISK_INODES
@@ -58,8 +57,8 @@ def test_what_is_exhausted_is_measured() -> None:
     assert shortage(Space(path="/d", free_bytes=MIB * 9, total_bytes=MIB * 10, free_inodes=None)) is None
 
 
-def test_a_line_names_the_path_what_is_left_and_what_to_free() -> None:
-    """And never advises to delete a folder."""
+def test_description_names_path_free_space_and_remedy() -> None:
+    """The description never advises deleting a folder."""
     for cause in Cause:
         text = describe(cause, "nats", NO_BYTES, Descriptors(used=5, limit=5))
         assert "nats" in text
@@ -69,14 +68,14 @@ def test_a_line_names_the_path_what_is_left_and_what_to_free() -> None:
     )
 
 
-def test_one_full_file_system_is_named_once_with_all_that_is_on_it() -> None:
+def test_full_file_system_is_reported_once_with_its_folders() -> None:
     """Three folders on one disk are one line."""
     (line,) = shortages({"home": NO_BYTES, "broker": NO_BYTES, "database": NO_BYTES, "sandboxes": ROOM})
     assert "home, broker, database" in line
 
 
-def test_a_service_names_the_cause_it_can_see() -> None:
-    """By the file systems of its home, else by the broker's error, else what it may be."""
+def test_storage_problem_has_the_cause_visible_to_the_service() -> None:
+    """The file systems of the home decide, else the broker's error, else the possible causes are named."""
     assert "disk full" in storage_problem("nats: timeout", ["disk full under broker"])
     assert "out of file descriptors" in storage_problem(NATS_FILES, [])
     assert "may be exhausted" in storage_problem("nats: timeout", [])

@@ -1,4 +1,4 @@
-"""Several tasks from a file: in an order in which none waits for a later one, or refused with the reason."""
+"""Several tasks from a file: ordered by dependency, or refused with the reason."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.client import HerdError
-from sandherd.client.batch import ordered, read
-from sandherd.client.resuming import Earlier
+from sandherd.client.tasks.batch import ordered, read
+from sandherd.client.tasks.resume import ResumeSource
 
 
 def entry(name: str, *depends_on: str, **more: Any) -> dict[str, Any]:
@@ -17,8 +17,8 @@ def entry(name: str, *depends_on: str, **more: Any) -> dict[str, Any]:
 
 
 @given(st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_each_comes_after_those_it_waits_for(waits: list[set[int]], chance: Any) -> None:
-    """However they stand in the file, as long as none waits for itself in a circle."""
+def test_batch_is_ordered_by_dependencies(waits: list[set[int]], chance: Any) -> None:
+    """Any order in the file is accepted, as long as there is no circle."""
     entries = [
         entry(str(number), *(str(other) for other in others if other < number)) for number, others in enumerate(waits)
     ]
@@ -31,8 +31,8 @@ def test_each_comes_after_those_it_waits_for(waits: list[set[int]], chance: Any)
         seen.add(one.task)
 
 
-def test_names_of_the_file_become_names_of_tasks() -> None:
-    """What is submitted is named anew, or as `task` says; `after` names what was submitted before."""
+def test_names_in_a_batch_become_task_names() -> None:
+    """Submitted tasks get new names, or those of `task`; `after` names earlier ones."""
     first, last = ordered([entry("last", "first", after=["task-old"]), entry("first", task="task-mine")])
     assert first.task == "task-mine"
     assert last.spec.depends_on == ("task-mine", "task-old")
@@ -43,9 +43,9 @@ def test_names_of_the_file_become_names_of_tasks() -> None:
     ("entries", "says"),
     [
         ([entry("a", "a")], "a → a"),
-        ([entry("a", "b"), entry("b", "c"), entry("c", "a")], "these wait for each other"),
-        ([entry("a", "b")], "a: it waits for 'b', which is not in the file"),
-        ([entry("a"), entry("a")], "two tasks are called 'a'"),
+        ([entry("a", "b"), entry("b", "c"), entry("c", "a")], "dependency cycle: "),
+        ([entry("a", "b")], "a: it depends on 'b', which is not in the file"),
+        ([entry("a"), entry("a")], "two tasks are named 'a'"),
         ([entry("a", wizard=1)], "a: wizard"),
         ([entry("a", priority="urgent")], "a: priority"),
         ([{"name": "a", "text": "a"}], "a: harness"),
@@ -53,8 +53,8 @@ def test_names_of_the_file_become_names_of_tasks() -> None:
         ([entry("a", task="No Name")], "a: task"),
     ],
 )
-def test_what_is_wrong_is_named(entries: list[dict[str, Any]], says: str) -> None:
-    """With the task it is about; nothing is half taken."""
+def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, Any]], says: str) -> None:
+    """The error names the task; no entry is accepted partly."""
     with pytest.raises(HerdError) as raised:
         ordered(entries)
     assert says in raised.value.line
@@ -62,27 +62,27 @@ def test_what_is_wrong_is_named(entries: list[dict[str, Any]], says: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "hello", "tasks: 3", "tasks: []", "[1]", "a: [", "\x00"])
-def test_a_file_that_holds_no_tasks_is_refused(tmp_path: Path, text: str) -> None:
-    """Its name is said."""
+def test_file_without_tasks_is_refused(tmp_path: Path, text: str) -> None:
+    """The error has its name."""
     path = tmp_path / "tasks.yaml"
     path.write_text(text)
     with pytest.raises(HerdError, match=r"tasks\.yaml"):
         read(path)
 
 
-def test_the_example_is_right() -> None:
-    """What help names can be submitted."""
+def test_example_is_valid() -> None:
+    """The batch in the help can be submitted."""
     found = read(Path(__file__).parents[3] / "examples" / "batch" / "tasks.yaml")
     assert [one.label for one in found][-1] == "report"
 
 
-def test_a_task_of_a_file_goes_on_from_one_that_was_submitted_before() -> None:
-    """By its name, or with what is wanted of it; what is wrong with that is refused with the task that says it."""
+def test_batch_task_resumes_an_earlier_task() -> None:
+    """An entry resumes by name or with options; an invalid one is refused with its task's name."""
     claude = {"harness": {"kind": "claude"}, "text": "go on"}
     wanted = {"task": "task-old", "fork": True, "attempt": 2, "work": False}
     first, last = ordered([{"name": "a", "resume": "task-old", **claude}, {"name": "b", "resume": wanted, **claude}])
-    assert (first.earlier, first.spec.resume) == (Earlier(task="task-old"), None)
-    assert last.earlier == Earlier(task="task-old", fork=True, attempt=2, work=False)
+    assert (first.earlier, first.spec.resume) == (ResumeSource(task="task-old"), None)
+    assert last.earlier == ResumeSource(task="task-old", fork=True, attempt=2, work=False)
     for wrong in (7, "no.name", {"fork": True}, {"task": "task-old", "forks": True}):
         with pytest.raises(HerdError, match=r"^a: "):
             ordered([{"name": "a", "resume": wrong, **claude}])

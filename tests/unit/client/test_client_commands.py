@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import typer.main
 
-from sandherd.client.cli.app import app
-from sandherd.client.cli.leaving import status_of
+from sandherd.cli.app import build
+from sandherd.cli.exit_status import status_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, write_record
 
-ROOT: Any = typer.main.get_command(app)
+ROOT: Any = typer.main.get_command(build())
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -43,7 +43,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
-    monkeypatch.setattr("sandherd.client.cli.talking.PATIENCE", 0.0)
+    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0.0)
 
 
 def wanted_commands() -> set[str]:
@@ -60,13 +60,13 @@ def wanted_commands() -> set[str]:
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
-    single += " backup restore replay"
+    single += " backup restore replay files diff"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 
 
-def test_every_command_of_the_design_is_there() -> None:
-    """The commands are those that were asked for, and no others."""
+def test_command_line_has_exactly_the_designed_commands() -> None:
+    """No command is missing, and no other exists."""
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
     assert leaves == wanted_commands()
 
@@ -94,7 +94,7 @@ def test_every_example_parses(line: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(path for path in ALL if not hasattr(ALL[path], "commands")), ids=" ".join)
-def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
+def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
     """`-o json|table` is an option of every command."""
     options = {name: parameter for parameter in ALL[path].params for name in parameter.opts}
     assert "-o" in options
@@ -116,7 +116,7 @@ def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
         ["run", "x", "--env", "SURELY_NOT_SET_HERE", "--", "true"],
         ["run", "x", "--linger", "-1", "--", "true"],
         ["run", "x", "--file", "/does/not/exist", "--", "true"],
-        ["run", "x", "--harness", "wizard", "--", "true"],
+        ["run", "x", "--harness", "A Wizard", "--", "true"],
         ["run", "x", "--harness", "acp"],
         ["run", "x", "--harness", "claude", "--", "true"],
         ["run", "x", "--model", "m", "--", "true"],
@@ -163,8 +163,8 @@ def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_a_misuse_is_status_2_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A command that was misused says so in one line with what helps, and sends nothing."""
+def test_usage_error_is_status_2_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The line has the remedy, and nothing is sent."""
     assert status_of(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -195,10 +195,10 @@ NAMED = [
     [*NAMED, ["send"], ["exec"], ["sandboxes", "extend"], ["approvals", "grant"], ["approvals", "deny"]],
     ids=" ".join,
 )
-def test_a_hostile_name_is_refused_before_anything_is_sent(
+def test_hostile_name_is_refused_before_any_request(
     words: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that could open or land in somebody else's tree is refused without so much as a connection."""
+    """A name that could lead to another tree is refused without a connection."""
     monkeypatch.setattr("sandherd.client.herd.Herd.connect", None)
     more = {"send": ["hello"], "exec": ["ls"], "extend": ["2h"], "grant": ["a1"], "deny": ["a1"]}.get(words[-1], [])
     assert status_of([*words, "--", name, *more]) == 2
@@ -234,16 +234,16 @@ def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixtur
     ],
     ids=" ".join,
 )
-def test_without_a_broker_it_fails_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """No broker is no traceback: one line says what to start or set."""
+def test_missing_broker_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line states what to start or set, without a traceback."""
     assert status_of(words) == 1
     shown = capsys.readouterr()
     assert shown.err.count("\n") == 1
     assert "sandherd up" in shown.err
 
 
-def test_a_credential_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is no credential fails in one line that names the file and the setting."""
+def test_invalid_credential_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is one line with the file and the setting."""
     path = tmp_path / "x.creds"
     path.write_text("hello")
     assert status_of(["--credentials", str(path), "tasks", "list"]) == 1
@@ -252,10 +252,10 @@ def test_a_credential_that_is_none_is_named(tmp_path: Path, capsys: pytest.Captu
     assert "SANDHERD_CREDENTIALS" in shown
 
 
-def test_the_start_is_quick() -> None:
-    """`--help` loads neither the NATS client nor pydantic nor rich: a slow command is not asked twice."""
+def test_start_is_quick() -> None:
+    """`--help` loads neither the NATS client nor pydantic nor rich."""
     code = (
-        "import sys\nfrom sandherd.client.cli.leaving import status_of\nassert status_of(['--help']) == 0\n"
+        "import sys\nfrom sandherd.cli.exit_status import status_of\nassert status_of(['--help']) == 0\n"
         "print([name for name in ('nats', 'pydantic', 'rich', 'asyncpg', 'sandherd.stack') if name in sys.modules])"
     )
     done = subprocess.run(
@@ -264,7 +264,7 @@ def test_the_start_is_quick() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_nothing_running_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     """`status` without a stack is status 1 and names the command that starts one; `down` finds nothing to end."""
     assert status_of(["status"]) == 1
     assert "sandherd up" in capsys.readouterr().err
@@ -276,10 +276,8 @@ def test_nothing_running_is_said_with_the_remedy(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["ended"] == []
 
 
-def test_a_stack_without_its_supervisor_is_said_with_the_remedy(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The first line does not say that it is stopped while it runs, and what recovers it is named."""
+def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The first line does not report it as stopped while it runs, and names the recovery."""
     place = Home(tmp_path / "orphaned")
     place.make()
     killed = ProcessRecord(pid=ourselves().pid, mark="another")
@@ -290,17 +288,9 @@ def test_a_stack_without_its_supervisor_is_said_with_the_remedy(
     assert "`sandherd up`" in said.err
 
 
-def test_a_harness_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """As a runtime that is none is: by name, with the option that names another."""
-    assert status_of(["run", "x", "--harness", "wizard", "--", "true"]) == 2
-    said = capsys.readouterr().err
-    assert "no harness 'wizard'; there is: command, claude, openhands, acp" in said
-    assert "--harness" in said
-
-
-def test_the_help_says_what_a_file_is_called_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
     """A relative path keeps its folders; any other becomes its last name."""
     assert status_of(["run", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "keeps the folders of a relative path" in said
-    assert "absolute one, or one with .., becomes its last name" in said
+    assert "Relative paths keep their folders" in said
+    assert "absolute and `..` paths keep only the file name" in said

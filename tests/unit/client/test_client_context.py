@@ -1,4 +1,4 @@
-"""Where the herd is: parameter, environment, context file, default."""
+"""The address of the herd: parameter, environment, context file, default."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.client.cli.leaving import status_of
+from sandherd.cli.exit_status import status_of
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError
 
@@ -21,8 +21,8 @@ def a_home(tmp_path: Path, **more: object) -> Path:
     return tmp_path
 
 
-def test_the_strongest_source_wins(tmp_path: Path) -> None:
-    """A parameter is stronger than the environment, which is stronger than the stack's context."""
+def test_strongest_source_wins(tmp_path: Path) -> None:
+    """A parameter overrides the environment, which overrides the stack's context."""
     home = a_home(tmp_path)
     environ = {"SANDHERD_HOME": str(home)}
     assert Context.resolve(environ=environ).nats_url == "nats://stack:1"
@@ -40,8 +40,8 @@ def test_without_a_stack_there_are_defaults(tmp_path: Path) -> None:
     assert (found.nats_url, found.credentials, found.project) == ("nats://127.0.0.1:4222", None, "default")
 
 
-def test_the_role_and_the_project_choose_the_credential(tmp_path: Path) -> None:
-    """A person uses the project's client credential; where there is none, or it may not, the operator's."""
+def test_role_and_project_choose_the_credential(tmp_path: Path) -> None:
+    """A user's is the project's client credential; without it or its permission, the operator's."""
     home = a_home(tmp_path)
     assert Context.resolve(home=home, environ={}).credentials == tmp_path / "client.creds"
     assert Context.resolve(home=home, environ={}, role="operator").credentials == tmp_path / "operator.creds"
@@ -51,8 +51,8 @@ def test_the_role_and_the_project_choose_the_credential(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "\x00", "[1"])
-def test_a_broken_context_names_the_remedy(tmp_path: Path, text: str) -> None:
-    """A context file that can't be read is said to be so, with what helps."""
+def test_broken_context_names_the_remedy(tmp_path: Path, text: str) -> None:
+    """A context file that can't be read is reported, with the remedy."""
     (tmp_path / "context.json").write_text(text)
     with pytest.raises(HerdError) as raised:
         Context.resolve(home=tmp_path, environ={})
@@ -60,19 +60,19 @@ def test_a_broken_context_names_the_remedy(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("project", ["*", ">", "a.b", "", "A", "a" * 64])
-def test_a_hostile_project_is_refused(tmp_path: Path, project: str) -> None:
-    """A project that could open somebody else's tree gets nowhere."""
+def test_hostile_project_is_refused(tmp_path: Path, project: str) -> None:
+    """A project name that leads to another tree is refused."""
     with pytest.raises(HerdError) as raised:
         Context.resolve(home=tmp_path, project=project, environ={})
     assert raised.value.problem.field == "project"
 
 
-def test_a_credential_that_is_none_names_the_remedy(tmp_path: Path) -> None:
-    """A file that is no credential is refused before anything is sent, with what helps."""
+def test_invalid_credential_file_names_the_remedy(tmp_path: Path) -> None:
+    """A file that is no credential is refused before any request."""
     path = tmp_path / "x.creds"
     for text in ("", "eyJhbGciOiJub25lIn0.e30.x", "-----BEGIN NATS USER JWT-----\neyJ\n"):
         path.write_text(text)
-        with pytest.raises(HerdError, match="no credentials file") as raised:
+        with pytest.raises(HerdError, match="not a credentials file") as raised:
             holder(path)
         assert "SANDHERD_CREDENTIALS" in raised.value.line
     with pytest.raises(HerdError):
@@ -93,10 +93,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_stacks_own_settings_file_holds_unless_another_is_given(
+def test_settings_file_of_the_stack_applies_unless_another_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it says is shown, with where it comes from; of itself the stack knows better than the file."""
+    """Values are shown with their source; the stack's own addresses override the file."""
     (tmp_path / "stack.yaml").write_text("max_attempts: 2\nproject: own\nnats_url: nats://other:9\nhome: /other\n")
     (tmp_path / "mine.yaml").write_text("max_attempts: 5\n")
     home = a_home(tmp_path, config=str(tmp_path / "stack.yaml"))
@@ -114,10 +114,10 @@ def test_the_stacks_own_settings_file_holds_unless_another_is_given(
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_settings_file_that_is_gone_hinders_only_who_asks_for_it(
+def test_missing_settings_file_fails_only_commands_that_read_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The stack can be ended all the same; what the settings are is not guessed."""
+    """The stack can still be stopped; the settings are not guessed."""
     home = a_home(tmp_path, config=str(tmp_path / "gone.yaml"))
     assert Context.resolve(home=home, environ={}).nats_url == "nats://stack:1"
     assert status_of(["--home", str(home), "config", "show"]) == 2
@@ -126,6 +126,6 @@ def test_a_settings_file_that_is_gone_hinders_only_who_asks_for_it(
 
 
 @pytest.mark.usefixtures("alone")
-def test_without_a_settings_file_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a line all the same, for whoever looks for it."""
+def test_missing_settings_file_is_shown_as_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line is there all the same."""
     assert shown("--home", str(a_home(tmp_path)), capsys=capsys)["config"] == ("", "default")

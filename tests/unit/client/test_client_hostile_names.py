@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from sandherd.client.cli.app import app
-from sandherd.client.cli.leaving import MISUSED, status_of
+from sandherd.cli.app import build
+from sandherd.cli.exit_status import MISUSED, status_of
 from tests.unit.contracts.hostile_names import HOSTILE_NAMES
 
 FREE: Final = {
@@ -30,7 +30,7 @@ NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX
     "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "-- COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
-    "DOLLARS", "new|all|SEQ"}  # fmt: skip
+    "DOLLARS", "new|all|SEQ|TIME"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it."""
 
 
@@ -59,9 +59,11 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from leaves(one, (*path, name))
 
 
-LEAVES: Final = dict(leaves(typer.main.get_command(app)))
+BUILT: Final = typer.main.get_command(build())
+LEAVES: Final = dict(leaves(BUILT))
 PARAMETERS: Final = [Parameter(path, said) for path, command in LEAVES.items() for said in command.params]
 TESTED: Final = [one for one in PARAMETERS if one.said.metavar in NAMES and one.shown not in FREE]
+
 
 GIVEN: Final = {"SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1", "APPROVAL": "a1",
     "TEXT": "hello", "NUMBER": "1", "TIME": "5m", "SANDBOX[:PATH]": "sbx-1", "KIND…": "claude", "IMAGE": "python:3.12",
@@ -80,7 +82,7 @@ STORED: Final = {"secrets set NAME", "secrets delete NAME", "run --secret", "san
 HARMFUL: Final = {"", "*", ">", "a.b", "../x", "a\n", "a\0", "a\u2028b", "a\u202eb", "A", "a b", "-a", "a" * 64}
 """Names that every parameter is given; of the others each tenth, from another one on for each parameter."""
 STORED_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
-VARIABLE_CHARACTERS: Final = frozenset(string.ascii_uppercase + "_")
+VARIABLE_CHARACTERS: Final = frozenset(string.ascii_letters + "_")
 
 
 @pytest.fixture
@@ -99,7 +101,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: socket.sock
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NATS_URL", f"nats://127.0.0.1:{broker.getsockname()[1]}")
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
-    monkeypatch.setattr("sandherd.client.cli.talking.PATIENCE", 0.0)
+    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0.0)
+    # Built once: to build the command anew takes longer than a refusal.
+    monkeypatch.setattr("sandherd.cli.exit_status.build_for", lambda _arguments: BUILT)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").write_text("x")
     (tmp_path / "tasks.yaml").write_text("tasks: [{text: x, harness: {argv: [a]}}]")
@@ -143,18 +147,18 @@ def connections(broker: socket.socket) -> int:
         found += 1
 
 
-def test_every_parameter_is_a_name_or_is_known_to_be_none() -> None:
-    """A new one fails this, until somebody has decided what may be typed there."""
+def test_every_parameter_is_declared_as_a_name_or_not() -> None:
+    """A new one fails this, until its allowed values are declared."""
     assert {one.said.metavar for one in PARAMETERS} <= NAMES | OTHERS
     assert FREE.keys() <= {one.shown for one in PARAMETERS}
     assert len(TESTED) > 70
 
 
 @pytest.mark.parametrize("parameter", TESTED, ids=lambda parameter: parameter.shown)
-def test_a_hostile_name_is_refused_before_anything_is_done(
+def test_hostile_name_is_refused_before_any_action(
     parameter: Parameter, broker: socket.socket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As misuse, in one line; nobody is connected to, and no file is written."""
+    """The usage error is one line; there is no connection, and no file is written."""
     before = sorted(tmp_path.rglob("*"))
     some = [*HARMFUL, *HOSTILE_NAMES[TESTED.index(parameter) % 10 :: 10]]
     for name in (name for name in some if is_hostile(parameter, name)):

@@ -1,4 +1,4 @@
-"""Putting the worker onto an image: what is found out of a base, what is written, and what is said if it fails."""
+"""Images with the worker: the base is probed, the build context written, and failures are reported."""
 
 import os
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.bundle import MINOR, start
+from sandherd.admin.images import base, build, build_context, docker
+from sandherd.admin.images.base import OWN, BaseImage, PythonPlatform
+from sandherd.admin.images.build import ImageBuildRequest
 from sandherd.client.errors import HerdError
-from sandherd.client.images import base, building, context, docker
-from sandherd.client.images.base import OWN, Base, Kind
-from sandherd.client.images.building import Order
 from sandherd.contracts.errors import Code
+from sandherd.worker_bundle import MINOR, start
 
 ROOT = Path(__file__).parents[3]
 OTHER = "3.13" if MINOR != "3.13" else "3.12"
@@ -21,53 +21,53 @@ OTHER = "3.13" if MINOR != "3.13" else "3.12"
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        ("python 3.11\npython 3.11\nmachine x86_64", Base(("3.11",), "gnu", "x86_64")),
-        ("python 3.9\nlibc musl\nmachine aarch64", Base((), "musl", "aarch64")),
-        ("python 3.13\npython 3.12\nmachine x86_64", Base(("3.13", "3.12"), "gnu", "x86_64")),
+        ("python 3.11\npython 3.11\nmachine x86_64", BaseImage(("3.11",), "gnu", "x86_64")),
+        ("python 3.9\nlibc musl\nmachine aarch64", BaseImage((), "musl", "aarch64")),
+        ("python 3.13\npython 3.12\nmachine x86_64", BaseImage(("3.13", "3.12"), "gnu", "x86_64")),
     ],
 )
-def test_a_base_says_what_it_is(said: str, found: Base) -> None:
-    """Its Pythons as far as they fit, its C library and its machine."""
+def test_base_image_is_read_from_its_probe(said: str, found: BaseImage) -> None:
+    """The matching Pythons, the C library and the machine are read."""
     assert base.read(said) == found
 
 
-def test_the_python_that_runs_here_goes_before_others() -> None:
-    """Then what is installed here is taken as it is; else the first that fits, or the same where one is fetched."""
-    assert Base((OTHER, MINOR), "gnu", "x86_64").kind.minor == MINOR
-    assert Base((OTHER,), "gnu", "x86_64").kind.minor == OTHER
-    assert Base((), "gnu", "x86_64").kind.minor == MINOR
+def test_python_of_this_machine_is_preferred() -> None:
+    """This machine's packages are copied as installed; else the first that fits, or the same if one is downloaded."""
+    assert BaseImage((OTHER, MINOR), "gnu", "x86_64").kind.minor == MINOR
+    assert BaseImage((OTHER,), "gnu", "x86_64").kind.minor == OTHER
+    assert BaseImage((), "gnu", "x86_64").kind.minor == MINOR
 
 
-def test_a_base_without_a_shell_is_refused() -> None:
-    """It can't say what it is."""
+def test_base_without_a_shell_is_refused() -> None:
+    """The base can't be probed."""
     with pytest.raises(HerdError, match="has no shell"):
         base.read("")
 
 
-def test_docker_is_told_what_to_build() -> None:
-    """With buildx where that is, and without a network unless something has to be fetched."""
-    order = Order(base="debian:12", tag="agents:1", platform="linux/arm64")
-    with_python, without = Base(("3.11",), "gnu", "x86_64"), Base((), "gnu", "x86_64")
-    words = building.words(order, with_python, buildx=True)
+def test_docker_gets_build_arguments() -> None:
+    """Buildx is used if it exists, and the network only if something has to be downloaded."""
+    order = ImageBuildRequest(base="debian:12", tag="agents:1", platform="linux/arm64")
+    with_python, without = BaseImage(("3.11",), "gnu", "x86_64"), BaseImage((), "gnu", "x86_64")
+    words = build.build_arguments(order, with_python, buildx=True)
     assert words[:2] == ["buildx", "build"]
     assert {"--load", "BASE=debian:12", "linux/arm64", "agents:1", "none"} <= set(words)
-    assert "none" not in building.words(order, without, buildx=True)
-    assert building.words(order, with_python, buildx=False)[0] == "build"
+    assert "none" not in build.build_arguments(order, without, buildx=True)
+    assert build.build_arguments(order, with_python, buildx=False)[0] == "build"
 
 
 @pytest.mark.parametrize("name", ["--privileged", "", "a b", "a;b", "-"])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
-    """Before docker could take it for an option."""
-    for order in (Order(base=name, tag="agents:1"), Order(base="debian:12", tag=name)):
-        with pytest.raises(HerdError, match="no name of an image") as raised:
-            building.build(order)
+def test_invalid_image_name_is_refused(name: str) -> None:
+    """Docker could take it for an option."""
+    for order in (ImageBuildRequest(base=name, tag="agents:1"), ImageBuildRequest(base="debian:12", tag=name)):
+        with pytest.raises(HerdError, match="is not an image name") as raised:
+            build.build(order)
         assert raised.value.problem.remedy
 
 
-def test_without_docker_there_is_another_way(tmp_path: Path) -> None:
+def test_missing_docker_is_reported_with_an_alternative(tmp_path: Path) -> None:
     """The remedy names it."""
-    with pytest.raises(HerdError, match="no docker command") as raised:
-        building.build(Order(base="debian:12", tag="agents:1"), {"PATH": str(tmp_path)})
+    with pytest.raises(HerdError, match="docker command is not installed") as raised:
+        build.build(ImageBuildRequest(base="debian:12", tag="agents:1"), {"PATH": str(tmp_path)})
     assert "sandherd image context" in (raised.value.problem.remedy or "")
 
 
@@ -78,19 +78,19 @@ def test_without_docker_there_is_another_way(tmp_path: Path) -> None:
         ("denied: requested access to the resource is denied", Code.REFUSED, "docker login"),
         ("Error response from daemon: manifest unknown", Code.NOT_FOUND, "name is right"),
         ("exec /bin/sh: exec format error", Code.REFUSED, "that platform"),
-        ("the sky is falling", Code.REFUSED, "mend what docker says"),
+        ("the sky is falling", Code.REFUSED, "fix what docker reports"),
     ],
 )
-def test_what_docker_says_comes_with_what_helps(said: str, code: Code, remedy: str) -> None:
+def test_failure_of_docker_has_a_remedy(said: str, code: Code, remedy: str) -> None:
     """Each kind of failure has a remedy of its own."""
     problem = docker.failure("it", said).problem
     assert (problem.code, remedy in (problem.remedy or "")) == (code, True)
     assert said[-20:] in problem.message
 
 
-def test_a_folder_to_build_in_is_whole(tmp_path: Path) -> None:
-    """The Dockerfile is the one in `deploy`, and the worker in it can be loaded by a Python that has nothing else."""
-    kind = context.written(tmp_path / "new", minor=None, libc=None, machine=None)
+def test_build_folder_is_complete(tmp_path: Path) -> None:
+    """The Dockerfile is the one in `deploy`, and the worker in it can be loaded by a Python without packages."""
+    kind = build_context.written(tmp_path / "new", minor=None, libc=None, machine=None)
     assert kind == OWN
     dockerfile = (tmp_path / "new/Dockerfile").read_text()
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
@@ -104,27 +104,27 @@ def test_a_folder_to_build_in_is_whole(tmp_path: Path) -> None:
     assert done.stdout.strip().startswith(str(lib)), done.stderr
     assert (tmp_path / "new/opt/sandherd/bin/sandherd-box").read_text() == start()
     with pytest.raises(HerdError, match="not empty"):
-        context.written(tmp_path / "new", minor=None, libc=None, machine=None)
+        build_context.written(tmp_path / "new", minor=None, libc=None, machine=None)
 
 
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
-def test_a_kind_that_is_none_is_refused(tmp_path: Path, field: str, value: str) -> None:
-    """With those that there are."""
+def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str) -> None:
+    """The error lists the known ones."""
     asked: dict[str, str | None] = {"minor": None, "libc": None, "machine": None}
-    with pytest.raises(HerdError, match="there is: "):
-        context.written(tmp_path / "new", **asked | {field: value})
+    with pytest.raises(HerdError, match="use one of: "):
+        build_context.written(tmp_path / "new", **asked | {field: value})
 
 
-def test_a_python_is_brought_where_that_is_asked() -> None:
-    """By uv, while the image is built; else nothing is fetched there."""
-    kind = Kind("3.12", "gnu", "x86_64")
-    assert "uv python install --no-bin 3.12" in context.making(kind, bring=True)
-    assert "uv" not in context.making(kind, bring=False).split("compileall")[0]
+def test_python_is_installed_only_on_request() -> None:
+    """Uv installs it during the build; without the request nothing is downloaded."""
+    kind = PythonPlatform("3.12", "gnu", "x86_64")
+    assert "uv python install --no-bin 3.12" in build_context.making(kind, download=True)
+    assert "uv" not in build_context.making(kind, download=False).split("compileall")[0]
 
 
-def test_another_kind_gets_wheels_of_its_own(tmp_path: Path) -> None:
+def test_other_platform_gets_its_own_wheels(tmp_path: Path) -> None:
     """For Alpine's C library, another version and another machine: the same versions, compiled for that."""
-    context.written(tmp_path / "new", minor=OTHER, libc="musl", machine="aarch64")
+    build_context.written(tmp_path / "new", minor=OTHER, libc="musl", machine="aarch64")
     lib = tmp_path / "new/opt/sandherd/lib"
     compiled = {path.name for path in lib.rglob("*.so*")}
     assert any(name.startswith("_pydantic_core.") and "aarch64-linux-musl" in name for name in compiled), compiled

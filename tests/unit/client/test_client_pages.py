@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from sandherd.client.cli.app import app
+from sandherd.cli.app import build
 from sandherd.contracts.streams import STREAMS
 from sandherd.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "README.md"
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_command(build())
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -38,8 +38,8 @@ def headings(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file that is there, and a heading that it has."""
+def test_every_link_resolves(page: Path) -> None:
+    """The file exists, and the heading is in it."""
     lost = [
         f"{path.name}#{heading}"
         for path, heading in links(page)
@@ -48,8 +48,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert lost == []
 
 
-def test_the_index_leads_to_every_page() -> None:
-    """Whoever begins there finds all of them."""
+def test_index_links_to_every_page() -> None:
+    """All pages are reachable from the index."""
     reached = {path for path, _ in links(INDEX)}
     assert set((ROOT / "docs").glob("*.md")) - reached - {INDEX} == set()
 
@@ -87,8 +87,8 @@ def unknown(line: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_that_is_shown_is_one(page: Path) -> None:
-    """With every option of it."""
+def test_every_documented_command_exists(page: Path) -> None:
+    """Its options exist too."""
     assert {line: unknown(line) for line in shown(page) if unknown(line)} == {}
 
 
@@ -100,14 +100,14 @@ def test_every_variable_of_the_operators_pages_is_a_setting(name: str) -> None:
     assert {one for one in named if f"`{one}`" not in known} == set()
 
 
-def test_the_page_of_security_says_for_how_long_a_credential_is_good() -> None:
-    """An hour, as it is set unless somebody sets it."""
+def test_security_page_states_the_life_of_a_credential() -> None:
+    """The default is an hour."""
     page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
     assert "good for an hour (`SANDHERD_WORKER_CREDENTIAL_LIFE`)" in page
     assert Settings.model_fields["worker_credential_life"].default == 3600
 
 
-def test_the_broker_holds_what_the_pages_say() -> None:
+def test_broker_limits_equal_those_of_the_pages() -> None:
     """Seven days of events, and 8 GiB of them."""
     (events,) = [stream for stream in STREAMS if stream.name == "EVENTS"]
     assert (events.max_age, events.max_bytes) == (7 * 86_400, 8 * 2**30)
@@ -115,7 +115,7 @@ def test_the_broker_holds_what_the_pages_say() -> None:
     assert "`EVENTS` holds 8 GiB" in (ROOT / "docs/sizing.md").read_text(encoding="utf-8")
 
 
-def test_what_was_measured_of_an_idle_herd_is_as_promised() -> None:
+def test_measured_idle_herd_is_within_the_promise() -> None:
     """Each service below 80 MiB, all of its memory counted, and below 1 % of a core. Daytona's own client is more."""
     figures = json.loads((ROOT / "docs/measured.json").read_text(encoding="utf-8"))["figures"]
     services = ("spawner", "spawner_docker", "event-ingest", "monitor", "message-relay")

@@ -1,4 +1,4 @@
-"""What a refusal is told with: what helps where the thing is there, and where it was never made."""
+"""Remedies of a refusal: for an existing object, and for one that was never created."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ import pytest
 from sandherd.client.errors import refused_of
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.events.lifecycle import SandboxRefused
+from sandherd.contracts.events.sandbox import SandboxRefused
 
 LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
 
@@ -21,8 +21,8 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
         (ExtendSandbox.type, "sandbox", GET),
     ],
 )
-def test_nobody_is_sent_to_look_at_what_was_never_made(command: str, field: str | None, says: str) -> None:
-    """A sandbox that was refused is not there: what helps is another name, or room."""
+def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, says: str) -> None:
+    """A refused sandbox does not exist: the remedy is another name, or capacity."""
     event = wrap(
         SandboxRefused(command=command, reason="there is no room", field=field),
         SandboxRefused.type,

@@ -1,20 +1,20 @@
-"""What the doctor makes of what services say of themselves."""
+"""Checks of the doctor made of the services' reports."""
 
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 import pytest
 
-from sandherd.client.cli.checks import Check, State
-from sandherd.client.cli.services import AWAY_REMEDY, Answers, Told, judge, judge_waiting
+from sandherd.cli.doctor.check import Check, CheckState
+from sandherd.cli.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import Examination, Part, PartKind, Waiting
+from sandherd.contracts.requests import ConsumerBacklog, Examination, Part, PartKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def told(*parts: Part, skew: float = 0, **more: object) -> Told:
+def told(*parts: Part, skew: float = 0, **more: object) -> ServiceReport:
     fields = {
         "service": "monitor",
         "version": version("sandherd"),
@@ -23,88 +23,107 @@ def told(*parts: Part, skew: float = 0, **more: object) -> Told:
         "parts": parts,
         **more,
     }
-    return Told(Examination.model_validate(fields), timedelta(seconds=skew))
+    return ServiceReport(Examination.model_validate(fields), timedelta(seconds=skew))
 
 
-def judged(**answers: Told | HerdError) -> dict[str, Check]:
+def judged(**answers: ServiceReport | HerdError) -> dict[str, Check]:
     given: Answers = {name.replace("_", "-"): answer for name, answer in answers.items()}
-    return {check.name: check for check in judge(given, NOW)}
+    return {check.name: check for check in service_checks(given, NOW)}
 
 
-def test_who_does_not_answer_is_wrong_and_what_only_it_knows_is_unknown() -> None:
-    """Nothing is called well that nobody has looked at."""
-    found = judged(spawner=ServiceAwayError.named("spawner", "is not there"), monitor=told())
-    assert (found["spawner"].state, found["spawner"].remedy) == (State.WRONG, AWAY_REMEDY)
-    assert {found[name].state for name in ("streams", "consumers")} == {State.UNKNOWN}
+def test_unreachable_service_is_wrong_and_its_checks_are_unknown() -> None:
+    """A check that could not run is not reported as right."""
+    found = judged(spawner=ServiceAwayError.named("spawner", "is unavailable"), monitor=told())
+    assert (found["spawner"].state, found["spawner"].remedy) == (CheckState.WRONG, UNAVAILABLE_REMEDY)
+    assert {found[name].state for name in ("streams", "consumers")} == {CheckState.UNKNOWN}
     assert not any(name.startswith("runtime") for name in found)
 
 
-def test_a_credential_that_may_not_ask_is_not_taken_for_a_service_that_is_away() -> None:
-    """As a subscriber's: what helps is another credential, and not to look whether the service runs."""
-    refused = HerdError.of(Code.REFUSED, "this credential may not say that", remedy="use a client's")
+def test_refused_credential_is_distinguished_from_an_unreachable_service() -> None:
+    """For a subscriber's credential, the remedy is another credential."""
+    refused = HerdError.of(Code.REFUSED, "this credential has no permission for that", remedy="use a client's")
     found = judged(monitor=refused, spawner=told())
-    assert (found["monitor"].state, found["monitor"].remedy) == (State.WRONG, "use a client's")
-    assert found["streams"].state is State.UNKNOWN
+    assert (found["monitor"].state, found["monitor"].remedy) == (CheckState.WRONG, "use a client's")
+    assert found["streams"].state is CheckState.UNKNOWN
+
+
+def test_unusable_plugin_has_its_own_remedy() -> None:
+    """The remedy is not that of a history that lags."""
+    found = judged(spawner=told(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken")))
+    assert found["spawner"].state is CheckState.WARNING
+    assert "acme-moon 1.0" in found["spawner"].found
+    assert "uninstall it" in str(found["spawner"].remedy)
 
 
 @pytest.mark.parametrize(
     ("kind", "check", "state"),
     [
-        (PartKind.READINESS, "monitor", State.WRONG),
-        (PartKind.REMARK, "monitor", State.WORTH_A_LOOK),
-        (PartKind.STREAM, "streams", State.WRONG),
-        (PartKind.CONSUMER, "consumers", State.WRONG),
-        (PartKind.MIGRATIONS, "migrations", State.WRONG),
-        (PartKind.RUNTIME, "runtime x", State.WRONG),
+        (PartKind.READINESS, "monitor", CheckState.WRONG),
+        (PartKind.REMARK, "monitor", CheckState.WARNING),
+        (PartKind.STREAM, "streams", CheckState.WRONG),
+        (PartKind.CONSUMER, "consumers", CheckState.WRONG),
+        (PartKind.MIGRATIONS, "migrations", CheckState.WRONG),
+        (PartKind.RUNTIME, "runtime x", CheckState.WRONG),
     ],
 )
-def test_each_kind_of_fault_turns_its_own_check_with_a_remedy(kind: PartKind, check: str, state: State) -> None:
-    """And no other; without it all are well."""
+def test_each_fault_fails_its_own_check_with_a_remedy(kind: PartKind, check: str, state: CheckState) -> None:
+    """No other check fails; without a fault all are right."""
     name = "x" if kind is PartKind.RUNTIME else "thing"
     found = judged(monitor=told(Part(kind=kind, name=name, problem="broken")))
-    assert {one.name for one in found.values() if one.state is not State.RIGHT} == {check}
+    assert {one.name for one in found.values() if one.state is not CheckState.RIGHT} == {check}
     assert found[check].state is state
     assert "broken" in found[check].found
     assert found[check].remedy
     well = judged(monitor=told(Part(kind=kind, name=name)))
-    assert {one.state for one in well.values()} == {State.RIGHT}
+    assert {one.state for one in well.values()} == {CheckState.RIGHT}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "state"), [(0, State.RIGHT), (4, State.RIGHT), (6, State.WRONG), (-600, State.WRONG)]
+    ("seconds", "state"),
+    [(0, CheckState.RIGHT), (4, CheckState.RIGHT), (6, CheckState.WRONG), (-600, CheckState.WRONG)],
 )
-def test_the_clock_that_differs_most_is_judged(seconds: float, state: State) -> None:
-    """In either direction."""
+def test_largest_clock_skew_is_judged(seconds: float, state: CheckState) -> None:
+    """Both directions count."""
     found = judged(monitor=told(), spawner=told(skew=seconds))
     assert found["clock"].state is state
-    assert (found["clock"].remedy is not None) is (state is State.WRONG)
+    assert (found["clock"].remedy is not None) is (state is CheckState.WRONG)
 
 
 @pytest.mark.parametrize(
     ("left", "state"),
-    [(None, None), (timedelta(days=30), None), (timedelta(days=1), State.WORTH_A_LOOK), (timedelta(0), State.WRONG)],
+    [
+        (None, None),
+        (timedelta(days=30), None),
+        (timedelta(days=1), CheckState.WARNING),
+        (timedelta(0), CheckState.WRONG),
+    ],
 )
-def test_a_services_credential_is_told_before_it_ends(left: timedelta | None, state: State | None) -> None:
-    """A week ahead; one that does not end is not worth a line."""
+def test_expiry_of_service_credential_is_reported(left: timedelta | None, state: CheckState | None) -> None:
+    """The warning comes a week ahead; a credential without an expiry has no line."""
     found = judged(monitor=told(credential_expires_at=None if left is None else NOW + left))
     check = found.get("service credential")
     assert (check.state if check else None) is state
 
 
-def test_another_version_is_told() -> None:
-    """By service; it works meanwhile."""
+def test_other_version_is_a_warning() -> None:
+    """The warning names the service."""
     found = judged(monitor=told(version="0.0.9"), spawner=told())
-    assert found["versions"].state is State.WORTH_A_LOOK
+    assert found["versions"].state is CheckState.WARNING
     assert found["versions"].found.endswith("monitor is 0.0.9")
 
 
 @pytest.mark.parametrize(
     ("pending", "still", "state"),
-    [(0, 0, State.RIGHT), (500, 59, State.RIGHT), (1, 61, State.WRONG), (20_000, 2, State.WORTH_A_LOOK)],
+    [
+        (0, 0, CheckState.RIGHT),
+        (500, 59, CheckState.RIGHT),
+        (1, 61, CheckState.WRONG),
+        (20_000, 2, CheckState.WARNING),
+    ],
 )
-def test_what_waits_is_judged_by_its_age_before_its_number(pending: int, still: float, state: State) -> None:
-    """Much that is being handled is worth a look; anything that is not being handled is wrong."""
-    waiting = Waiting(consumer="event-ingest", pending=pending, unacknowledged=0, still_seconds=still)
-    check = judge_waiting("event-ingest", waiting)
+def test_backlog_is_judged_by_age_before_size(pending: int, still: float, state: CheckState) -> None:
+    """A large backlog that moves is a warning; any that stands still is an error."""
+    waiting = ConsumerBacklog(consumer="event-ingest", pending=pending, unacknowledged=0, still_seconds=still)
+    check = check_waiting("event-ingest", waiting)
     assert check.state is state
-    assert (check.remedy is not None) is (state is not State.RIGHT)
+    assert (check.remedy is not None) is (state is not CheckState.RIGHT)

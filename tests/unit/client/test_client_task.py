@@ -1,4 +1,4 @@
-"""A task as a command line says it, and which events are meant."""
+"""A task from command line options, and filters of events."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.client.cli.choosing import moment, types
-from sandherd.client.cli.harness_fields import harness
-from sandherd.client.cli.spec import name_in_tree, read_files, variables
+from sandherd.cli.parse.event_filter import moment, types
+from sandherd.cli.parse.harness import harness
+from sandherd.cli.parse.task_spec import name_in_tree, read_files, variables
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import MAX_FILES_BYTES
 from sandherd.contracts.events import EVENTS
@@ -16,7 +16,7 @@ from sandherd.contracts.events import EVENTS
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def test_files_keep_their_relative_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_retain_their_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative path keeps its directories in the work tree; one from elsewhere is put at the top."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
@@ -26,8 +26,8 @@ def test_files_keep_their_relative_place(tmp_path: Path, monkeypatch: pytest.Mon
     assert name_in_tree(Path("../up/b.py")) == "b.py"
 
 
-def test_files_over_the_cap_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
-    """Together they may weigh so much; the error says how much, and a huge file is not read to its end."""
+def test_files_over_the_limit_are_refused_with_the_limit(tmp_path: Path) -> None:
+    """The limit is on their sum, and a huge file is not read to its end."""
     half = tmp_path / "half.txt"
     half.write_text("x" * (MAX_FILES_BYTES // 2))
     other = tmp_path / "other.txt"
@@ -39,8 +39,8 @@ def test_files_over_the_cap_are_refused_with_what_is_allowed(tmp_path: Path) -> 
         read_files([Path("/dev/zero")])
 
 
-def test_a_file_that_can_not_be_given_is_named(tmp_path: Path) -> None:
-    """Absent, a directory, no text, twice the same name: each is refused with its path and a remedy."""
+def test_invalid_input_file_is_reported(tmp_path: Path) -> None:
+    """A missing file, a directory, a binary and a duplicate name are refused with path and remedy."""
     binary = tmp_path / "a.bin"
     binary.write_bytes(b"\xff\xfe\x00")
     (tmp_path / "d").mkdir()
@@ -53,8 +53,8 @@ def test_a_file_that_can_not_be_given_is_named(tmp_path: Path) -> None:
         assert raised.value.problem.remedy
 
 
-def test_variables_are_taken_as_given_or_from_here() -> None:
-    """`K=V` is taken as it is, also with more `=`; `K` alone takes the value it has here."""
+def test_variables_are_read_from_arguments_or_environment() -> None:
+    """`K=V` is used as it is, also with more `=`; `K` alone takes the environment's value."""
     assert variables(["A=1=2", "B=", "C"], {"C": "here"}) == {"A": "1=2", "B": "", "C": "here"}
     with pytest.raises(HerdError) as raised:
         variables(["SECRET"], {})
@@ -62,7 +62,7 @@ def test_variables_are_taken_as_given_or_from_here() -> None:
 
 
 def test_types_are_whole_or_domains() -> None:
-    """A type is itself; a domain is all of its types; what is neither is refused with the nearest one."""
+    """A type is itself; a domain is all of its types; any other is refused with the nearest one."""
     assert types(["agent.tool_use"]) == ["agent.tool_use"]
     for domain in ("message", "message.", "message.*"):
         assert set(types([domain])) == {name for name in EVENTS if name.startswith("message.")}
@@ -74,21 +74,28 @@ def test_types_are_whole_or_domains() -> None:
 @pytest.mark.parametrize(
     ("given", "ago"), [("90s", 90), ("10m", 600), ("2h", 7200), ("7d", 604_800), ("2026-11-20T11:00:00+00:00", 3600)]
 )
-def test_a_moment_is_ago_or_exact(given: str, ago: int) -> None:
-    """`10m` is ten minutes ago; ISO 8601 is a moment."""
+def test_time_is_relative_or_exact(given: str, ago: int) -> None:
+    """`10m` is ten minutes ago; ISO 8601 is a time."""
     assert moment(given, NOW) == NOW - timedelta(seconds=ago)
 
 
 @pytest.mark.parametrize("given", ["yesterday", "10", "-5m", "9999999d", "999999d", "0001-01-01T00:00:00+14:00", ""])
-def test_a_moment_that_is_none_is_refused(given: str) -> None:
-    """With the forms that are understood."""
+def test_invalid_time_is_refused(given: str) -> None:
+    """The remedy has the valid forms."""
     with pytest.raises(HerdError) as raised:
         moment(given, NOW)
     assert "10m" in (raised.value.problem.remedy or "")
 
 
-def test_a_harness_is_what_the_options_say() -> None:
-    """`--ask` and `--deny` are its approvals, `--set` any field: JSON where it can be read so, else a text."""
+def test_harness_of_a_plugin_is_submitted_unchanged() -> None:
+    """The spawner checks its fields; a program is not demanded here."""
+    said = harness("echo", [], fields=["times=2", 'where={"a": [null]}'])
+    assert said == {"kind": "echo", "times": 2, "where": {"a": [None]}}
+    assert harness("echo", ["x"], "m", ask=["Bash"]).keys() == {"kind", "argv", "model", "approvals"}
+
+
+def test_harness_is_built_from_options() -> None:
+    """`--ask` and `--deny` are its approvals, `--set` any field: JSON where possible, else a text."""
     said = harness(
         "claude",
         [],
@@ -120,8 +127,8 @@ def test_a_harness_is_what_the_options_say() -> None:
         ("claude", {"fields": ["max_turns"]}, "set"),
     ],
 )
-def test_a_field_that_a_harness_lacks_is_named(kind: str, options: dict[str, Any], field: str) -> None:
-    """With a remedy, before anything is sent."""
+def test_missing_field_of_a_harness_is_reported(kind: str, options: dict[str, Any], field: str) -> None:
+    """The error has a remedy, and comes before any request."""
     with pytest.raises(HerdError) as raised:
         harness(kind, ["true"] if kind == "command" else [], **options)
     assert raised.value.problem.field == field

@@ -1,12 +1,12 @@
-"""Installing an agent's SDK: whole or not at all, exactly as the lock has it, and once."""
+"""Installation of an agent's SDK: completely or not at all, exactly as locked, and once."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from sandherd.client import toolchains
-from sandherd.client.cli.leaving import status_of
+from sandherd.admin import toolchains
+from sandherd.cli.exit_status import status_of
 from sandherd.client.errors import HerdError
 
 UV = """#!/bin/sh
@@ -37,7 +37,7 @@ def lock(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", toolchains.KINDS)
 def test_every_kind_has_its_lock(kind: str) -> None:
-    """With a hash for all that is in it, and no address of an index."""
+    """The lock has a hash for each package, and no address of an index."""
     text = toolchains.lock_of(kind).read_text()
     assert "==" in text
     assert "--hash=sha256:" in text
@@ -45,14 +45,14 @@ def test_every_kind_has_its_lock(kind: str) -> None:
     assert "--index" not in text
 
 
-def test_a_kind_that_needs_none_has_no_lock() -> None:
-    """It is refused, with what helps."""
-    with pytest.raises(HerdError, match="no lock for command"):
+def test_kind_without_a_toolchain_has_no_lock() -> None:
+    """The error has a remedy."""
+    with pytest.raises(HerdError, match="no lock file for command"):
         toolchains.lock_of("command")
 
 
-def test_what_is_installed_is_what_the_lock_says(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
-    """With hashes required; another lock means another installation."""
+def test_installation_follows_the_lock(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
+    """Hashes are required; another lock means another installation."""
     directory = tmp_path / "toolchains"
     assert not toolchains.is_installed("claude", directory, lock)
     python = toolchains.install("claude", directory, lock, environ)
@@ -71,8 +71,8 @@ def test_what_is_installed_is_what_the_lock_says(tmp_path: Path, lock: Path, env
     assert [path.name for path in directory.iterdir()] == ["claude"]
 
 
-def test_an_installation_that_fails_leaves_what_was(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
-    """The last words of uv are told, and nothing half-made stays."""
+def test_failed_installation_leaves_the_previous_one(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
+    """The error has uv's last output, and no partial installation remains."""
     directory = tmp_path / "toolchains"
     python = toolchains.install("claude", directory, lock, environ)
     with pytest.raises(HerdError, match="no such version"):
@@ -81,10 +81,10 @@ def test_an_installation_that_fails_leaves_what_was(tmp_path: Path, lock: Path, 
     assert [path.name for path in directory.iterdir()] == ["claude"]
 
 
-def test_the_command_tells_what_is_there(
+def test_harness_command_installs_and_lists(
     tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Installed once, listed, and refused for what is none."""
+    """A toolchain is installed once and listed; an unknown one is refused."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SANDHERD_TOOLCHAINS", str(tmp_path / "toolchains"))
@@ -111,8 +111,8 @@ echo /versions/3.12/bin/python3.12
 """
 
 
-def test_an_interpreter_behind_pyenv_is_found(tmp_path: Path, environ: dict[str, str]) -> None:
-    """Its script on PATH runs only for whoever names the version, which uv does not do."""
+def test_interpreter_behind_pyenv_is_found(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Pyenv's script on PATH runs only with the version set, which uv does not do."""
     script = tmp_path / "bin" / "python3.12"
     script.write_text(PYENV)
     script.chmod(0o755)
@@ -120,8 +120,8 @@ def test_an_interpreter_behind_pyenv_is_found(tmp_path: Path, environ: dict[str,
     assert "--python /versions/3.12/bin/python3.12 " in (tmp_path / "uv.log").read_text()
 
 
-def test_without_one_uv_looks_for_it(tmp_path: Path, environ: dict[str, str]) -> None:
-    """By the version's number."""
+def test_missing_python_is_found_by_uv(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Uv gets the version's number."""
     environ["PATH"] = f"{tmp_path / 'bin'}:/bin"
     toolchains.install("openhands", tmp_path / "toolchains", lock_with(tmp_path), environ)
     assert "--python 3.12 " in (tmp_path / "uv.log").read_text()

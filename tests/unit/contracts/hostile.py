@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 import sandherd.contracts
+from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError, Problem
-from sandherd.contracts.reading import read_command, read_event
 from sandherd.contracts.subjects import command_subject, event_subject
 
 Json = Any

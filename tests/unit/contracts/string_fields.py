@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import sandherd.contracts
 from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.harnesses import PluginHarness
 from sandherd.contracts.requests import REQUESTS
 
 GOLDEN = Path(sandherd.contracts.__file__).parent / "golden" / "v1"
@@ -48,6 +49,8 @@ def string_fields() -> list[StringField]:
 
 def _of_model(contract: str, model: type[BaseModel], path: tuple[str, ...], kind: str | None) -> Iterator[StringField]:
     said = model.model_fields.get("kind")
+    if model is PluginHarness:
+        return  # no golden example has it: its fields are its plugin's, and so is their validation
     if path[-1:] == ("harness",) and said is not None:
         kind = get_args(said.annotation)[0]
     for name, field in model.model_fields.items():

@@ -1,18 +1,18 @@
-"""A command that asks for what can't be done is refused when it is asked, by its field."""
+"""An impossible command is refused at its submission, by its field."""
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code
-from sandherd.contracts.reading import read_command
 from sandherd.contracts.subjects import command_subject
 from tests.unit.contracts.hostile import COMMAND_DOCUMENTS, Json, changed, encode, put, refusal, subject_of
 
 
 @given(st.text(min_size=1, max_size=5000))
-def test_a_hostile_field_name_is_cut_and_made_printable(name: str) -> None:
-    """A refusal that names a field never seen before stays short, on one line, and can't steer a terminal."""
+def test_hostile_field_name_is_truncated_and_printable(name: str) -> None:
+    """A refusal that names an unknown field stays short, on one line, without terminal controls."""
     document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.cancel_task")
     assume(name not in document["data"])
     said = changed(document, ("data",), put({**document["data"], name: 1}))
@@ -24,8 +24,8 @@ def test_a_hostile_field_name_is_cut_and_made_printable(name: str) -> None:
 
 
 @pytest.mark.parametrize("document", COMMAND_DOCUMENTS, ids=lambda document: document["type"])
-def test_no_command_is_for_the_fleet(document: Json) -> None:
-    """`fleet` means all projects and is none: a command for it is refused."""
+def test_command_for_the_fleet_is_refused(document: Json) -> None:
+    """`fleet` stands for all projects and is none: a command for it is refused."""
     subject = command_subject(document["type"], "fleet")
     problem = refusal(read_command, subject, encode(document | {"project": "fleet"}))
     assert problem is not None
@@ -47,7 +47,7 @@ def test_no_command_is_for_the_fleet(document: Json) -> None:
         (("spec", "secret_env"), ["ABSENT"]),
         (("spec", "harness", "argv"), []),
         (("spec", "harness", "argv"), ["nul\0"]),
-        (("spec", "harness", "kind"), "telepathy"),
+        (("spec", "harness", "kind"), "by telepathy"),
         (("spec", "text"), ""),
         (("spec", "text"), "nul\0"),
         (("spec", "limits", "memory_mb"), 1),
@@ -55,8 +55,8 @@ def test_no_command_is_for_the_fleet(document: Json) -> None:
         (("task",), "a.b"),
     ],
 )
-def test_a_task_that_can_not_be_done_is_refused(path: tuple[str, ...], value: Json) -> None:
-    """What the kernel or the work tree could not take is refused when it is asked for, not when it is started."""
+def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
+    """A task that the kernel or the work tree could not accept is refused at its submission, not at its start."""
     document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", *path), put(value))))
     assert problem is not None
@@ -64,8 +64,8 @@ def test_a_task_that_can_not_be_done_is_refused(path: tuple[str, ...], value: Js
     assert str(problem.field).startswith("data.")
 
 
-def test_an_approval_can_not_be_given_by_sending_a_message() -> None:
-    """`send_message` says no message of the type `approval`: leave is given by `answer_approval`, which is checked."""
+def test_send_message_cannot_answer_an_approval() -> None:
+    """The type `approval` is refused: `answer_approval` is the checked command for it."""
     document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.send_message")
     said = changed(document, ("data", "message_type"), put("approval"))
     problem = refusal(read_command, subject_of(document), encode(said))
@@ -74,8 +74,8 @@ def test_an_approval_can_not_be_given_by_sending_a_message() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "x" * 129])
-def test_an_approval_is_named_in_one_printable_line(name: str) -> None:
-    """An answer to what no worker asks is refused when it is given."""
+def test_approval_id_is_one_printable_line(name: str) -> None:
+    """A decision on an id that no worker can have is refused."""
     document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.answer_approval")
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", "approval_id"), put(name))))
     assert problem is not None

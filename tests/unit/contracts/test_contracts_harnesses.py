@@ -1,13 +1,28 @@
-"""What a task may say of its agent: one kind, with that kind's fields and no other."""
+"""The harness of a task: one kind, with that kind's fields and no other."""
 
+import importlib
 import json
-from typing import Any
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from sandherd.contracts.harnesses import HARNESSES, AnyHarness, Approvals, CommandHarness, words
+from sandherd import contracts
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.harness_kinds import CAPABILITIES, OWN_KINDS
+from sandherd.contracts.harnesses import (
+    HARNESSES,
+    AnyHarness,
+    Approvals,
+    CommandHarness,
+    PluginHarness,
+    free_text_fields,
+)
 from sandherd.contracts.specs import TaskSpec
+from sandherd.plugins import HARNESSES as HARNESS_GROUP
+from sandherd.plugins import installed, load_harness
 
 ANY = TypeAdapter[BaseModel](AnyHarness)
 
@@ -16,7 +31,8 @@ ANY = TypeAdapter[BaseModel](AnyHarness)
     "said",
     [
         {},
-        {"kind": "wizard"},
+        {"kind": "Wizard of two words"},
+        {"kind": ["wizard"]},
         {"argv": ["true"], "model": "m"},
         "command",
         {"kind": "command"},
@@ -43,15 +59,15 @@ ANY = TypeAdapter[BaseModel](AnyHarness)
         {"kind": "command", "argv": ["true"], "mcp_servers": {}},
     ],
 )
-def test_what_no_agent_can_be_is_refused(said: Any) -> None:
-    """No kind, another kind's field, nothing to run, or a value that means nothing."""
+def test_invalid_harness_is_refused(said: Any) -> None:
+    """An unknown kind, an invalid plugin name, another kind's field and an empty command are refused."""
     with pytest.raises(ValidationError):
         ANY.validate_python(said)
 
 
 @pytest.mark.parametrize(("text", "fits"), [("x" * 65_536, True), ("四" * 42_666, True), ("四" * 42_667, False)])
-def test_a_task_that_is_an_argument_weighs_what_the_kernel_takes(text: str, fits: bool) -> None:
-    """In bytes, not characters; any other way to give it takes all of it."""
+def test_task_as_argument_is_limited_in_bytes(text: str, fits: bool) -> None:
+    """The limit of a task passed as an argument counts bytes, not characters; other ways have no such limit."""
     for task_as in ("argument", "env", "stdin", "file"):
         said = {"text": text, "harness": {"kind": "command", "argv": ["true"], "task_as": task_as}}
         if fits or task_as != "argument":
@@ -62,50 +78,99 @@ def test_a_task_that_is_an_argument_weighs_what_the_kernel_takes(text: str, fits
 
 
 @pytest.mark.parametrize("said", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}])
-def test_an_agent_may_do_everything_unless_it_is_said(said: dict[str, Any]) -> None:
-    """What is left out leaves the agent free in its sandbox, and an answer that doesn't come is a no."""
+def test_default_approvals_allow_all(said: dict[str, Any]) -> None:
+    """Omitted approvals allow the agent everything in its sandbox, and a decision that times out is a denial."""
     harness: Any = ANY.validate_python(said)
     assert harness.approvals.allows_all
     assert harness.approvals.on_timeout == "deny"
 
 
-def test_one_tool_that_is_not_free_is_found() -> None:
-    """A policy is all-allow only if every tool is."""
+def test_policy_with_a_restricted_tool_is_not_allow_all() -> None:
+    """A policy is allow-all only if every tool is."""
     assert Approvals(tools={"Read": "allow"}).allows_all
     assert not Approvals(tools={"Bash": "ask"}).allows_all
     assert not Approvals(tools={"Read": "allow"}, otherwise="deny").allows_all
 
 
-def test_an_old_command_is_written_as_it_always_was() -> None:
-    """A reader that doesn't know the new fields is not shown them where they say nothing."""
+def test_old_command_is_written_without_new_fields() -> None:
+    """A reader that doesn't know the new fields does not get them where they have no value."""
     said = {"kind": "command", "argv": ["true"]}
     assert json.loads(CommandHarness(argv=["true"]).model_dump_json(exclude_none=True)) == said
     assert ANY.validate_python({"argv": ["true"]}) == CommandHarness(argv=["true"])
 
 
+def test_harness_of_a_plugin_is_preserved() -> None:
+    """Nested and null fields survive in a worker's file, in a record, and in a copy of the spec."""
+    said = {"kind": "wizard", "spell": None, "wand": {"of": ["elder", None]}, "fields": 3}
+    spec = TaskSpec.model_validate({"text": "x", "harness": said})
+    assert json.loads(spec.to_json())["harness"] == said
+    assert json.loads(spec.model_dump_json(exclude_defaults=True))["harness"] == said
+    assert TaskSpec.model_validate_json(spec.to_json()) == spec
+    assert isinstance(spec.harness, PluginHarness)
+    assert free_text_fields(spec.harness) == {"spell": None, "wand": {"of": ["elder", None]}, "fields": 3}
+
+
+def test_built_in_harnesses_are_registered_as_plugins() -> None:
+    """Each is an entry point of the group, with its model, its capabilities and its driver."""
+    plugins = {name: plugin for name, plugin in installed(HARNESS_GROUP).items() if plugin.is_builtin}
+    assert {name: load_harness(plugin) for name, plugin in plugins.items()} == OWN_KINDS
+    assert {name: kind.options for name, kind in OWN_KINDS.items()} == HARNESSES
+    assert {name: kind.capabilities for name, kind in OWN_KINDS.items()} == CAPABILITIES
+
+
 @pytest.mark.parametrize("kind", HARNESSES)
-def test_all_free_text_is_known(kind: str) -> None:
-    """What may hold a secret is every text and list that has no closed set of values."""
+def test_all_free_text_fields_are_known(kind: str) -> None:
+    """A secret may be in every text and list that has no closed set of values."""
     model = HARNESSES[kind]
     lists = {name: ["t"] for name in ("argv", "allowed_tools", "disallowed_tools")}
     text = dict.fromkeys(("script", "model", "base_url", "system_prompt", "append_system_prompt"), "t") | lists
     given = {name: value for name, value in text.items() if name in model.model_fields}
-    assert words(model.model_validate({"kind": kind, **given})) == given
+    assert free_text_fields(model.model_validate({"kind": kind, **given})) == given
 
 
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        ({"command": "tickets", "secret_env": ["TOKEN", "OTHER"]}, "env lacks: OTHER"),
+        ({"command": "tickets", "secret_env": ["TOKEN", "OTHER"]}, "not in env: OTHER"),
         ({"command": "tickets", "args": ["--token=t0ken"]}, "name its variable in secret_env"),
         ({"command": "tickets", "env": {"T": "a t0ken b"}}, "name its variable in secret_env"),
     ],
 )
-def test_a_server_has_secrets_by_their_names_only(server: dict[str, Any], why: str) -> None:
-    """One that the task's variables lack is refused, and so is a value where anybody may read it."""
+def test_mcp_server_has_secrets_by_name_only(server: dict[str, Any], why: str) -> None:
+    """A name that the task's variables lack is refused, and so is a value in a public field."""
     said = {"text": "x", "env": {"TOKEN": "t0ken"}, "secret_env": ["TOKEN"]}
     with pytest.raises(ValidationError, match=why) as refused:
         TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": server}}})
     assert "t0ken" not in str(refused.value.errors(include_input=False, include_context=False))
     good = {"command": "tickets", "secret_env": ["TOKEN"]}
     TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": good}}})
+
+
+def test_approvals_without_time_limit_have_none_at_the_worker() -> None:
+    """`timeout_seconds: null` differs from no value: it is in the command, in the record and in the worker's file."""
+    spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "claude", "approvals": {"timeout_seconds": None}}})
+    command = SubmitTask(task="task-1", spec=spec)
+    for written, model in ((spec.to_json(), TaskSpec), (command.model_dump_json(exclude_none=True), SubmitTask)):
+        found: Any = model.model_validate_json(written)
+        assert getattr(found, "spec", found).harness.approvals.timeout_seconds is None
+
+
+def test_null_values_survive_serialization() -> None:
+    """Documents are written without nulls: a nullable field has null as its default, or is written anyway."""
+    lost = set()
+    for model in contract_models():
+        for name, field in model.model_fields.items():
+            optional = type(None) in get_args(field.annotation) and not field.is_required()
+            if optional and field.get_default(call_default_factory=True) is not None:
+                values: dict[str, Any] = {name: None}
+                if name not in model.model_construct(**values).model_dump(exclude_none=True, include={name}):
+                    lost.add((model.__name__, name))
+    assert lost == set()
+
+
+def contract_models() -> Iterator[type[BaseModel]]:
+    """All models of the contracts."""
+    for module in pkgutil.walk_packages(contracts.__path__, f"{contracts.__name__}."):
+        for each in vars(importlib.import_module(module.name)).values():
+            if isinstance(each, type) and issubclass(each, BaseModel) and each.__module__ == module.name:
+                yield each

@@ -7,14 +7,13 @@ from typing import Final
 
 import pytest
 
-from sandherd.bus.answering import read_request
 from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.harnesses import ENV_NAME_PATTERN
-from sandherd.contracts.names import SAFE_NAME_PATTERN, new_uuid
-from sandherd.contracts.reading import read_command
+from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
 from sandherd.contracts.specs import IMAGE_PATTERN, STORED_NAME_PATTERN
 from sandherd.contracts.subjects import command_subject
+from sandherd.service.requests import read_request
 from tests.unit.contracts.hostile_names import HOSTILE_NAMES
 from tests.unit.contracts.string_fields import EACH, KEY, StringField, string_fields
 
@@ -22,7 +21,7 @@ _LETTERS: Final = frozenset(string.ascii_letters + string.digits)
 ALLOWED: Final[dict[str, frozenset[str]]] = {
     SAFE_NAME_PATTERN: frozenset(),
     STORED_NAME_PATTERN: _LETTERS | {*"_-"},
-    ENV_NAME_PATTERN: frozenset(string.ascii_uppercase + string.digits) | {"_"},
+    ENV_NAME_PATTERN: _LETTERS | {"_"},
     IMAGE_PATTERN: _LETTERS | {*"._/:@-"},
 }
 """The patterns of names, and the characters that each allows beyond lower-case letters, digits and dashes."""
@@ -56,7 +55,9 @@ def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether no name of these patterns is meant to look like this; the rule once more, in other words."""
     [pattern] = [pattern for pattern in patterns if pattern in ALLOWED]
     fits = 0 < len(name) <= LONGEST[pattern] and set(name) <= ALLOWED[pattern]
-    return not fits or name[0] not in _LETTERS | ({"_"} if pattern == ENV_NAME_PATTERN else set())
+    if pattern == ENV_NAME_PATTERN:
+        return not fits or name[0] in string.digits
+    return not fits or name[0] not in _LETTERS
 
 
 def refusal(field: StringField, name: str) -> Problem | None:
@@ -93,8 +94,8 @@ def names_field(problem: Problem, field: StringField) -> bool:
     return all(step in said for step in field.path if step not in {KEY, EACH})
 
 
-def test_every_string_is_a_name_or_is_known_to_be_none() -> None:
-    """A new field fails this, until somebody has decided what may stand in it."""
+def test_every_string_is_declared_as_a_name_or_not() -> None:
+    """A new field fails this, until its allowed values are declared."""
     undecided = {
         f"{field.contract} {field.name}"
         for field in FIELDS
@@ -108,8 +109,8 @@ def test_every_string_is_a_name_or_is_known_to_be_none() -> None:
 
 
 @pytest.mark.parametrize("field", NAMES, ids=lambda field: f"{field.contract} {field.name} {field.kind or ''}".strip())
-def test_a_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
-    """With a typed error that names the field, before anybody is given the request or the command."""
+def test_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
+    """The typed error names the field, before any handler gets the request or the command."""
     hostile = [name for name in HOSTILE_NAMES if is_hostile(name, field.patterns)]
     assert len(hostile) > 50
     for name in hostile:
@@ -120,7 +121,7 @@ def test_a_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name)[:40])
-def test_a_hostile_project_or_entity_is_refused(name: str) -> None:
+def test_hostile_project_or_entity_is_refused(name: str) -> None:
     """The names of the envelope, of the subject of a request, and the reserved name of all projects."""
     with pytest.raises(ContractError) as refused:
         read_request("spawner.tasks", b"{}", {"project": name})

@@ -1,4 +1,4 @@
-"""What a task may say of an earlier one that it goes on from."""
+"""The resume of a task: what it may contain."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ def resume(kind: str, **over: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["claude", "openhands", "acp"])
-def test_a_session_is_gone_on_with_by_its_own_kind(kind: str) -> None:
-    """Every kind with a session takes one of its kind, and none of another; the refusal names both."""
+def test_session_is_resumed_by_its_own_kind_only(kind: str) -> None:
+    """Every kind with a session accepts one of its kind and no other; the refusal names both."""
     for other, harness in HARNESSES.items():
         said = {"text": "go on", "harness": harness, "resume": resume(kind)}
         if other == kind:
@@ -49,19 +49,19 @@ def test_a_session_is_gone_on_with_by_its_own_kind(kind: str) -> None:
         {"env": {}},
     ],
 )
-def test_what_is_no_session_is_refused(over: dict[str, Any]) -> None:
-    """No transcript, no name, a name that is none, or a field that a session has not."""
+def test_invalid_session_is_refused(over: dict[str, Any]) -> None:
+    """A missing transcript, a missing or invalid name, and an unknown field are refused."""
     with pytest.raises(ValidationError):
         Resume.model_validate(resume("claude", **over))
 
 
-def test_an_agent_that_keeps_its_session_itself_needs_no_transcript() -> None:
-    """Of one behind the Agent Client Protocol the name is all that there is."""
+def test_session_of_self_storing_agent_needs_no_transcript() -> None:
+    """The session of an ACP agent is its id alone."""
     assert Resume.model_validate(resume("acp", transcript=None)).transcript is None
 
 
-def test_a_task_that_goes_on_from_none_says_nothing_of_it() -> None:
-    """So that a spawner that does not know the field takes it."""
+def test_task_without_resume_omits_the_field() -> None:
+    """The field `resume` is left out, so that a spawner that does not know it accepts the task."""
     said = TaskSpec.model_validate({"text": "x", "harness": HARNESSES["claude"]})
     assert "resume" not in said.model_dump()
     assert "resume" not in said.model_dump_json()

@@ -1,4 +1,4 @@
-"""The transition table is the law, and it makes sense."""
+"""The table of state transitions is enforced and consistent."""
 
 from itertools import product
 from typing import Any
@@ -18,7 +18,7 @@ from sandherd.contracts.states import (
     SandboxState,
     TaskState,
     TransitionRefusedError,
-    checked,
+    check_transition,
 )
 
 KINDS: list[Any] = [
@@ -36,29 +36,29 @@ EVERY_STATE = [*TaskState, *SandboxState, *MessageState]
 
 def allowed(before: Any, after: Any) -> bool:
     try:
-        checked(before, after)
+        check_transition(before, after)
     except TransitionRefusedError:
         return False
     return True
 
 
 @pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
-def test_exactly_the_pairs_of_the_table_are_allowed(kind: Any, table: Any, first: Any, ended: Any) -> None:
+def test_exactly_the_listed_transitions_are_permitted(kind: Any, table: Any, first: Any, ended: Any) -> None:
     """Every pair of states of a kind is allowed if the table has it, and refused otherwise."""
     assert {pair for pair in product(kind, kind) if allowed(*pair)} == table
     assert ALLOWED[kind] == table
 
 
 @given(st.sampled_from(EVERY_STATE), st.sampled_from(EVERY_STATE))
-def test_kinds_do_not_mix(before: Any, after: Any) -> None:
-    """A task never becomes a sandbox's state, though some states of both are the same word."""
+def test_states_of_two_kinds_do_not_mix(before: Any, after: Any) -> None:
+    """A task never becomes a sandbox's state, though some states of both have the same name."""
     if type(before) is not type(after):
         assert not allowed(before, after)
 
 
 @pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
-def test_every_state_can_be_reached(kind: Any, table: Any, first: Any, ended: Any) -> None:
-    """From the first state there is a way to every other."""
+def test_every_state_is_reachable(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """There is a path from the first state to every other."""
     reached = {first}
     for _ in kind:
         reached |= {after for before, after in table if before in reached}
@@ -67,7 +67,7 @@ def test_every_state_can_be_reached(kind: Any, table: Any, first: Any, ended: An
 
 @pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
 def test_every_state_can_end(kind: Any, table: Any, first: Any, ended: Any) -> None:
-    """From every state there is a way to an end, so nothing is stuck by the table."""
+    """There is a path from every state to an end, so the table lets nothing get stuck."""
     ending = set(ended)
     for _ in kind:
         ending |= {before for before, after in table if after in ending}
@@ -75,15 +75,15 @@ def test_every_state_can_end(kind: Any, table: Any, first: Any, ended: Any) -> N
 
 
 @pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
-def test_an_end_is_final_but_for_a_retry(kind: Any, table: Any, first: Any, ended: Any) -> None:
-    """Nothing leaves an ended state, except that a task that failed or was cancelled may be tried again."""
+def test_end_is_final_but_for_a_retry(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """No transition leaves an ended state, except that a failed or cancelled task may be retried."""
     leaving = {(before, after) for before, after in table if before in ended}
     retries = {(before, TaskState.PENDING) for before in (TaskState.FAILED, TaskState.CANCELLED)}
     assert leaving == (retries if kind is TaskState else set())
 
 
-def test_a_refusal_says_what_was_tried() -> None:
+def test_refused_transition_names_both_states() -> None:
     """The error names the kind and both states."""
     with pytest.raises(TransitionRefusedError, match="TaskState: completed → running") as caught:
-        checked(TaskState.COMPLETED, TaskState.RUNNING)
+        check_transition(TaskState.COMPLETED, TaskState.RUNNING)
     assert (caught.value.before, caught.value.after) == (TaskState.COMPLETED, TaskState.RUNNING)

@@ -1,4 +1,4 @@
-"""The subject table: written once, unambiguous, and the streams and consumers fit it."""
+"""The subject table is unambiguous, and the streams and consumers fit it."""
 
 from itertools import combinations
 
@@ -15,7 +15,7 @@ from sandherd.contracts.streams import CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import (
     BY_NAME,
     TABLE,
-    Mood,
+    MessageKind,
     Subject,
     command_subject,
     dead_subject,
@@ -45,22 +45,22 @@ def overlaps(one: Subject, other: Subject) -> bool:
     return same_length and all(a == b or "*" in {a, b} for a, b in pair)
 
 
-def test_no_subject_is_of_two_rows() -> None:
-    """A subject is of one row at most, so what may be said on it is one thing."""
+def test_subject_belongs_to_one_row() -> None:
+    """A subject matches one row at most, so its type is unique."""
     assert [pair for pair in combinations(TABLE, 2) if overlaps(*pair)] == []
 
 
-def test_the_table_and_the_models_name_the_same_things() -> None:
+def test_table_and_models_name_the_same_subjects() -> None:
     """Each command and request has a row and each row a model; each event's domain has a row."""
-    assert {f"command.{name}" for name in COMMANDS} == {row.name for row in TABLE if row.mood is Mood.COMMAND}
-    assert {f"request.{name}" for name in REQUESTS} == {row.name for row in TABLE if row.mood is Mood.REQUEST}
-    domains = {row.name.removeprefix("event.") for row in TABLE if row.mood is Mood.EVENT}
+    assert {f"command.{name}" for name in COMMANDS} == {row.name for row in TABLE if row.kind is MessageKind.COMMAND}
+    assert {f"request.{name}" for name in REQUESTS} == {row.name for row in TABLE if row.kind is MessageKind.REQUEST}
+    domains = {row.name.removeprefix("event.") for row in TABLE if row.kind is MessageKind.EVENT}
     assert {name.partition(".")[0] for name in EVENTS} == domains
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_row_has_a_speaker_a_listener_and_its_stream(row: Subject) -> None:
-    """Nothing is said that nobody hears, and what a row says of its stream is what the stream takes."""
+def test_row_has_producer_consumer_and_stream(row: Subject) -> None:
+    """Each row has both ends, and its stream is the one that captures its subject."""
     assert row.producers
     assert row.consumers
     keeping = [stream.name for stream in STREAMS if any(covers(taken, row.pattern()) for taken in stream.subjects)]
@@ -68,7 +68,7 @@ def test_a_row_has_a_speaker_a_listener_and_its_stream(row: Subject) -> None:
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS, ids=lambda consumer: consumer.name)
-def test_a_consumer_reads_what_its_service_may_hear(consumer: Consumer) -> None:
+def test_consumer_filters_lie_within_rows_of_its_service(consumer: Consumer) -> None:
     """Each filter of a durable consumer lies in a row of its stream that its service is a consumer of."""
     for taken in consumer.filters:
         rows = [row for row in TABLE if row.stream == consumer.stream and may_meet(taken, row.pattern())]
@@ -87,8 +87,8 @@ def may_meet(pattern: str, other: str) -> bool:
 
 
 @given(st.sampled_from(TABLE), st.data())
-def test_a_filled_subject_is_matched_by_its_row_alone(row: Subject, data: st.DataObject) -> None:
-    """What `fill` makes, `match` takes apart again, and no other row knows it."""
+def test_filled_subject_matches_its_row_only(row: Subject, data: st.DataObject) -> None:
+    """`match` undoes `fill`, and no other row matches."""
     tokens = [token[1:-1] for token in row.template.split(".") if token.startswith("{")]
     names = {token: data.draw(safe_names) for token in tokens}
     subject = row.fill(**names)
@@ -97,7 +97,7 @@ def test_a_filled_subject_is_matched_by_its_row_alone(row: Subject, data: st.Dat
 
 
 @given(st.sampled_from(TABLE), st.text().filter(lambda text: not text.isalnum()))
-def test_a_subject_is_never_filled_with_an_unsafe_name(row: Subject, name: str) -> None:
+def test_subject_is_never_filled_with_an_unsafe_name(row: Subject, name: str) -> None:
     """No wildcard and no dot gets into a subject."""
     if any(ord(char) > 127 or char in "*>. \n\0" for char in name) or not name:
         with pytest.raises(UnsafeNameError):
@@ -105,7 +105,7 @@ def test_a_subject_is_never_filled_with_an_unsafe_name(row: Subject, name: str) 
 
 
 @given(safe_names, safe_names, st.sampled_from(sorted(EVENTS)))
-def test_an_events_subject_is_read_as_it_was_made(project: str, entity: str, event_type: str) -> None:
+def test_event_subject_is_read_as_written(project: str, entity: str, event_type: str) -> None:
     """`read_event_subject` undoes `event_subject`."""
     assert read_event_subject(event_subject(project, entity, event_type)) == (project, entity, event_type)
 
@@ -118,8 +118,8 @@ def test_any_other_subject_is_refused(subject: str) -> None:
     assert caught.value.problem.code is Code.WRONG_SUBJECT
 
 
-def test_the_named_subjects() -> None:
-    """The subjects of design §3, with the project at the end where a person's credential is bound to it."""
+def test_documented_subjects_are_produced() -> None:
+    """The subjects of design §3, with the project at the end where a client's credential is bound to it."""
     assert command_subject("spawner.submit_task", "demo") == "sandherd.v1.command.spawner.submit_task.demo"
     assert request_subject("event-ingest.audit", "fleet") == "sandherd.v1.request.event-ingest.audit.fleet"
     assert dead_subject("spawner", Code.INVALID_JSON) == "sandherd.v1.dead.spawner.invalid-json"

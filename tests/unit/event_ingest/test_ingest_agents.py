@@ -1,4 +1,4 @@
-"""What agents say of themselves is measured as far as it can be believed: no lie of one is to another's cost."""
+"""Metrics of agents' own reports, as far as they are plausible: no false report affects another agent's."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from event_ingest.agents import LONGEST, NAME, Agents
+from event_ingest.agent_metrics import MAX_DURATION, MAX_NAME_LENGTH, AgentMetrics
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
 from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
@@ -24,7 +24,7 @@ class Told:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry, self.spans = CollectorRegistry(), list[tuple[datetime, datetime, Any]]()
-        self.agents = Agents(Meters(self.registry))
+        self.agents = AgentMetrics(Meters(self.registry))
         monkeypatch.setattr(traces, "is_exported", lambda: True)
         monkeypatch.setattr(traces, "record", lambda _row, _trace, *told: self.spans.append(told))
 
@@ -45,9 +45,9 @@ def said(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[Any]
 
 
 @pytest.mark.parametrize("duration", [3e12, 1e16, 1e300])
-def test_a_call_that_is_said_to_have_taken_for_ever_costs_nobody_else(told: Told, duration: float) -> None:
-    """No date can be made of it, or one that no span may have; what others have used is counted all the same."""
-    told.agents.take(
+def test_call_with_impossible_duration_affects_no_other(told: Told, duration: float) -> None:
+    """A duration that no date or span can have is skipped; other usage is counted all the same."""
+    told.agents.record(
         [
             said(AgentModelCallCompleted(call_id="m", duration_ms=duration)),
             said(AgentToolCompleted(tool="Bash", tool_use_id="c", duration_ms=duration)),
@@ -56,26 +56,26 @@ def test_a_call_that_is_said_to_have_taken_for_ever_costs_nobody_else(told: Told
         ]
     )
     assert (told("tokens_total", kind="input"), told("cost_micro_usd_total")) == (7, 2400)
-    assert {told(f"{kind}_seconds_sum") for kind in ("model_call", "tool_call", "turn")} == {LONGEST}
-    assert [(begun, ended) for begun, ended, _ in told.spans] == [(NOW - timedelta(seconds=LONGEST), NOW)] * 2
+    assert {told(f"{kind}_seconds_sum") for kind in ("model_call", "tool_call", "turn")} == {MAX_DURATION}
+    assert [(begun, ended) for begun, ended, _ in told.spans] == [(NOW - timedelta(seconds=MAX_DURATION), NOW)] * 2
 
 
-def test_a_call_between_two_centuries_is_no_longer_than_any(told: Told) -> None:
-    """The times of both are the agent's own words, too."""
+def test_call_between_two_centuries_is_limited(told: Told) -> None:
+    """The times of both events are set by the agent."""
     late = datetime(2199, 1, 1, tzinfo=UTC)
-    told.agents.take(
+    told.agents.record(
         [
             said(AgentToolUse(tool="Bash", tool_use_id="c"), at=datetime(2000, 1, 1, tzinfo=UTC)),
             said(AgentToolResult(tool_use_id="c", result="ok"), at=late),
         ]
     )
-    assert told("tool_call_seconds_sum") == LONGEST
-    assert [begun for begun, _, _ in told.spans] == [late - timedelta(seconds=LONGEST)]
+    assert told("tool_call_seconds_sum") == MAX_DURATION
+    assert [begun for begun, _, _ in told.spans] == [late - timedelta(seconds=MAX_DURATION)]
 
 
-def test_long_words_are_remembered_in_part(told: Told) -> None:
+def test_long_texts_are_remembered_in_part(told: Told) -> None:
     """20,000 calls are remembered, and an event may be 256 KiB: whole, they would be gigabytes."""
-    told.agents.take(
+    told.agents.record(
         [
             said(AgentStarted(timestamp=NOW, sdk=WORD, model=WORD, task="t", task_description_length=1)),
             said(AgentUsage(model=WORD)),
@@ -83,15 +83,15 @@ def test_long_words_are_remembered_in_part(told: Told) -> None:
             said(AgentToolUse(tool="Bash", tool_use_id="c")),
         ]
     )
-    kept = repr([told.agents._calls._known, told.agents._names, told.agents._models])
+    kept = repr([told.agents._calls._calls_by_key, told.agents._names, told.agents._models])
     assert "Bash" in kept
-    assert len(kept) < 10 * NAME
-    told.agents.take([said(AgentToolResult(tool_use_id=WORD, result="ok"))])
+    assert len(kept) < 10 * MAX_NAME_LENGTH
+    told.agents.record([said(AgentToolResult(tool_use_id=WORD, result="ok"))])
     assert told("tool_call_seconds_count") == 1, "by what is remembered of it, a call is still known"
 
 
-def test_spans_hold_a_part_of_long_words() -> None:
-    """In names and in attributes: 2,048 of them may wait for a collector."""
+def test_long_texts_are_truncated_in_spans() -> None:
+    """Names and attributes are truncated: 2,048 spans may wait for a collector."""
     values: spans.Values = {spans.TOOL_NAME: WORD, spans.TOOL_CALL: WORD, spans.ERROR_TYPE: None}
     assert len(spans.TOOL.named(values)) < spans.LONGEST + 20
     assert {len(str(value)) for value in spans.TOOL.attributes_of(values).values()} == {spans.LONGEST}

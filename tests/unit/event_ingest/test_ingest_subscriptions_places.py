@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.subscription_consumers import Terms, chosen_types, creation, filters, free_place, places_for
+from sandherd.bus.subscription_consumers import Terms, creation, filters, free_slot, slots_for
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.requests import Subscribe
@@ -15,7 +16,7 @@ from sandherd.contracts.subscriptions import PLACES, consumer_names
 NAMES = st.from_regex(SAFE_NAME_PATTERN.strip("^$"), fullmatch=True)
 DOMAINS = sorted({name.partition(".")[0] for name in EVENTS})
 TYPES = st.lists(st.sampled_from([*EVENTS, *DOMAINS]), max_size=12)
-TERMS = Terms(most=8, ack_wait=30, idle=60)
+TERMS = Terms(limit=8, ack_wait=30, idle=60)
 
 
 @given(NAMES, st.from_regex(r"(-[0-9]{1,2}){0,2}", fullmatch=True))
@@ -27,8 +28,8 @@ def test_no_two_projects_share_a_consumer(project: str, ending: str) -> None:
 
 
 @given(NAMES, TYPES)
-def test_filters_are_what_was_chosen_and_never_overlap(project: str, given_types: list[str]) -> None:
-    """Each event of the project is given once if it is chosen, and not at all if it is not; no other project's is."""
+def test_filters_cover_the_chosen_types_without_overlap(project: str, given_types: list[str]) -> None:
+    """Each chosen event of the project matches once, no other type and no other project's at all."""
     found = filters(project, chosen_types(given_types))
     for name in EVENTS:
         wanted = not given_types or name in given_types or name.partition(".")[0] in given_types
@@ -40,17 +41,17 @@ def test_filters_are_what_was_chosen_and_never_overlap(project: str, given_types
 @given(NAMES)
 def test_a_name_has_an_order_of_all_places(name: str) -> None:
     """The same for every replica, with each place once; a free one is found as long as there is one."""
-    assert sorted(places_for(name)) == [*PLACES]
-    assert places_for(name) == places_for(name)
-    roomy = Terms(most=99, ack_wait=30, idle=60)
-    assert free_place(name, [*PLACES][1:], roomy) == PLACES[0]
+    assert sorted(slots_for(name)) == [*PLACES]
+    assert slots_for(name) == slots_for(name)
+    roomy = Terms(limit=99, ack_wait=30, idle=60)
+    assert free_slot(name, [*PLACES][1:], roomy) == PLACES[0]
     with pytest.raises(ContractError) as error:
-        free_place(name, PLACES, roomy)
+        free_slot(name, PLACES, roomy)
     assert error.value.problem.code is Code.REFUSED
 
 
-def test_what_the_broker_is_asked_for_can_not_change_what_is_there() -> None:
-    """It is asked to create, and so refuses a consumer that exists with another name or other types."""
+def test_creation_cannot_change_an_existing_consumer() -> None:
+    """The action is `create`: the broker refuses a consumer that exists with another configuration."""
     asked = creation(Subscribe(name="copy", types=["task"], start=7), "p1", 3, TERMS)
     config = asked["config"]
     assert (asked["action"], config["durable_name"], config["opt_start_seq"]) == ("create", "sub-p1-3", 7)
@@ -74,6 +75,6 @@ def test_what_the_broker_is_asked_for_can_not_change_what_is_there() -> None:
         (">", "a", True),
     ],
 )
-def test_what_a_subscription_is_for(pattern: str, subject: str, is_for: bool) -> None:
-    """`*` is one token, `>` one or more at the end, as NATS has it."""
+def test_pattern_covers_subject_as_in_nats(pattern: str, subject: str, is_for: bool) -> None:
+    """`*` is one token, `>` one or more at the end."""
     assert covers(pattern, subject) is is_for

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.house.conftest import ROOT
 
-WINDOW = "libs/sandherd/bus/window.py"
+WINDOW = "libs/sandherd/service/http_server.py"
 SERVERS = {"uvicorn", "hypercorn", "granian", "gunicorn"}
 SERVICES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -17,14 +17,14 @@ SERVICES = sorted(
 def test_only_one_module_starts_an_http_server(product: list[Any]) -> None:
     """A server that is started elsewhere would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
-    assert users == {WINDOW, "libs/sandherd/bus/http_connections.py"}
+    assert users == {WINDOW, "libs/sandherd/service/http_connections.py"}
     assert "http=partial(BoundedConnection, table)" in Path(ROOT / WINDOW).read_text(encoding="utf-8")
 
 
 def test_every_service_is_run_by_it(product: list[Any]) -> None:
-    """Each service's program is `sandherd.bus.service.serve`, which raises the open files and opens that server."""
+    """Each service's program is `sandherd.service.service.serve`, which raises the open files and opens that server."""
     assert len(SERVICES) >= 4
     for source in product:
         if source.name in SERVICES:
-            assert "from sandherd.bus.service import" in source.text, source.name
+            assert "from sandherd.service.service import" in source.text, source.name
             assert "    serve(Principal." in source.text, source.name

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-NAMES_FOUND_AGAIN = {"spawner.tasks.scheduling"}
+NAMES_FOUND_AGAIN = {"spawner.tasks.turn_order"}
 """What derives a name that is not an id of an event: that of an attempt's sandbox."""
 
 

@@ -34,7 +34,7 @@ def test_no_file_has_a_name_that_says_nothing(sources: list[Any]) -> None:
 
 
 def test_no_file_names_a_registry_or_this_machine(files: list[str]) -> None:
-    """Where packages come from, and where this was written, is nobody's business."""
+    """The project does not state where packages come from, and where it was written."""
     texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in files}
     assert [name for name, text in texts.items() if REGISTRY.search(text) or MACHINE.search(text)] == []
 

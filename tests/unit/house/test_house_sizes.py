@@ -6,13 +6,16 @@ from typing import Any
 USUAL_LINES = 250
 MOST_LINES = 400
 LARGE = {
-    "libs/sandherd/bus/held_messages.py": "one class: a message is taken in, handled and answered in one place",
+    "libs/sandherd/bus/consumers/held_messages.py": "one class: a message is received, handled and answered here",
     "libs/sandherd/bus/connection.py": "one class, with the errors it raises",
-    "libs/sandherd/bus/service.py": "everything a service declares, and the order in which it is started and stopped",
+    "libs/sandherd/service/service.py": "everything a service declares, and the order of its start and stop",
+    "libs/sandherd/client/herd.py": "one class: what a client can do",
+    "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",
+    "libs/sandherd/telemetry/messages.py": "one table: every log message, and what to do about it",
+    "services/spawner/spawner/runtimes/docker/engine.py": "one class: every call of a provider, to the Docker Engine",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",
-    "libs/sandherd/bus/permissions.py": "the rights of every principal, derived in one place",
+    "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",
     "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
-    "libs/sandherd/stack/broker.py": "one class: a whole broker, with its credentials and connections",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from sandherd.telemetry import spans
 from sandherd.telemetry.fields import ALWAYS, FIELDS, NAMES
+from sandherd.telemetry.messages import MESSAGES
 from sandherd.telemetry.metrics import METRICS
 from sandherd.telemetry.spans import SPANS
 
@@ -29,13 +30,13 @@ def log_calls(sources: list[Any]) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_every_log_field_is_declared(product: list[Any]) -> None:
-    """A field that a log call names stands in `telemetry.fields`; `**` is allowed for `logs.place` alone."""
+    """A field that a log call names stands in `telemetry.fields`; `**` is allowed for `logs.error_fields` alone."""
     unknown: dict[str, list[str]] = {}
     used: set[str] = set()
     for where, call in log_calls(product):
         named = {keyword.arg for keyword in call.keywords if keyword.arg} - STANDARD
         spread = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
-        wrong = [*(named - NAMES), *(value for value in spread if not value.startswith("logs.place("))]
+        wrong = [*(named - NAMES), *(value for value in spread if not value.startswith("logs.error_fields("))]
         unknown |= {where: wrong} if wrong else {}
         used |= named
     assert unknown == {}
@@ -50,14 +51,30 @@ def test_no_field_is_declared_twice() -> None:
     assert len({row.name for row in SPANS}) == len(SPANS)
 
 
-def test_the_words_of_a_log_line_do_not_vary(product: list[Any]) -> None:
-    """What happened is a constant, so that it can be searched for and counted; what varies is a field."""
-    varying = [
-        where
-        for where, call in log_calls(product)
-        if call.args and not all(isinstance(part, ast.Constant | ast.IfExp) for part in call.args)
-    ]
+def test_every_log_message_is_declared_and_logged(product: list[Any]) -> None:
+    """The text of a log call is a literal of `telemetry.messages`, at its level; each row of the table is logged."""
+    logged: set[tuple[str, str]] = set()
+    varying = []
+    for where, call in log_calls(product):
+        match call:
+            case ast.Call(func=ast.Attribute(attr=level), args=[ast.Constant(value=str(text))]):
+                logged.add(("error" if level == "exception" else level, text))
+            case _:
+                varying.append(where)
     assert varying == []
+    declared = {(row.level, row.text) for rows in MESSAGES.values() for row in rows}
+    assert (logged - declared, declared - logged) == (set(), set())
+
+
+def test_log_messages_are_short_phrases_with_a_meaning() -> None:
+    """One row per text; no full stop, no placeholder; the meaning is a sentence, and each error names a fix."""
+    rows = [row for group in MESSAGES.values() for row in group]
+    texts = [row.text for row in rows]
+    assert sorted(texts) == sorted(set(texts))
+    assert [text for text in texts if not text[0].islower() or text.endswith(".") or set(text) & set("{}%")] == []
+    sentences = [part for row in rows for part in (row.meaning, row.fix) if part]
+    assert [text for text in sentences if not text.endswith(".") or text[:1].islower()] == []
+    assert [row.text for row in rows if not row.meaning or (row.level == "error" and not row.fix)] == []
 
 
 def test_every_metric_is_declared_and_used(product: list[Any]) -> None:
@@ -73,7 +90,7 @@ def test_every_metric_is_declared_and_used(product: list[Any]) -> None:
     assert declared - said == set()
 
 
-def test_every_span_is_told(product: list[Any]) -> None:
+def test_every_span_is_recorded(product: list[Any]) -> None:
     """A span of the table is begun or recorded somewhere, and no service makes one in another way."""
     texts = {source.name: source.text for source in product if not source.name.startswith(TABLES)}
     rows = {name for name, value in vars(spans).items() if isinstance(value, spans.SpanRow)}

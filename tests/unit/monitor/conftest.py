@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from monitor.rules import Limits
-from monitor.state import Seen
+from monitor.state import ObservedEvent
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
 
@@ -60,7 +60,7 @@ class Story:
         *,
         task: str | None = "task-1",
         **fields: Any,
-    ) -> Seen:
+    ) -> ObservedEvent:
         self.number += 1
         model = EVENTS.get(event_type)
         given = REQUIRED.get(event_type, {}) | fields
@@ -68,18 +68,18 @@ class Story:
             model(**given) if model is not None and (given or event_type.startswith(("message.", "monitor."))) else None
         )
         id = derived_uuid(T0, sandbox, self.number)
-        return Seen("p1", sandbox, event_type, self.number, T0 + timedelta(seconds=at), data, id, task)
+        return ObservedEvent("p1", sandbox, event_type, self.number, T0 + timedelta(seconds=at), data, id, task)
 
     def call(
         self, key: str, at: float = 0, *, given: Any = "ls", result: str = "r", sandbox: str = "sbx-1"
-    ) -> list[Seen]:
+    ) -> list[ObservedEvent]:
         """A tool call and its result."""
         return [
             self.seen("agent.tool_use", at, sandbox, tool="Bash", tool_use_id=key, input={"command": given}),
             self.seen("agent.tool_result", at, sandbox, tool_use_id=key, result=result),
         ]
 
-    def loop(self, times: int, first: int = 0, at: float = 0) -> list[Seen]:
+    def loop(self, times: int, first: int = 0, at: float = 0) -> list[ObservedEvent]:
         """The same call with the same result, so many times."""
         return [event for number in range(times) for event in self.call(f"c{first + number}", at)]
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
-from monitor.herd import MOST_TOMBSTONES, Herd
-from monitor.rules import Limits, judge
+from monitor.herd import MAX_TOMBSTONES, Herd
+from monitor.rules import Limits, find
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
-from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Seen
-from sandherd.contracts.derived_ids import DerivedIds
+from monitor.state import MAX_CALLS, MAX_CLOSED, MAX_EVIDENCE, ObservedEvent
+from sandherd.contracts.names import DerivedIds
 
 Story = Any
 IDS = DerivedIds(b"of the monitors")
@@ -95,7 +95,7 @@ kinds: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
 stories = st.lists(st.tuples(st.sampled_from(SANDBOXES), st.integers(0, 400), kinds), max_size=60)
 
 
-def events_of(told: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Story) -> list[Seen]:
+def events_of(told: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Story) -> list[ObservedEvent]:
     """The story as the stream has it: numbered, and with the broker's times, which never go back."""
     at, events = 0, []
     for sandbox, passed, (kind, fields) in told:
@@ -104,16 +104,16 @@ def events_of(told: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Sto
     return events
 
 
-def herd_of(events: list[Seen], herd: Herd | None = None) -> Herd:
+def herd_of(events: list[ObservedEvent], herd: Herd | None = None) -> Herd:
     herd = herd or Herd()
     for event in events:
-        herd.take(event)
+        herd.fold(event)
         herd.position = max(herd.position, event.number)
     return herd
 
 
 @given(told=stories)
-def test_the_state_of_a_sandbox_does_not_depend_on_the_others(new_story: Callable[[], Story], told: Any) -> None:
+def test_state_of_a_sandbox_is_independent_of_others(new_story: Callable[[], Story], told: Any) -> None:
     """Folded among all, a sandbox's state is that of its own events alone, however they are interleaved."""
     events = events_of(told, new_story())
     herd = herd_of(events)
@@ -123,10 +123,10 @@ def test_the_state_of_a_sandbox_does_not_depend_on_the_others(new_story: Callabl
 
 
 @given(told=stories, cut=st.floats(0, 1), back=st.floats(0, 1), wait=st.integers(0, 50_000))
-def test_a_monitor_that_restarts_anywhere_finds_the_same(
+def test_monitor_restarted_anywhere_finds_the_same(
     new_story: Callable[[], Story], limits: Limits, told: Any, cut: float, back: float, wait: int
 ) -> None:
-    """Restored from a snapshot and given the rest, and some of what was in it again: the same states and findings."""
+    """Restored from a snapshot and given the rest, and some events again: the same states and findings."""
     events = events_of(told, new_story())
     at = int(cut * len(events))
     manifest, pieces = pack(herd_of(events[:at]), "1-a")
@@ -143,52 +143,52 @@ def test_a_monitor_that_restarts_anywhere_finds_the_same(
 def decisions(herd: Herd, now: datetime, limits: Limits) -> dict[Any, Any]:
     long_ago = now - timedelta(days=9)
     return {
-        key: (judge(state, now, limits, long_ago), steer(state, now, limits, IDS), outcome(state, limits))
+        key: (find(state, now, limits, long_ago), steer(state, now, limits, IDS), outcome(state, limits))
         for key, state in herd.live.items()
     }
 
 
 @given(told=stories)
-def test_an_event_that_comes_again_changes_nothing(new_story: Callable[[], Story], told: Any) -> None:
+def test_repeated_event_changes_nothing(new_story: Callable[[], Story], told: Any) -> None:
     """Each event twice is each event once."""
     events = events_of(told, new_story())
     twice = [event for event in events for _ in range(2)]
     assert herd_of(twice).live == herd_of(events).live
 
 
-def test_a_state_stays_small_whatever_its_sandbox_says(story: Story) -> None:
-    """A thousand calls that never end, and a thousand equal ones: what is remembered is bounded."""
+def test_state_of_a_sandbox_is_bounded(story: Story) -> None:
+    """A thousand calls that never end, and a thousand equal ones, are remembered in part."""
     begin = story.seen("agent.started")
     opened = [story.seen("agent.tool_use", tool_use_id=f"open{number}", tool="x" * 9999) for number in range(1000)]
     repeated = story.loop(1000)
     state = reduce(fold, [begin, *opened, *repeated], None)
     assert state is not None
-    assert len(state.in_flight) <= MOST_CALLS
-    assert len(state.closed) <= MOST_CLOSED
-    assert state.streak is None or len(state.streak.evidence) <= MOST_EVIDENCE
+    assert len(state.in_flight) <= MAX_CALLS
+    assert len(state.closed) <= MAX_CLOSED
+    assert state.streak is None or len(state.streak.evidence) <= MAX_EVIDENCE
     manifest, pieces = pack(Herd(1, [state]), "1-a")
     assert sum(map(len, pieces)) < 20_000
     assert manifest.sandboxes == 1
 
 
-def test_a_late_event_does_not_bring_an_ended_sandbox_back(story: Story) -> None:
-    """Its state is dropped at its end; a tombstone keeps late events out; tombstones are bounded."""
+def test_late_event_does_not_restore_an_ended_sandbox(story: Story) -> None:
+    """A sandbox's state is dropped at its end; a tombstone keeps late events out; tombstones are bounded."""
     herd = herd_of([story.seen("agent.started"), story.seen("sandbox.terminated"), story.seen("agent.heartbeat")])
     assert herd.live == {}
-    for number in range(MOST_TOMBSTONES + 10):
-        herd.forget(("p1", f"sbx-{number}"))
-    assert len(herd.ended) == MOST_TOMBSTONES
+    for number in range(MAX_TOMBSTONES + 10):
+        herd.remove(("p1", f"sbx-{number}"))
+    assert len(herd.ended) == MAX_TOMBSTONES
 
 
 @pytest.mark.parametrize("kind", ["message.rejected", "monitor.dead_found", "sandbox.orphan_found", "task.running"])
-def test_what_is_said_about_a_sandbox_does_not_make_it_exist(story: Story, kind: str) -> None:
-    """A message to a sandbox that never was must not be watched, found dead, and ended."""
+def test_event_about_an_unknown_sandbox_does_not_create_it(story: Story, kind: str) -> None:
+    """A message to a sandbox that never existed must not be watched, found dead, and ended."""
     seen = replace(story.seen("agent.waiting"), type=kind, data=None)
     assert fold(None, seen) is None
 
 
-def test_a_snapshot_that_is_not_whole_is_not_used(story: Story) -> None:
-    """A piece that is missing, changed, or of another version."""
+def test_incomplete_snapshot_is_not_used(story: Story) -> None:
+    """A piece may be missing, changed, or of another version."""
     manifest, pieces = pack(herd_of([story.seen("agent.started")]), "1-a")
     for broken in ([], [pieces[0][:-1]], [pieces[0] + b"x"]):
         with pytest.raises(SnapshotError):
@@ -197,7 +197,7 @@ def test_a_snapshot_that_is_not_whole_is_not_used(story: Story) -> None:
         unpack(manifest.model_copy(update={"version": 9}), pieces)
 
 
-def test_a_herd_of_thousands_goes_into_pieces_and_comes_back(story: Story) -> None:
+def test_herd_of_thousands_is_packed_and_restored(story: Story) -> None:
     """Each piece is under the broker's limit for a message."""
     told = [event for number in range(3000) for event in story.call("1", sandbox=f"sbx-{number}", result=str(number))]
     herd = herd_of(told)

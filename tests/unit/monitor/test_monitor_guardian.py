@@ -1,4 +1,4 @@
-"""The loop rule, the nudge, and what came of it."""
+"""The loop rule, the nudge, and its outcome."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,21 +11,21 @@ import pytest
 from monitor.fold import fold, step
 from monitor.guardian import advice, looping, outcome, steer, to_send_again
 from monitor.rules import Limits
-from monitor.state import Seen, Watched
-from sandherd.contracts.derived_ids import DerivedIds
+from monitor.state import ObservedEvent, SandboxActivity
+from sandherd.contracts.names import DerivedIds
 
 Story = Any
 After = Callable[[float], datetime]
 IDS = DerivedIds(b"of the monitors")
 
 
-def told(events: Iterable[Seen], state: Watched | None = None) -> Watched:
+def told(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) -> SandboxActivity:
     found = reduce(fold, events, state)
     assert found is not None
     return found
 
 
-def decided(story: Story, state: Watched, now: datetime, limits: Limits) -> tuple[Seen, str]:
+def decided(story: Story, state: SandboxActivity, now: datetime, limits: Limits) -> tuple[ObservedEvent, str]:
     """The monitor's own event of a nudge that it decides, and the message's id."""
     nudge = steer(state, now, limits, IDS)
     assert nudge is not None
@@ -44,7 +44,7 @@ def decided(story: Story, state: Watched, now: datetime, limits: Limits) -> tupl
     return event, steering.message
 
 
-def nudged(story: Story, limits: Limits, after: After) -> tuple[Watched, str]:
+def nudged(story: Story, limits: Limits, after: After) -> tuple[SandboxActivity, str]:
     """An agent that looped, was nudged, and has the message."""
     state = told(story.loop(4))
     event, message = decided(story, state, after(0), limits)
@@ -56,34 +56,32 @@ def nudged(story: Story, limits: Limits, after: After) -> tuple[Watched, str]:
 
 
 @pytest.mark.parametrize(("times", "loops"), [(3, False), (4, True), (5, True)])
-def test_the_same_call_with_the_same_result_so_many_times_is_a_loop(
-    story: Story, limits: Limits, times: int, loops: bool
-) -> None:
+def test_repeated_call_with_the_same_result_is_a_loop(story: Story, limits: Limits, times: int, loops: bool) -> None:
     """Three times is not, four times is."""
     assert (looping(told(story.loop(times)), limits) is not None) == loops
 
 
-def test_another_call_or_another_result_begins_anew(story: Story, limits: Limits) -> None:
-    """In a row means in a row."""
+def test_other_call_or_result_restarts_the_count(story: Story, limits: Limits) -> None:
+    """Only consecutive equal calls count."""
     other_input = [*story.loop(3), *story.call("x", given="pwd"), *story.loop(3, first=10)]
     other_result = [*story.loop(3), *story.call("y", result="else"), *story.loop(3, first=20)]
     assert looping(told(other_input), limits) is None
     assert looping(told(other_result), limits) is None
 
 
-def test_what_stands_between_the_calls_does_not_matter(story: Story, limits: Limits) -> None:
+def test_events_between_equal_calls_do_not_matter(story: Story, limits: Limits) -> None:
     """Thoughts and texts between equal calls make no difference."""
     events = [event for call in range(4) for event in (*story.call(str(call)), story.seen("agent.thinking"))]
     assert looping(told(events), limits) is not None
 
 
-def test_the_order_of_an_inputs_members_does_not_matter(story: Story, limits: Limits) -> None:
+def test_order_of_input_members_does_not_matter(story: Story, limits: Limits) -> None:
     """The input is compared as JSON."""
     inputs = [{"a": 1, "b": 2}, {"b": 2, "a": 1}] * 2
     assert looping(told(event for n, given in enumerate(inputs) for event in story.call(str(n), given=given)), limits)
 
 
-def test_a_call_whose_end_is_reported_twice_counts_once(story: Story, limits: Limits) -> None:
+def test_call_with_two_ends_counts_once(story: Story, limits: Limits) -> None:
     """tool_completed, tool_result and user_tool_result of one call are one call."""
     events = []
     for number in range(3):
@@ -99,8 +97,8 @@ def test_a_call_whose_end_is_reported_twice_counts_once(story: Story, limits: Li
     assert state.streak.count == 3
 
 
-def test_completions_without_an_id_are_counted_too(story: Story, limits: Limits) -> None:
-    """The predecessor's tool_completed names no call; tool and input say which it was."""
+def test_completion_without_an_id_is_counted(story: Story, limits: Limits) -> None:
+    """A tool_completed without an id names no call; tool and input identify it."""
     events = []
     for number in range(4):
         events += [
@@ -114,16 +112,14 @@ def test_completions_without_an_id_are_counted_too(story: Story, limits: Limits)
     assert state.in_flight == {}
 
 
-def test_an_end_that_is_stored_before_its_beginning_leaves_nothing_in_flight(story: Story) -> None:
+def test_end_stored_before_its_begin_leaves_no_open_call(story: Story) -> None:
     """Publishing may swap two events; a call that has ended must not look stuck for ever."""
     begin, end = story.call("1")
     assert told([replace(end, number=1), replace(begin, number=2)]).in_flight == {}
 
 
-def test_a_nudge_says_what_repeats_and_carries_the_same_ids_after_a_restart(
-    story: Story, limits: Limits, after: After
-) -> None:
-    """Decided twice, at different times, it is the same message; so it is not said twice."""
+def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, limits: Limits, after: After) -> None:
+    """Decided twice, at different times, the nudge is the same message; so it is published once."""
     state = told(story.loop(4))
     first, second = steer(state, after(1), limits, IDS), steer(state, after(9), limits, IDS)
     assert first is not None
@@ -144,8 +140,10 @@ def test_no_second_nudge_while_the_first_is_unread(story: Story, limits: Limits,
 
 
 @pytest.mark.parametrize(("age", "again"), [(299, False), (300, True), (301, True)])
-def test_the_cool_down(story: Story, limits: Limits, after: After, age: int, again: bool) -> None:
-    """An ignored nudge is followed by another, but not before the cool-down is over."""
+def test_ignored_nudge_is_repeated_after_the_cool_down(
+    story: Story, limits: Limits, after: After, age: int, again: bool
+) -> None:
+    """Another nudge does not come before the cool-down is over."""
     state, _ = nudged(story, limits, after)
     state = told([*story.loop(4, first=100), *outcome_event(story, state, "ignored")], state)
     nudge = steer(state, after(age), limits, IDS)
@@ -153,35 +151,35 @@ def test_the_cool_down(story: Story, limits: Limits, after: After, age: int, aga
     assert nudge is None or nudge.steering.number == 2
 
 
-def outcome_event(story: Story, state: Watched, came: str) -> list[Seen]:
+def outcome_event(story: Story, state: SandboxActivity, came: str) -> list[ObservedEvent]:
     assert state.steering is not None
     return [
         story.seen("monitor.intervention_outcome", correlation_id=state.steering.correlation, outcome=came),
     ]
 
 
-def test_a_finished_agent_is_never_nudged(story: Story, limits: Limits, after: After) -> None:
-    """Nor one that is stopping, paused, or reported to the spawner."""
+def test_finished_agent_is_never_nudged(story: Story, limits: Limits, after: After) -> None:
+    """A stopping, paused or reported agent is not nudged either."""
     for last in ("agent.completed", "sandbox.stopping", "sandbox.paused"):
         assert steer(told([*story.loop(4), story.seen(last)]), after(0), limits, IDS) is None
 
 
-def test_obeyed_when_the_next_call_differs(story: Story, limits: Limits, after: After) -> None:
-    """Said after the message was heard; a nudge resets no detector, so the row was still whole."""
+def test_nudge_is_obeyed_when_the_next_call_differs(story: Story, limits: Limits, after: After) -> None:
+    """The call follows the receipt; a nudge resets no detector, so the series was still whole."""
     state, _ = nudged(story, limits, after)
     assert outcome(state, limits) is None
     assert looping(state, limits) is not None
     assert outcome(told(story.call("new", given="cat"), state), limits) == "obeyed"
 
 
-def test_ignored_when_the_call_repeats_as_often_again(story: Story, limits: Limits, after: After) -> None:
-    """Three more times is not enough; the fourth is."""
+def test_nudge_is_ignored_after_as_many_repetitions(story: Story, limits: Limits, after: After) -> None:
+    """Three more calls are not enough; the fourth is."""
     state, _ = nudged(story, limits, after)
     assert outcome(told(story.loop(3, first=10), state), limits) is None
     assert outcome(told(story.loop(4, first=20), state), limits) == "ignored"
 
 
-def test_what_the_agent_did_before_it_heard_the_nudge_is_no_answer(story: Story, limits: Limits, after: After) -> None:
+def test_call_before_the_receipt_of_a_nudge_does_not_count(story: Story, limits: Limits, after: After) -> None:
     """A different call before the receipt is not obedience."""
     state = told(story.loop(4))
     event, _ = decided(story, state, after(0), limits)
@@ -191,8 +189,8 @@ def test_what_the_agent_did_before_it_heard_the_nudge_is_no_answer(story: Story,
 @pytest.mark.parametrize(
     ("kind", "fields"), [("message.rejected", {"reason": "gone"}), ("message.expired", {"waited_ms": 1})]
 )
-def test_undelivered(story: Story, limits: Limits, after: After, kind: str, fields: Any) -> None:
-    """The relay could not hand it over."""
+def test_undeliverable_nudge_is_undelivered(story: Story, limits: Limits, after: After, kind: str, fields: Any) -> None:
+    """The relay rejected it."""
     state = told(story.loop(4))
     event, message = decided(story, state, after(0), limits)
     state = told([event, story.seen(kind, 1, message_id=message, **fields)], state)
@@ -200,14 +198,14 @@ def test_undelivered(story: Story, limits: Limits, after: After, kind: str, fiel
 
 
 @pytest.mark.parametrize("end", ["agent.completed", "agent.failed", "sandbox.terminated"])
-def test_finished_when_the_agent_ended_first(story: Story, limits: Limits, after: After, end: str) -> None:
-    """Neither obeyed nor ignored."""
+def test_nudge_is_finished_when_the_agent_ended_first(story: Story, limits: Limits, after: After, end: str) -> None:
+    """The outcome is neither obeyed nor ignored."""
     state, _ = nudged(story, limits, after)
     assert outcome(told([story.seen(end, 2)], state), limits) == "finished"
 
 
-def test_a_nudge_that_the_relay_has_not_taken_is_given_again(story: Story, limits: Limits, after: After) -> None:
-    """The decision was said and its command lost with the monitor: after ten seconds it is given once more."""
+def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, limits: Limits, after: After) -> None:
+    """The decision was published and its command lost with the monitor: it is sent again after ten seconds."""
     state = told(story.loop(4))
     event, message = decided(story, state, after(0), limits)
     state = told([event], state)
@@ -217,8 +215,8 @@ def test_a_nudge_that_the_relay_has_not_taken_is_given_again(story: Story, limit
     assert to_send_again(told([taken], state), after(99)) is None
 
 
-def test_reading_back_what_was_said_changes_nothing(story: Story, limits: Limits, after: After) -> None:
-    """The monitor folds its own event at once; when it comes by the stream, the state stays as it is."""
+def test_own_event_read_again_changes_nothing(story: Story, limits: Limits, after: After) -> None:
+    """The monitor folds its own event at once; when it comes from the stream, the state is unchanged."""
     state = told(story.loop(4))
     event, _ = decided(story, state, after(0), limits)
     once = step(state, event)

@@ -10,12 +10,20 @@ import yaml
 from pydantic import BaseModel
 
 from sandherd.contracts.errors import ContractError
-from sandherd.settings import CONFIG_VARIABLE, MASK, Loaded, Settings, Source, environment_names, load
+from sandherd.settings import CONFIG_VARIABLE, MASK, LoadedSettings, Settings, SettingSource, environment_names, load
+from sandherd.settings.client import ClientSettings
 
 NAMES = sorted(Settings.model_fields)
 LIMITS = {"memory_mb": 512, "cpu_seconds": 60, "open_files": 64, "processes": 8}
 PLACEMENTS: list[Any] = [
-    {"runtime_class": name, "node_selector": {"a.b/c": "d"}, "tolerations": [{"key": "k", "operator": "Exists"}]}
+    {
+        "runtime_class": name,
+        "node_selector": {"a.b/c": "d"},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "priority_class": "agents",
+        "affinity": {"nodeAffinity": {}},
+        "spread": ["topology.kubernetes.io/zone"],
+    }
     for name in ("gvisor", "kata", "runc")
 ]
 STRUCTURED: dict[str, list[Any]] = {
@@ -39,6 +47,7 @@ NAMED: dict[str, list[Any]] = {
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
     "sandbox_endpoints": [["127.0.0.1:11434"], ["[::1]:80", "db.internal:5432"], ["10.0.0.1:1"]],
     "sandbox_deny": [["198.51.100.0/24"], ["2001:db8::/32"], ["198.51.100.7/32", "203.0.113.0/24"]],
+    "nats_url": ["nats://broker:4222", "tls://a:1,tls://b:2", "wss://broker"],
     "sandbox_nats_url": ["nats://broker:4222", "tls://a:1,tls://b:2", "wss://broker"],
     "sandbox_uid_first": [100_000, 200_000, 300_000],
     "sandbox_uid_count": [16, 1_000, 100_000],
@@ -58,6 +67,8 @@ NAMED: dict[str, list[Any]] = {
     "kubernetes_read_only": [False, True, False],
     "kubernetes_cpu": ["2", "500m", "1.5"],
     "kubernetes_ingress": [["10.0.0.0/8", "team"], ["team/app=web"], ["nobody"]],
+    "kubernetes_dns": [["169.254.20.10/32"], ["kube-system/k8s-app=dns"], ["openshift-dns"]],
+    "kubernetes_dns_ports": [[5353], [53, 5353], [8053]],
     "kubernetes_ports": [[8000], [8000, 9000], [9000]],
     "kubernetes_egress": [["10.0.0.0/8"], ["10.0.0.0/8@443"], ["2001:db8::/32"]],
 }
@@ -96,7 +107,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def found(loaded: Loaded, name: str) -> tuple[Any, Source]:
+def found(loaded: LoadedSettings[ClientSettings], name: str) -> tuple[Any, SettingSource]:
     return plain(getattr(loaded.settings, name)), loaded.sources[name]
 
 
@@ -109,12 +120,12 @@ def test_the_stronger_source_wins(name: str, tmp_path: Path) -> None:
     file = tmp_path / "herd.yaml"
     file.write_text(yaml.safe_dump({name: in_yaml}))
     environ = {CONFIG_VARIABLE: str(file)}
-    assert load(environ={}).sources[name] is Source.DEFAULT
-    assert found(load(environ=environ), name) == (in_yaml, Source.YAML)
-    assert found(load(environ={}, yaml_file=file), name) == (in_yaml, Source.YAML)
-    assert found(load(environ=environ | {variable: text}), name) == (in_environment, Source.ENVIRONMENT)
-    assert found(load({name: given}, environ | {variable: text}), name) == (given, Source.PARAMETER)
-    assert found(load({name: None}, environ | {variable: ""}), name) == (in_yaml, Source.YAML)
+    assert load(environ={}).sources[name] is SettingSource.DEFAULT
+    assert found(load(environ=environ), name) == (in_yaml, SettingSource.YAML)
+    assert found(load(environ={}, yaml_file=file), name) == (in_yaml, SettingSource.YAML)
+    assert found(load(environ=environ | {variable: text}), name) == (in_environment, SettingSource.ENVIRONMENT)
+    assert found(load({name: given}, environ | {variable: text}), name) == (given, SettingSource.PARAMETER)
+    assert found(load({name: None}, environ | {variable: ""}), name) == (in_yaml, SettingSource.YAML)
 
 
 def test_a_named_file_is_stronger_than_the_variable(tmp_path: Path) -> None:
@@ -123,6 +134,60 @@ def test_a_named_file_is_stronger_than_the_variable(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("max_sandboxes: 2")
     loaded = load(environ={CONFIG_VARIABLE: str(tmp_path / "one.yaml")}, yaml_file=tmp_path / "two.yaml")
     assert loaded.settings.max_sandboxes == 2
+
+
+ALIASES: dict[str, dict[str, tuple[str, Any]]] = {
+    "SANDBOX_SNAPSHOT": {"daytona_snapshot": ("agents-7", "agents-7")},
+    "SANDBOX_DISK_GB": {
+        "sandbox_disk_mb": ("2.5", 2560),
+        "daytona_disk_gb": ("2.5", 3),
+        "kubernetes_storage_gb": ("2.5", 2.5),
+    },
+}
+"""Usual names, and what each sets: a text of it, and the value that the setting has then."""
+
+
+@pytest.mark.parametrize(("alias", "name"), [(alias, name) for alias, names in ALIASES.items() for name in names])
+def test_usual_name_sets_the_setting(alias: str, name: str, tmp_path: Path) -> None:
+    """The usual name is shown as the source; the setting's own variable and a parameter win, the file does not."""
+    text, value = ALIASES[alias][name]
+    own = environment_names()[name].name
+    file = tmp_path / "herd.yaml"
+    in_yaml, in_environment, given = three(name)
+    file.write_text(yaml.safe_dump({name: in_yaml}))
+    loaded = load({}, {alias: text}, file)
+    assert found(loaded, name) == (value, SettingSource.ENVIRONMENT)
+    assert {(row[1], row[3]) for row in loaded.rows() if row[0] == name} == {(alias, SettingSource.ENVIRONMENT)}
+    both = load({}, {alias: text, own: written(in_environment)}, file)
+    assert found(both, name) == (in_environment, SettingSource.ENVIRONMENT)
+    assert {row[1] for row in both.rows() if row[0] == name} == {own}
+    assert found(load({name: given}, {alias: text}), name) == (given, SettingSource.PARAMETER)
+
+
+@pytest.mark.parametrize("text", ["much", "nan", "inf", "-1"])
+def test_invalid_value_of_a_usual_name_names_it(text: str) -> None:
+    """The error names what is to be changed."""
+    with pytest.raises(ContractError, match="environment, SANDBOX_DISK_GB") as raised:
+        load({}, {"SANDBOX_DISK_GB": text})
+    assert "set SANDBOX_DISK_GB" in (raised.value.problem.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("alias", "text", "values"),
+    [
+        ("SANDBOX_DISK_GB", "0", {"sandbox_disk_mb": 0, "kubernetes_storage_gb": 8, "daytona_disk_gb": None}),
+        ("SANDBOX_DISK_GB", "0.1", {"sandbox_disk_mb": 103, "kubernetes_storage_gb": 8, "daytona_disk_gb": 1}),
+        ("SANDBOX_DISK_GB", "5000", {"sandbox_disk_mb": 5_120_000, "kubernetes_storage_gb": 8}),
+        ("SANDBOX_SNAPSHOT", "not one of Daytona's", {"daytona_snapshot": None}),
+    ],
+)
+def test_usual_name_does_not_set_what_can_not_have_its_value(alias: str, text: str, values: dict[str, Any]) -> None:
+    """Such as 0, no limit, for the process runtime, where others have no such value and are not used."""
+    loaded = load({}, {alias: text})
+    assert {name: getattr(loaded.settings, name) for name in values} == values
+    own = environment_names()["kubernetes_storage_gb"].name
+    with pytest.raises(ContractError, match=own):
+        load({}, {own: "0"})
 
 
 def test_no_two_settings_have_one_variable() -> None:
@@ -141,13 +206,46 @@ _NAMING = {"id", "target", "snapshot", "user"}
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
 BAD |= {"docker_network": "a network", "sandbox_image": "an image", "docker_host": "/run/docker.sock"}
 BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
-BAD |= {"sandbox_nats_url": "nats://a:1,http://b"}
+BAD |= {"sandbox_nats_url": "nats://a:1,http://b", "nats_url": "nats://a:1,http://b"}
 BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
-TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
+TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
+TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nats://",
+        "nats://:4222",
+        "nats://[::1",
+        "nats://a:b:c",
+        "nats://a:99999",
+        "nats://\x1b[31m\nx",
+        "nats://a:1,",
+    ],
+)
+def test_address_of_no_broker_is_refused(url: str) -> None:
+    """The error precedes any connection and names the setting."""
+    with pytest.raises(ContractError, match=r"setting nats_url: .*with a host"):
+        load({"nats_url": url}, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("127.0.0.1:4222", "nats://127.0.0.1:4222"),
+        ("a:1, b:2", "nats://a:1,nats://b:2"),
+        ("ws://[::1]:4", "ws://[::1]:4"),
+    ],
+)
+def test_the_scheme_of_an_address_may_be_left_out(url: str, read: str) -> None:
+    """As with the NATS tools."""
+    assert load({"nats_url": url}, {}).settings.nats_url == read
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))
@@ -156,7 +254,7 @@ def test_a_bad_value_names_setting_source_and_remedy(name: str, tmp_path: Path) 
     variable = environment_names()[name].name
     file = tmp_path / "herd.yaml"
     file.write_text(yaml.safe_dump({name: BAD[name]}))
-    attempts: list[tuple[Callable[[], Loaded], str, str]] = [
+    attempts: list[tuple[Callable[[], LoadedSettings[Settings]], str, str]] = [
         (lambda: load({name: BAD[name]}, {}), "parameter", "another value"),
         (lambda: load({}, {variable: BAD[name]}), f"environment, {variable}", f"set {variable}"),
         (lambda: load({}, {}, file), f"yaml, {file}", f"change {name} in {file}"),
@@ -180,8 +278,8 @@ def test_a_bad_value_names_setting_source_and_remedy(name: str, tmp_path: Path) 
         ("database_url: [hush", "line 1: "),
     ],
 )
-def test_a_file_that_is_none_is_said_in_one_place(text: str, says: str, tmp_path: Path) -> None:
-    """With the file's name, what is wrong, and nothing of what stands in it."""
+def test_invalid_settings_file_is_reported_by_name(text: str, says: str, tmp_path: Path) -> None:
+    """The error has the file's name and the fault, and none of its content."""
     file = tmp_path / "herd.yaml"
     file.write_text(text)
     with pytest.raises(ContractError) as raised:
@@ -192,8 +290,8 @@ def test_a_file_that_is_none_is_said_in_one_place(text: str, says: str, tmp_path
     assert "hush" not in problem.message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """It is never taken for an empty one."""
+def test_missing_settings_file_is_reported(tmp_path: Path) -> None:
+    """A missing file is never taken for an empty one."""
     with pytest.raises(ContractError, match=r"gone\.yaml: No such file"):
         load(environ={CONFIG_VARIABLE: str(tmp_path / "gone.yaml")})
 
@@ -201,19 +299,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_secrets_are_not_shown() -> None:
     """Neither a secret setting nor a password in an address; nor a bad value in its own refusal."""
     environ = {"DATABASE_URL": "postgresql://user:hush@host/db", "NATS_URL": "nats://user:hush@a:1,nats://hush@b:2"}
-    rows = {name: (value, source) for name, _, value, source in load(environ=environ).shown()}
-    assert rows["database_url"] == (MASK, Source.ENVIRONMENT)
+    rows = {name: (value, source) for name, _, value, source in load(environ=environ).rows()}
+    assert rows["database_url"] == (MASK, SettingSource.ENVIRONMENT)
     assert rows["nats_url"][0] == f"nats://{MASK}@a:1,nats://{MASK}@b:2"
     with pytest.raises(ContractError) as raised:
         load(environ={"SANDHERD_MAX_SANDBOXES": "hush"})
     assert "hush" not in str(raised.value)
 
 
-def test_what_is_shown_can_be_given_back() -> None:
-    """A setting with parts is shown as JSON that its variable takes."""
+def test_shown_setting_is_accepted_as_input() -> None:
+    """A setting with parts is shown as JSON that its variable accepts."""
     environ = {"SANDHERD_PROFILES": json.dumps(STRUCTURED["profiles"][0]), "SANDHERD_CAPS": json.dumps(LIMITS)}
     loaded = load(environ=environ)
-    shown = {variable: value for _, variable, value, _ in loaded.shown() if variable in environ}
+    shown = {variable: value for _, variable, value, _ in loaded.rows() if variable in environ}
     assert load(environ=shown).settings == loaded.settings
 
 
@@ -227,21 +325,21 @@ def test_what_is_shown_can_be_given_back() -> None:
         ("srv", "/srv", False),
     ],
 )
-def test_a_profile_mounts_what_is_allowed_and_nothing_else(source: str, allowed: str, taken: bool) -> None:
-    """A volume by its name, a folder by where it lies; the refusal names both settings."""
+def test_profile_mounts_only_what_is_permitted(source: str, allowed: str, taken: bool) -> None:
+    """A volume is permitted by name, a folder by path; the refusal names both settings."""
     profiles = json.dumps({"usual": {"mounts": [{"source": source, "target": "/data"}]}})
     environ = {"SANDHERD_PROFILES": profiles, "SANDHERD_SANDBOX_MOUNTS": allowed}
     if taken:
         assert load(environ=environ).settings.profiles["usual"].mounts[0].source == source
         return
-    with pytest.raises(ContractError, match=f"usual mounts {source}, which sandbox_mounts does not name") as raised:
+    with pytest.raises(ContractError, match=f"usual mounts {source}, which is not in sandbox_mounts") as raised:
         load(environ=environ)
     assert raised.value.problem.field == "profiles"
 
 
 @pytest.mark.parametrize("target", ["/", "//", "data", "/sandherd/state", "/opt/sandherd", "/proc/x", "/a/../sandherd"])
-def test_nothing_is_mounted_over_what_a_sandbox_lives_by(target: str) -> None:
-    """Neither over its root, its own folders, the worker, or what the kernel shows."""
+def test_mount_over_a_sandboxs_own_paths_is_refused(target: str) -> None:
+    """The root, its own folders, the worker and the kernel's file systems are protected."""
     profiles = json.dumps({"usual": {"mounts": [{"source": "data", "target": target}]}})
     with pytest.raises(ContractError, match="profiles"):
         load(environ={"SANDHERD_PROFILES": profiles, "SANDHERD_SANDBOX_MOUNTS": "data"})

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, TaskState
+from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts
-from spawner.tasks.room import Allowed
-from spawner.tasks.scheduling import Place, place_of
+from spawner.tasks.turn_order import QueuePosition, position_of
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 AGE = 3600.0
@@ -38,9 +38,9 @@ def key_of(view: TaskFacts | SandboxView) -> str:
     return f"{view.project}.{view.task if isinstance(view, TaskFacts) else view.sandbox}"
 
 
-def queue_of(tasks: list[TaskFacts], allowed: Allowed | None = None) -> Queue:
+def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> Queue:
     """A queue that was told of these."""
-    queue = Queue(allowed or Allowed(total=8), AGE)
+    queue = Queue(allowed or SandboxLimits(total=8), AGE)
     for view in tasks:
         queue.change_task(key_of(view), view)
     return queue
@@ -80,7 +80,7 @@ def names_in_turn(queue: Queue, now: datetime = BEGIN) -> list[str]:
 class Plain:
     """All that is known, and every decision made anew over all of it."""
 
-    def __init__(self, allowed: Allowed) -> None:
+    def __init__(self, allowed: SandboxLimits) -> None:
         self.allowed = allowed
         self.tasks: dict[str, TaskFacts] = {}
         self.sandboxes: dict[str, SandboxView] = {}
@@ -91,18 +91,18 @@ class Plain:
     def live(self) -> list[SandboxView]:
         return [view for view in self.sandboxes.values() if view.state not in SANDBOX_ENDED]
 
-    def place(self, view: TaskFacts) -> Place:
+    def place(self, view: TaskFacts) -> QueuePosition:
         dependants = [
             other for other in self.pending() if other.project == view.project and view.task in other.depends_on
         ]
-        return place_of(view, len(dependants), AGE)
+        return position_of(view, len(dependants), AGE)
 
     def states(self, view: TaskFacts) -> list[TaskState | None]:
         found: Mapping[str, TaskFacts] = self.tasks
         keys = [f"{view.project}.{name}" for name in view.depends_on]
         return [found[key].state if key in found else None for key in keys]
 
-    def doomed(self, view: TaskFacts) -> bool:
+    def unstartable(self, view: TaskFacts) -> bool:
         return bool({TaskState.FAILED, TaskState.CANCELLED, None} & set(self.states(view)))
 
     def attempts(self, view: TaskFacts) -> list[int]:

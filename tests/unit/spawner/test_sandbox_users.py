@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from spawner.runtimes.layout import Place
+from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.sandbox_users import NoUserError, SandboxUsers, collision
 
 FIRST = 1_900_000_000
 
 
-def place(folder: Path, name: str) -> Place:
-    made = Place(folder / name)
+def place(folder: Path, name: str) -> SandboxDirectory:
+    made = SandboxDirectory(folder / name)
     made.make()
     return made
 
 
-def test_no_uid_is_given_twice(tmp_path: Path) -> None:
-    """To sandboxes of two spawners that ask at the same time, until the range is used up."""
+def test_uid_is_never_assigned_twice(tmp_path: Path) -> None:
+    """Sandboxes of two spawners that allocate concurrently have different uids, until the range is used up."""
     spawners = [SandboxUsers(FIRST, 24, tmp_path / "host" / "uids") for _ in range(2)]
     places = [place(tmp_path / f"herd{number % 2}", f"sbx-{number}") for number in range(24)]
     with ThreadPoolExecutor(8) as threads:
@@ -32,8 +32,8 @@ def test_no_uid_is_given_twice(tmp_path: Path) -> None:
     assert spawners[1].claim(place(tmp_path / "herd1", "sbx-next")) == uids[0]
 
 
-def test_a_sandbox_keeps_its_uid(tmp_path: Path) -> None:
-    """Over restarts of its spawner, and over a reboot, which forgets reservations, if nobody took it meanwhile."""
+def test_sandbox_keeps_its_uid(tmp_path: Path) -> None:
+    """The uid survives restarts of its spawner, and a reboot, which clears reservations, if it is still free."""
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     mine = place(tmp_path, "sbx-mine")
     uid = users.claim(mine)
@@ -42,8 +42,8 @@ def test_a_sandbox_keeps_its_uid(tmp_path: Path) -> None:
     assert users.claim(mine) == uid
 
 
-def test_a_uid_that_another_took_after_a_reboot_is_not_shared(tmp_path: Path) -> None:
-    """The one that comes back later gets another uid."""
+def test_uid_reused_after_a_reboot_is_not_shared(tmp_path: Path) -> None:
+    """The sandbox that returns later gets another uid."""
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     mine, other = place(tmp_path, "sbx-mine"), place(tmp_path, "sbx-other")
     uid = users.claim(mine)
@@ -54,8 +54,8 @@ def test_a_uid_that_another_took_after_a_reboot_is_not_shared(tmp_path: Path) ->
     assert (users.folder / str(uid)).read_text() == str(other.folder)
 
 
-def test_a_reservation_whose_sandbox_is_gone_is_taken_over_unless_its_uid_still_runs(tmp_path: Path) -> None:
-    """Its directory was removed behind the spawner's back."""
+def test_reservation_of_removed_sandbox_is_reused_unless_its_uid_runs(tmp_path: Path) -> None:
+    """The sandbox's directory was removed externally."""
     uid = os.getuid() or FIRST
     users = SandboxUsers(uid, 1, tmp_path / "host" / "uids")
     users.folder.mkdir(parents=True, mode=0o700)
@@ -69,7 +69,7 @@ def test_a_reservation_whose_sandbox_is_gone_is_taken_over_unless_its_uid_still_
 
 
 def test_stale_reservations_are_removed(tmp_path: Path) -> None:
-    """Those of a home that was deleted; not those of live sandboxes, nor of a uid that still has a process."""
+    """Those of a deleted home are; not those of live sandboxes, nor of a uid that still has a process."""
     running = os.getuid()
     users = SandboxUsers(FIRST, 1000, tmp_path / "host" / "uids")
     live, deleted = place(tmp_path / "live", "sbx-1"), place(tmp_path / "deleted", "sbx-2")
@@ -81,12 +81,12 @@ def test_stale_reservations_are_removed(tmp_path: Path) -> None:
     assert users.remove_stale() == []
 
 
-def test_a_folder_of_reservations_that_others_can_change_is_refused(tmp_path: Path) -> None:
-    """Whoever could write there could give a sandbox another's uid."""
+def test_writable_folder_of_reservations_is_refused(tmp_path: Path) -> None:
+    """Another user could give a sandbox another's uid there."""
     users = SandboxUsers(FIRST, 10, tmp_path / "host" / "uids")
     users.folder.mkdir(parents=True)
     users.folder.chmod(0o777)
-    with pytest.raises(NoUserError, match="changed by others"):
+    with pytest.raises(NoUserError, match="writable by others"):
         users.claim(place(tmp_path, "sbx-mine"))
 
 
@@ -99,8 +99,8 @@ def test_a_folder_of_reservations_that_others_can_change_is_refused(tmp_path: Pa
         ("subgid", "1000:1900000009:1"),
     ],
 )
-def test_a_range_with_ids_of_others_is_refused(tmp_path: Path, file: str, line: str) -> None:
-    """Accounts, groups and subordinate ranges; the text names both settings."""
+def test_range_with_foreign_ids_is_refused(tmp_path: Path, file: str, line: str) -> None:
+    """Accounts, groups and subordinate ranges count; the text names both settings."""
     (tmp_path / file).write_text(f"root:x:0:0::/root:/bin/sh\n{line}\n" if file == "passwd" else f"{line}\n")
     reason = collision(SandboxUsers(FIRST, 10, tmp_path), etc=tmp_path)
     assert reason is not None
@@ -108,8 +108,8 @@ def test_a_range_with_ids_of_others_is_refused(tmp_path: Path, file: str, line: 
     assert file in reason
 
 
-def test_a_range_that_does_not_exist_in_this_container_is_refused(tmp_path: Path) -> None:
-    """A spawner that is root of a user namespace has the ids that are mapped, and no others."""
+def test_uid_range_unmapped_in_this_container_is_refused(tmp_path: Path) -> None:
+    """A spawner that is root of a user namespace has the mapped ids, and no others."""
     (tmp_path / "self").mkdir()
     for name in ("uid_map", "gid_map"):
         (tmp_path / "self" / name).write_text("         0     100000      65536\n")

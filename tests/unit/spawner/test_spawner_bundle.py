@@ -1,10 +1,10 @@
-"""The worker's archive, where the process that makes it fails: each time it is said what helps, or that it may come."""
+"""Failures of the process that builds the worker's archive, and their faults."""
 
 import sys
 
 import pytest
 
-from spawner.runtimes.boxes import bundle
+from spawner.runtimes.boxes import worker_bundle
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
 
@@ -19,14 +19,14 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
         ),
     ],
 )
-async def test_an_archive_that_is_not_made_is_a_providers_fault(
+async def test_failed_worker_archive_is_a_provider_fault(
     monkeypatch: pytest.MonkeyPatch, program: str, fault: ProviderFault, says: str
 ) -> None:
-    """Killed for want of memory it is tried again; not installed it is refused. Neither is kept as the archive."""
-    monkeypatch.setattr(bundle, "_MAKING", (sys.executable, "-c", program))
-    monkeypatch.setattr(bundle, "_kept", {})
-    for make in (bundle.packed, bundle.kept, bundle.digest):
+    """Killed for lack of memory it is retried; not installed it is refused. Neither is cached as the archive."""
+    monkeypatch.setattr(worker_bundle, "_MAKING", (sys.executable, "-c", program))
+    monkeypatch.setattr(worker_bundle, "_archives", {})
+    for make in (worker_bundle.packed, worker_bundle.cached_archive, worker_bundle.digest):
         with pytest.raises(ProviderError, match=says) as failed:
             await make()
         assert failed.value.fault is fault
-    assert bundle._kept == {}
+    assert worker_bundle._archives == {}

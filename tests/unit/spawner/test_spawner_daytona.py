@@ -1,10 +1,11 @@
-"""What the Daytona adapter makes of words and headers."""
+"""Names, states and headers in the Daytona adapter."""
 
 import asyncio
 import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +15,15 @@ from daytona_api_client_async import SandboxState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import MASK, Settings, load
 from spawner.runtimes.boxes.provider import BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
-from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona import sandboxes, scripts
 from spawner.runtimes.daytona.cloud import Cloud
-from spawner.runtimes.daytona.faults import Telling, wait_of
-from spawner.runtimes.daytona.patience import within
+from spawner.runtimes.daytona.faults import DaytonaFaults, wait_of, within
+from spawner.runtimes.registry import open_runtimes
 from tests.patience import PATIENCE
 
 SECRET = "dtn_1f2e3d4c"
@@ -50,14 +50,14 @@ SECRET = "dtn_1f2e3d4c"
         ({"Retry-After": "inf"}, None),
     ],
 )
-def test_the_wait_stands_in_the_throttlers_own_header(headers: dict[str, str], wait: float | None) -> None:
-    """The longest of those that ask for one; without one, when the spent ones begin anew."""
+def test_wait_is_read_from_the_throttlers_header(headers: dict[str, str], wait: float | None) -> None:
+    """The longest wait of the named headers counts; without one, the reset of the exhausted limits."""
     assert wait_of(headers) == wait
 
 
-def test_no_secret_is_told() -> None:
-    """Neither ours nor what looks like one, nor the SDK's error with its headers."""
-    with pytest.raises(ProviderError) as caught, Telling(["a-token-of-ours"]).faults("trying"):
+def test_provider_error_contains_no_secret() -> None:
+    """The error has neither configured secrets nor what resembles one, nor the SDK's error with its headers."""
+    with pytest.raises(ProviderError) as caught, DaytonaFaults(["a-token-of-ours"]).faults("trying"):
         raise DaytonaRateLimitError(
             f"a-token-of-ours {SECRET} Bearer abc https://u:p@host/?token=xyz", headers={"Authorization": SECRET}
         )
@@ -66,27 +66,27 @@ def test_no_secret_is_told() -> None:
     assert str(error) == f"daytona: trying: {MASK} {MASK} Bearer {MASK} https://{MASK}@host/?token={MASK}"
 
 
-def test_the_key_is_shown_nowhere() -> None:
-    """Not by the settings, nor by what the adapter makes of them."""
+def test_key_is_shown_nowhere() -> None:
+    """The settings and the adapter's objects do not show it."""
     loaded = load(environ={"DAYTONA_API_KEY": SECRET})
-    rows = {name: value for name, _, value, _ in loaded.shown()}
+    rows = {name: value for name, _, value, _ in loaded.rows()}
     assert rows["daytona_api_key"] == MASK
-    assert SECRET not in repr(loaded.settings) + repr(sandboxes.Kind.of(loaded.settings))
+    assert SECRET not in repr(loaded.settings) + repr(sandboxes.DaytonaOptions.of(loaded.settings))
 
 
 @given(words=st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)))
-def test_any_word_reaches_a_script_as_it_is(words: list[str]) -> None:
-    """Whatever stands in it, as the shell takes the line apart again."""
+def test_argument_reaches_a_script_unchanged(words: list[str]) -> None:
+    """A shell that splits the line yields the argument, whatever it contains."""
     assert shlex.split(scripts.line("true", *words))[4:] == words
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "bash"])
 @pytest.mark.parametrize(
     "script",
-    [scripts.KEEPER, scripts.LOOK, scripts.AWAIT, scripts.STOP, scripts.BOUNDED, scripts.SETUP, scripts.PLACE],
+    [scripts.SUPERVISE, scripts.READ_STATE, scripts.AWAIT, scripts.STOP, scripts.BOUNDED, scripts.SETUP, scripts.PLACE],
 )
-def test_every_shell_can_read_the_scripts(shell: str, script: str) -> None:
-    """None of them finds a mistake in one."""
+def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
+    """No shell finds a mistake in a script."""
     read = subprocess.run([shell, "-n", "-c", script], capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
 
@@ -98,26 +98,26 @@ def test_every_shell_can_read_the_scripts(shell: str, script: str) -> None:
         ("runs 2\nalive\n", scripts.Life(2)),
         ("runs 1\nended 137 1\nlast words\n", scripts.Life(1, ProgramEnd(137, True, "last words"))),
         ("runs 1\nended x y\n", scripts.Life(1, ProgramEnd(None))),
-        ("runs 1\nlost 1\n", scripts.Life(1, ProgramEnd(None, True, "it is gone without a word"))),
+        ("runs 1\nlost 1\n", scripts.Life(1, ProgramEnd(None, True, "it ended without an exit status"))),
     ],
 )
-def test_what_is_seen_inside_is_understood(said: str, life: scripts.Life) -> None:
-    """In the words of our own script; anything else is nothing."""
+def test_state_of_script_is_parsed(said: str, life: scripts.Life) -> None:
+    """The script's output is parsed; any other output raises."""
     assert scripts.life(said) == life
     with pytest.raises(ValueError, match="sh: not found"):
         scripts.life("sh: not found")
 
 
-def test_an_end_outlives_the_sandbox_in_its_label() -> None:
-    """With its status and whether it was memory."""
+def test_end_of_a_program_survives_in_a_label() -> None:
+    """The label has its status and whether it ran out of memory."""
     for end in (ProgramEnd(0), ProgramEnd(137, out_of_memory=True), ProgramEnd(None)):
-        found = sandboxes.told(sandboxes.telling(end))
+        found = sandboxes.parse_end(sandboxes.format_end(end))
         assert (found.code, found.out_of_memory) == (end.code, end.out_of_memory)
 
 
 @pytest.mark.parametrize("state", [*SandboxState])
-def test_every_state_of_the_api_is_one_of_ours(state: SandboxState) -> None:
-    """None is unknown: what is neither running nor at an end is on its way."""
+def test_every_state_of_the_api_is_mapped(state: SandboxState) -> None:
+    """No state is unknown: one that is neither running nor ended is starting."""
     shown: Any = SimpleNamespace(
         name="sbx",
         id="1",
@@ -132,8 +132,8 @@ def test_every_state_of_the_api_is_one_of_ours(state: SandboxState) -> None:
     assert box.labels == {"sandherd.dev/runs": "1"}
 
 
-async def test_a_bound_holds_where_a_cancellation_is_lost() -> None:
-    """What swallows the first of them, as the SDK does now and then, ends with the next."""
+async def test_time_limit_holds_despite_a_swallowed_cancellation() -> None:
+    """A task that swallows the first, as the SDK sometimes does, ends with the next."""
     heard = 0
 
     async def deaf() -> None:
@@ -150,28 +150,39 @@ async def test_a_bound_holds_where_a_cancellation_is_lost() -> None:
     assert heard == 2
 
 
-async def test_a_library_that_is_absent_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a spawner has it that was installed without."""
-    monkeypatch.setitem(sys.modules, "spawner.runtimes.daytona.opening", None)
+async def test_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "spawner.runtimes.daytona.factory", None)
     with pytest.raises(RuntimeFailedError, match=r"sandherd-spawner\[daytona\]"):
         await open_runtimes(Settings(runtime="daytona"))
 
 
-def test_cores_that_a_snapshot_would_not_have_are_refused() -> None:
-    """Nothing is taken and then not held to; whoever asks for none has the snapshot's own."""
+def test_cores_unavailable_in_a_snapshot_are_refused() -> None:
+    """No limit is accepted and then not enforced; without a request the snapshot's own apply."""
     rest: dict[str, Any] = {"labels": {}, "program": ["true"], "environment": {}, "files": [], "stop_grace": 1.0}
-    spec = BoxSpec(name="sbx-1", image=None, limits=Limits(cores=2), **rest)
-    kind = sandboxes.Kind(snapshot="small")
-    with pytest.raises(ProviderError, match="cores of the snapshot small") as caught:
+    spec = BoxSpec(name="sbx-1", image=None, limits=SandboxLimits(cores=2), **rest)
+    kind = sandboxes.DaytonaOptions(snapshot="small")
+    with pytest.raises(ProviderError, match="the snapshot small defines its own cores") as caught:
         sandboxes.from_snapshot(spec, kind, "small")
     assert caught.value.fault is ProviderFault.REFUSED
-    assert sandboxes.from_snapshot(replace(spec, limits=Limits()), kind, "small").snapshot == "small"
+    assert sandboxes.from_snapshot(replace(spec, limits=SandboxLimits()), kind, "small").snapshot == "small"
 
 
 @pytest.mark.parametrize(("snapshot", "memory"), [("small", "none"), (None, "provider")])
-async def test_memory_is_promised_only_where_it_is_asked_for(snapshot: str | None, memory: str) -> None:
-    """A snapshot has its own, whatever a spec says."""
+async def test_memory_limit_is_declared_only_for_images(snapshot: str | None, memory: str) -> None:
+    """A snapshot has its own memory, whatever a spec requests."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=SECRET, api_url="http://127.0.0.1:9/api", target="us"))
-    runtime = BoxRuntime(Cloud(daytona, sandboxes.Kind(snapshot=snapshot, image="some/image")), "herd")
+    runtime = BoxRuntime(Cloud(daytona, sandboxes.DaytonaOptions(snapshot=snapshot, image="some/image")), "herd")
     assert runtime.capabilities.memory == memory
     await runtime.close()
+
+
+def test_program_that_ends_during_a_look_has_its_exit_status(tmp_path: Path) -> None:
+    """The process is gone when the status is read: that was written before."""
+    (tmp_path / "1.pid").write_text("1 2 boot 0\n")
+    ends = 'living() { echo "7 0" > "$folder/1.exit"; return 1; }\n'
+    script = (
+        f"folder=$1\n{scripts.READ_STATE.replace(chr(10) + 'print_state() {', chr(10) + ends + 'print_state() {', 1)}"
+    )
+    done = subprocess.run(["/bin/sh", "-c", script, "sh", tmp_path], capture_output=True, text=True, check=True)
+    assert scripts.life(done.stdout) == scripts.Life(1, ProgramEnd(7, reason=""))

@@ -1,4 +1,4 @@
-"""Ids of the spawner's events: nobody can compute one before it is published."""
+"""Ids of the spawner's events can't be computed before they are published."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -6,16 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sandherd.bus.consuming import Delivery
+from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.commands import TerminateSandbox
-from sandherd.contracts.derived_ids import DerivedIds
 from sandherd.contracts.envelope import Envelope, wrap
-from sandherd.contracts.events.lifecycle import SandboxRefused, SandboxRunning
-from sandherd.contracts.names import derived_uuid, new_uuid
-from spawner.records.record import Record, read_said
-from spawner.refusing import refusal_event
-from spawner.runtimes.contract import Seen
-from spawner.sandboxes.orphans import Ward
+from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRunning
+from sandherd.contracts.names import DerivedIds, derived_uuid, new_uuid
+from spawner.records.record import Record, parse_outbox_event
+from spawner.refusal_events import refusal_event
+from spawner.runtimes.contract import ObservedSandbox
+from spawner.sandboxes.orphans import OrphanCollector
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OURS, ANOTHER = DerivedIds(b"of the spawners"), DerivedIds(b"of somebody else")
@@ -32,24 +31,24 @@ class Thing(Record):
     def source(self) -> str:
         return "/sandherd/spawner/sbx-1"
 
-    def about(self) -> dict[str, str | None]:
+    def event_ids(self) -> dict[str, str | None]:
         return {"taskid": None, "sandboxid": self.name}
 
 
 def of_record() -> UUID:
-    record = Thing(project="p1").saying(NOW, SandboxRunning(runtime="process"))
-    return read_said(record.outbox[0]).id
+    record = Thing(project="p1").with_events(NOW, SandboxRunning(runtime="process"))
+    return parse_outbox_event(record.outbox[0]).id
 
 
-def test_a_record_says_its_events_under_random_ids() -> None:
-    """The same record says the same at the same time: two ids, of that time, and none that follows from the facts."""
+def test_event_ids_of_a_record_are_random() -> None:
+    """Two events of the same record at the same time have different ids of that time, not derived from the facts."""
     first, second = of_record(), of_record()
     assert len({first, second, derived_uuid(NOW, "/sandherd/spawner/sbx-1", 1)}) == 3
     assert {one.int >> 80 for one in (first, second)} == {int(NOW.timestamp() * 1000)}
 
 
-def test_a_refusal_is_one_event_however_often_it_is_delivered_and_needs_the_key() -> None:
-    """By any replica; whoever has another key, or knows only the command, finds another id."""
+def test_refusal_is_one_event_however_often_delivered() -> None:
+    """Every replica derives the same id with the key; another key, or the command alone, derives another."""
     data = TerminateSandbox(sandbox="sbx-1", reason="x")
     command: Envelope[Any] = wrap(
         data, data.type, source="/sandherd/client/x", sequence=1, project="p1", subject="sbx-1", time=NOW, id=new_uuid()
@@ -77,13 +76,13 @@ async def orphan_ids(spawners: Iterable[DerivedIds]) -> list[UUID]:
     found = []
     for ids in spawners:
         bus, live = Broker(ids), SimpleNamespace(meters=SimpleNamespace(count=lambda *_, **__: None))
-        seen = Seen("sbx-1", alive=True, since=NOW.timestamp(), project="p1")
-        await Ward(bus, live, "default", 60).report(SimpleNamespace(name="process"), seen, NOW)  # type: ignore[arg-type]
+        seen = ObservedSandbox("sbx-1", alive=True, since=NOW.timestamp(), project="p1")
+        await OrphanCollector(bus, live, "default", 60).report(SimpleNamespace(name="process"), seen, NOW)  # type: ignore[arg-type]
         found.append(bus.published[0].id)
     return found
 
 
-async def test_an_orphan_is_reported_once_by_all_spawners_and_its_id_needs_the_key() -> None:
-    """It knows when it was started, and what it is called."""
+async def test_orphan_is_reported_once_by_all_spawners() -> None:
+    """Replicas with the same key derive the same id from the start time and name, and others another."""
     first, second, other = await orphan_ids([OURS, DerivedIds(b"of the spawners"), ANOTHER])
     assert first == second != other

@@ -1,10 +1,10 @@
-"""Which sandboxes are cut off, and whose connections are closed, by what the broker has counted."""
+"""Which sandboxes are disconnected, and whose connections are closed, by the broker's counts."""
 
-from sandherd.bus.connections import Connection, User
+from sandherd.bus.connection_list import BrokerConnection, User
 from sandherd.contracts.principals import Principal
-from spawner.sandboxes.flood_limits import Excess, FloodLimits, FloodMeter, Judgement
+from spawner.sandboxes.flood_limits import Excess, FloodLimits, FloodMeter, FloodResult
 
-LIMITS = FloodLimits(messages=1000, project_messages=3000, bytes=1024 * 1024, person_connections=5)
+LIMITS = FloodLimits(messages=1000, project_messages=3000, bytes=1024 * 1024, person_connections=5, client_messages=100)
 
 
 def connection(
@@ -17,23 +17,23 @@ def connection(
     key: str = "",
     size: int = 0,
     is_open: bool = True,
-) -> Connection:
+) -> BrokerConnection:
     user = User(key or f"U{sandbox}", principal, project, sandbox, None)
-    return Connection("server", number, user, messages, size, 0, is_open)
+    return BrokerConnection("server", number, user, messages, size, 0, is_open)
 
 
-def judged(*looks: list[Connection]) -> list[Judgement]:
+def judged(*looks: list[BrokerConnection]) -> list[FloodResult]:
     """What is found in lists of connections that are a second apart."""
     meter = FloodMeter(LIMITS)
-    return [meter.judge(look, float(second)) for second, look in enumerate(looks)]
+    return [meter.evaluate(look, float(second)) for second, look in enumerate(looks)]
 
 
-def excesses(*looks: list[Connection]) -> list[tuple[str, Excess]]:
+def excesses(*looks: list[BrokerConnection]) -> list[tuple[str, Excess]]:
     return [(cut.key[1], cut.excess) for judgement in judged(*looks) for cut in judgement.cut_offs]
 
 
-def test_a_flood_is_found_at_the_next_look_and_its_neighbour_is_not() -> None:
-    """More than 10 seconds' worth within one look."""
+def test_flood_is_found_at_the_next_sample() -> None:
+    """More than 10 seconds' worth within one sample is a flood; a neighbour within its rate is none."""
     found = excesses(
         [connection(1), connection(2, sandbox="sbx-b")],
         [connection(1, 11_000), connection(2, 8_000, sandbox="sbx-b")],
@@ -41,25 +41,25 @@ def test_a_flood_is_found_at_the_next_look_and_its_neighbour_is_not() -> None:
     assert found == [("sbx-a", Excess.MESSAGES)]
 
 
-def test_what_is_just_within_the_rate_is_none() -> None:
-    """A worker that publishes at its own pace for an hour, after its burst."""
+def test_rate_within_the_limit_is_no_excess() -> None:
+    """A worker that publishes at the permitted rate for an hour, after its burst, is no flooder."""
     assert excesses([connection(1)], *([connection(1, 8000 + 800 * second)] for second in range(1, 3600))) == []
 
 
-def test_what_was_sent_before_the_first_look_counts_for_nobody() -> None:
-    """A spawner that is started again does not take a month for a second."""
+def test_messages_before_the_first_sample_do_not_count() -> None:
+    """A restarted spawner does not take a month's messages for a second's."""
     assert excesses([connection(1, 10_000_000)], [connection(1, 10_000_100)]) == []
 
 
 def test_many_short_connections_count_like_one() -> None:
-    """Connections that ended between two looks count, each with what it sent and with its opening."""
+    """Connections that ended between two samples count, each with its messages and with its opening."""
     short = [connection(number, 1500, is_open=False) for number in range(8)]
     assert excesses([], short) == [("sbx-a", Excess.MESSAGES)]
     idle = [connection(number, 0, is_open=False) for number in range(250)]
     assert excesses([], idle) == [("sbx-a", Excess.MESSAGES)]
 
 
-def test_several_credentials_of_one_sandbox_count_together() -> None:
+def test_credentials_of_one_sandbox_count_together() -> None:
     """A sandbox may have sixteen keys; its rate is one."""
     keys = [connection(number, 1500, key=f"U{number}") for number in range(8)]
     assert excesses([], keys) == [("sbx-a", Excess.MESSAGES)]
@@ -68,18 +68,18 @@ def test_several_credentials_of_one_sandbox_count_together() -> None:
     ]
 
 
-def test_bytes_count_as_messages_do() -> None:
-    """More than a minute's worth of bytes."""
+def test_bytes_count_like_messages() -> None:
+    """More than a minute's worth of bytes is a flood."""
     assert excesses([], [connection(1, 10, size=61 * 1024 * 1024)]) == [("sbx-a", Excess.BYTES)]
 
 
-def test_a_project_of_many_sandboxes_that_are_each_within_their_rate() -> None:
-    """The one that published most is cut off; another project is not touched."""
+def test_project_over_its_rate_loses_its_busiest_sandbox() -> None:
+    """Each sandbox is within its rate; the one that published most is disconnected, and no other project's."""
     many = [connection(number, 7000 + number, sandbox=f"sbx-{number}") for number in range(5)]
     assert excesses([], [*many, connection(9, 100, project="p2")]) == [("sbx-4", Excess.PROJECT_MESSAGES)]
 
 
-def test_connections_of_one_credential_have_a_limit() -> None:
+def test_connections_per_credential_are_limited() -> None:
     """A worker's fourth connection is too many; three, and a joiner's beside them, are not."""
     three = [connection(number) for number in range(3)]
     joiner = connection(8, principal=Principal.JOINER, key="Ujoiner")
@@ -87,10 +87,52 @@ def test_connections_of_one_credential_have_a_limit() -> None:
     assert excesses([], [*three, connection(4)]) == [("sbx-a", Excess.CONNECTIONS)]
 
 
-def test_the_newest_connections_of_a_person_are_closed_and_nobody_is_ended() -> None:
-    """A person's program that opens too many loses those, and keeps its first ones; services have no such limit."""
+def test_newest_connections_of_a_client_over_the_limit_are_closed() -> None:
+    """A client's first connections stay and no sandbox is ended; services have no such limit."""
     person = [connection(number, sandbox="dana", principal=Principal.CLIENT) for number in range(8)]
     service = [connection(100 + number, sandbox="spawner", principal=Principal.SPAWNER) for number in range(9)]
     (judgement,) = judged([*person, *service])
     assert judgement.cut_offs == ()
     assert [row.number for row in judgement.closed] == [5, 6, 7]
+
+
+def client(
+    number: int, messages: int, *, project: str = "p1", key: str = "Udana", is_open: bool = True
+) -> BrokerConnection:
+    return connection(
+        number, messages, sandbox="dana", project=project, principal=Principal.CLIENT, key=key, is_open=is_open
+    )
+
+
+def closed(*looks: list[BrokerConnection]) -> list[list[int]]:
+    """The connections closed at each look after the first."""
+    return [[row.number for row in result.closed] for result in judged(*looks)[1:]]
+
+
+def test_connections_of_the_busiest_client_credential_are_closed() -> None:
+    """All connections of that credential are closed, and none of another one in its or another project."""
+    before = [client(1, 0), client(2, 0), client(3, 0, key="Uerin"), client(4, 0, project="p2", key="Ufay")]
+    after = [client(1, 800), client(2, 300), client(3, 900, key="Uerin"), client(4, 900, project="p2", key="Ufay")]
+    assert closed(before, after) == [[1, 2]]
+    assert judged(before, after)[1].cut_offs == ()
+    assert judged(before, after)[1].flooded == {"p1"}
+
+
+def test_many_short_client_connections_count_like_one() -> None:
+    """Ended ones count too; the open one is closed."""
+    short = [client(number, 10, is_open=False) for number in range(1, 40)]
+    assert closed([], [*short, client(50, 10)]) == [[50]]
+
+
+def test_closed_client_starts_with_a_clean_count() -> None:
+    """Earlier messages do not count; a new flood is closed again."""
+    looks = [[client(1, 0)], [client(1, 50_000, is_open=False), client(2, 0)], [client(2, 90)], [client(2, 5000)]]
+    assert closed(*looks) == [[2], [], [2]]
+
+
+def test_publishing_clients_of_a_project_over_its_share_are_closed() -> None:
+    """Clients that only subscribe, and other projects', stay."""
+    meter = FloodMeter(LIMITS)
+    meter.evaluate([client(1, 0), client(2, 0), client(3, 0, project="p2")], 0.0)
+    found = meter.evaluate([client(1, 20), client(2, 0), client(3, 20, project="p2")], 1.0, {"p1"})
+    assert [row.number for row in found.closed] == [1]

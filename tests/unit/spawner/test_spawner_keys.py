@@ -1,4 +1,4 @@
-"""For how many keys a sandbox gets credentials: a stranger who asks for ever fills neither its record nor a list."""
+"""The number of keys for which a sandbox gets credentials is limited."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import AskCredential
-from sandherd.contracts.specs import Limits, SandboxSpec
+from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.states import SandboxState
+from sandherd.service.service import IncomingRequest
 from spawner.sandboxes.credentials import Credentials
-from spawner.sandboxes.decisions import MOST_KEYS
+from spawner.sandboxes.decisions import MAX_KEYS
 from spawner.sandboxes.record import SandboxRecord
 
 LIFE = 3600.0
@@ -25,7 +25,7 @@ class Live:
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 21, tzinfo=UTC)
         self.record = SandboxRecord(
-            project="p1", sandbox="sbx-1", task=None, runtime="process", limits=Limits(), spec=SandboxSpec(),
+            project="p1", sandbox="sbx-1", task=None, runtime="process", limits=SandboxLimits(), spec=SandboxSpec(),
             requested_at=self.time, state=SandboxState.RUNNING, fence=7,
         )  # fmt: skip
         self.sandboxes = self
@@ -54,33 +54,33 @@ def live() -> Live:
 async def ask(live: Live, number: int) -> None:
     question = AskCredential(public_key=f"U{LETTERS[number] * 55}", fence=7)
     credentials = Credentials(live, live, LIFE)  # type: ignore[arg-type]  # what is used of them
-    await credentials.grant(Asked(question, {"project": "p1", "sandbox": "sbx-1"}))
+    await credentials.grant(IncomingRequest(question, {"project": "p1", "sandbox": "sbx-1"}))
 
 
-async def test_one_key_too_many_is_told_to_wait(live: Live) -> None:
-    """No credential is made and nothing is written; it is no refusal, after which a worker would end."""
-    for number in range(MOST_KEYS):
+async def test_key_over_the_limit_is_unavailable(live: Live) -> None:
+    """No credential is made and nothing is written; the error is no refusal, after which a worker would end."""
+    for number in range(MAX_KEYS):
         await ask(live, number)
     before = live.record
     with pytest.raises(ContractError) as caught:
-        await ask(live, MOST_KEYS)
+        await ask(live, MAX_KEYS)
     assert caught.value.problem.code is Code.UNAVAILABLE
-    assert (live.record, len(live.made)) == (before, MOST_KEYS)
+    assert (live.record, len(live.made)) == (before, MAX_KEYS)
 
 
-async def test_a_key_that_is_known_is_renewed_for_ever(live: Live) -> None:
-    """Also by a sandbox that has as many as may be."""
-    for number in range(MOST_KEYS):
+async def test_known_key_is_always_renewed(live: Live) -> None:
+    """A sandbox with the maximum of keys may renew too."""
+    for number in range(MAX_KEYS):
         await ask(live, number)
-    for _ in range(2 * MOST_KEYS):
+    for _ in range(2 * MAX_KEYS):
         await ask(live, 3)
-    assert len(live.record.keys) == MOST_KEYS
+    assert len(live.record.keys) == MAX_KEYS
 
 
-async def test_keys_that_have_expired_make_room(live: Live) -> None:
-    """They need not be taken back."""
-    for number in range(MOST_KEYS):
+async def test_expired_keys_free_their_places(live: Live) -> None:
+    """Expired keys need not be revoked."""
+    for number in range(MAX_KEYS):
         await ask(live, number)
     live.time += timedelta(seconds=LIFE + 2)
-    await ask(live, MOST_KEYS)
-    assert [key.public_key[1] for key in live.record.keys] == [LETTERS[MOST_KEYS]]
+    await ask(live, MAX_KEYS)
+    assert [key.public_key[1] for key in live.record.keys] == [LETTERS[MAX_KEYS]]

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
 from sandherd.settings.kubernetes import Placement, Toleration
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, File
-from spawner.runtimes.kubernetes import manifests, network, rights, states
-from spawner.runtimes.kubernetes.manifests import Kind
+from spawner.runtimes.kubernetes import manifests, network, rbac, states
+from spawner.runtimes.kubernetes.factory import kind as kind_of
+from spawner.runtimes.kubernetes.factory import sources
+from spawner.runtimes.kubernetes.manifests import PodOptions
 from spawner.runtimes.kubernetes.network import Entrance
-from spawner.runtimes.kubernetes.opening import kind as kind_of
-from spawner.runtimes.kubernetes.opening import sources
 from tests.doubles.kubernetes import schemas
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ SPEC = BoxSpec(
     program=["/opt/sandherd/bin/sandherd-box"],
     environment={"SANDHERD_STATE_DIR": "/sandherd/state"},
     files=[File("/sandherd/state/joiner.creds", SECRET.encode())],
-    limits=Limits(memory_mb=512),
+    limits=SandboxLimits(memory_mb=512),
     stop_grace=7.4,
     profile="heavy",
 )
@@ -43,9 +43,12 @@ PLACEMENT = Placement(
         Toleration(key="gpu", operator="Equal", value="yes", effect="NoExecute", seconds=60),
         Toleration(),
     ),
+    priority_class="agents",
+    affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    spread=("topology.kubernetes.io/zone", "kubernetes.io/hostname"),
 )
 MATRIX = [
-    Kind(
+    PodOptions(
         image="registry:5000/a/b@sha256:" + "0" * 64,
         read_only=read_only,
         pull_secrets=secrets,
@@ -66,7 +69,7 @@ def valid(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", MATRIX)
-def test_every_pod_fits_the_schema(kind: Kind) -> None:
+def test_every_pod_fits_the_schema(kind: PodOptions) -> None:
     """With every field known, whatever is set; as it is, and as the template of a Sandbox."""
     for spec in (SPEC, replace(SPEC, ports=[8000], image="other:1")):
         valid(manifests.pod(spec, kind))
@@ -75,9 +78,9 @@ def test_every_pod_fits_the_schema(kind: Kind) -> None:
             valid({"apiVersion": "v1", "kind": "Pod", **template})
 
 
-def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
-    """It is nobody, has no token, no capability and no way to more, and writes nowhere but in its own folders."""
-    spec = manifests.pod(SPEC, Kind(image="i"))["spec"]
+def test_pod_has_least_privileges() -> None:
+    """A numbered user, no token, no capability or new privileges, and only its own folders are writable."""
+    spec = manifests.pod(SPEC, PodOptions(image="i"))["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -89,7 +92,9 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     }
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["resources"]["limits"] == {"memory": "512Mi", "cpu": "1", "ephemeral-storage": "8192Mi"}
-    sized = manifests.pod(replace(SPEC, limits=Limits(cores=1.5)), Kind(image="i"))["spec"]["containers"][0]
+    sized = manifests.pod(replace(SPEC, limits=SandboxLimits(cores=1.5)), PodOptions(image="i"))["spec"]["containers"][
+        0
+    ]
     assert sized["resources"]["limits"]["cpu"] == "1500m"
     assert {volume["name"]: set(volume) for volume in spec["volumes"]} == {
         "sandherd": {"name", "emptyDir"},
@@ -98,9 +103,9 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     assert spec["terminationGracePeriodSeconds"] == 7
 
 
-def test_everything_has_the_labels_that_tools_for_clusters_look_for() -> None:
-    """All six that are recommended, on what is made and on what a controller makes of it; and it has its owner."""
-    kind = Kind(image="i", owner=OWNER)
+def test_every_object_has_the_recommended_labels() -> None:
+    """All six are on each object and on what a controller makes of it; and it has its owner."""
+    kind = PodOptions(image="i", owner=OWNER)
     sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
     policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
     template = sandbox["spec"]["podTemplate"]["metadata"]
@@ -119,7 +124,7 @@ def test_everything_has_the_labels_that_tools_for_clusters_look_for() -> None:
 
 def test_no_file_of_a_box_is_in_any_object() -> None:
     """They may be secrets: whoever may read pods, or their cluster's log, would read them."""
-    kind = Kind(image="i", owner=OWNER)
+    kind = PodOptions(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
 
 
@@ -139,17 +144,23 @@ def test_a_pod_that_may_do_more_is_refused_by_the_double() -> None:
 
 def test_a_pod_is_placed_as_its_profile_says() -> None:
     """Else as the herd is set."""
-    kind = Kind(image="i", placement=Placement(runtime_class="runc"), placements={"heavy": PLACEMENT})
+    kind = PodOptions(image="i", placement=Placement(runtime_class="runc"), placements={"heavy": PLACEMENT})
     placed = manifests.pod_spec(SPEC, kind)
     assert (placed["runtimeClassName"], placed["nodeSelector"]) == ("gvisor", {"kubernetes.io/arch": "amd64"})
     assert placed["tolerations"][0]["tolerationSeconds"] == 60
+    assert placed["priorityClassName"] == "agents"
+    assert placed["affinity"].keys() == {"nodeAffinity"}
+    zones, hosts = placed["topologySpreadConstraints"]
+    assert (zones["topologyKey"], hosts["topologyKey"]) == PLACEMENT.spread
+    labels = manifests.pod(SPEC, kind)["metadata"]["labels"]
+    assert zones["labelSelector"]["matchLabels"].items() <= labels.items()
     assert manifests.pod_spec(replace(SPEC, profile=None), kind)["runtimeClassName"] == "runc"
 
 
 @pytest.mark.parametrize("text", ["a", "a-", "-", "a" * 63, "UPPER", "with space", "ü", ""])
-def test_whatever_a_thing_is_called_its_cluster_takes_the_name(text: str) -> None:
-    """Different texts stay different, and what a cluster takes stays as it is."""
-    item = manifests.pod(replace(SPEC, name=text or "x", labels={HERD: text}), Kind(image="i"))
+def test_any_name_becomes_a_valid_object_name(text: str) -> None:
+    """Different names stay different, and a valid one is unchanged."""
+    item = manifests.pod(replace(SPEC, name=text or "x", labels={HERD: text}), PodOptions(image="i"))
     valid(item)
     from tests.doubles.kubernetes.admission import labels
 
@@ -177,8 +188,8 @@ def test_whatever_a_thing_is_called_its_cluster_takes_the_name(text: str) -> Non
         ("nats://example.org", {"ports": [{"protocol": "TCP", "port": 4222}]}),
     ],
 )
-def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rule: dict[str, Any]) -> None:
-    """Nobody reaches a sandbox; it reaches names, its broker as closely as that is known, and what is allowed."""
+def test_network_policy_permits_only_what_is_needed(address: str, rule: dict[str, Any]) -> None:
+    """No ingress to a sandbox; DNS, its broker as closely as that is known, and what is allowed are reachable."""
     policy = valid(network.policy("h1", address, ["10.0.0.0/8@443", "2001:db8::/32"], OWNER))
     assert policy["spec"]["ingress"] == []
     assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
@@ -191,10 +202,38 @@ def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rul
     ]
 
 
-def test_only_who_is_named_is_let_in_and_to_the_ports_that_are_named() -> None:
-    """A network, or the pods of a namespace; never by that a sandbox, of whatever herd."""
+def test_pods_of_a_namespace_are_reached_as_networks_are() -> None:
+    """Such as a gateway to models in the cluster, at one port or at all."""
+    policy = valid(network.policy("h1", "nats://10.1.2.3", ["models/app=gateway@8080", "models"]))
+    one, all_of_them = policy["spec"]["egress"][2:]
+    namespace = {"matchLabels": {"kubernetes.io/metadata.name": "models"}}
+    assert one["to"] == [{"namespaceSelector": namespace, "podSelector": {"matchLabels": {"app": "gateway"}}}]
+    assert one["ports"] == [{"protocol": "TCP", "port": 8080}]
+    assert all_of_them == {"to": [{"namespaceSelector": namespace}]}
+
+
+def test_dns_destination_is_configurable() -> None:
+    """Other ports (OpenShift), and an address of the node (NodeLocal DNSCache) are supported."""
+    dns = network.Dns(["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353])
+    names = valid(network.policy("h1", "nats://10.1.2.3", [], dns=dns))["spec"]["egress"][0]
+    local, pods = names["to"]
+    assert local == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+    assert pods["podSelector"] == {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}}
+    asked = {(one["protocol"], one["port"]) for one in names["ports"]}
+    assert asked == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
+
+
+@pytest.mark.parametrize("wrong", ["models@0", "models@65536", "models/app@80", "10.0.0.1/8@80", "10.0.0.0/8@http"])
+def test_destination_must_be_valid_for_the_cluster(wrong: str) -> None:
+    """Any other is refused when the settings are read."""
+    with pytest.raises(ValueError, match="is not a"):
+        Settings(kubernetes_egress=frozenset({wrong}))
+
+
+def test_ingress_is_limited_to_named_sources_and_ports() -> None:
+    """A network, or the pods of a namespace; never thereby a sandbox, of whatever herd."""
     named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
-    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], None, Entrance(named, [12000, 12001])))["spec"][
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=Entrance(named, [12000, 12001])))["spec"][
         "ingress"
     ]
     assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]
@@ -206,12 +245,12 @@ def test_only_who_is_named_is_let_in_and_to_the_ports_that_are_named() -> None:
         "podSelector": {"matchExpressions": others},
     }
     assert web["podSelector"] == {"matchExpressions": others, "matchLabels": {"app.kubernetes.io/name": "web"}}
-    sandbox = manifests.pod(SPEC, Kind(image="i"))["metadata"]["labels"]
+    sandbox = manifests.pod(SPEC, PodOptions(image="i"))["metadata"]["labels"]
     assert sandbox["app.kubernetes.io/name"] in others[0]["values"]
 
 
-def test_who_is_let_in_is_what_is_set_or_else_who_is_beside_the_spawner(tmp_path: Path) -> None:
-    """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` lets nobody in."""
+def test_ingress_defaults_to_the_spawners_namespace(tmp_path: Path) -> None:
+    """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` permits none."""
     own = tmp_path / "namespace"
     usual = Settings(sandbox_image="i", kubernetes_namespace="boxes")
     assert sources(usual, own) == ["boxes"]
@@ -224,26 +263,26 @@ def test_who_is_let_in_is_what_is_set_or_else_who_is_beside_the_spawner(tmp_path
 
 
 @pytest.mark.parametrize("wrong", ["A", "team/", "team/=x", "team/a=b c", "10.0.0.0/33", "team/a"])
-def test_who_is_let_in_is_said_so_that_a_cluster_takes_it(wrong: str) -> None:
-    """Anything else is refused when the settings are read."""
-    with pytest.raises(ValueError, match="no network"):
+def test_ingress_source_must_be_valid_for_the_cluster(wrong: str) -> None:
+    """Any other is refused when the settings are read."""
+    with pytest.raises(ValueError, match="not a network"):
         Settings(kubernetes_ingress=frozenset({wrong}))
 
 
-def test_a_pod_is_reached_at_its_address_once_it_has_one() -> None:
-    """An address of the sixth version stands in brackets in a URL."""
+def test_url_of_a_pod_has_its_address() -> None:
+    """An IPv6 address is in brackets in a URL."""
     assert [states.host({"status": status}) for status in ({}, {"podIP": "10.0.0.7"}, {"podIP": "fd00::7"})] == [
         *(None, "10.0.0.7", "[fd00::7]")
     ]
 
 
-def test_the_role_is_what_is_deployed() -> None:
-    """It fits its schema, and the file was made of it."""
-    for item in rights.role():
+def test_role_equals_the_deployed_file() -> None:
+    """The role fits its schema, and the file is generated from it."""
+    for item in rbac.role():
         valid(item)
     file = (ROOT / "deploy" / "kubernetes" / "role.yaml").read_text()
-    assert file == rights.document()
-    assert list(yaml.safe_load_all(file)) == rights.role()
+    assert file == rbac.document()
+    assert list(yaml.safe_load_all(file)) == rbac.role()
 
 
 def test_every_setting_reaches_the_pods() -> None:

@@ -58,6 +58,9 @@ def test_a_pod_is_what_its_gate_has_come_to(
     assert box.alive is (end is None)
 
 
+SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
+
+
 def disrupted(reason: str, message: str = "") -> dict[str, Any]:
     return {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]}
 
@@ -67,7 +70,18 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
     [
         ({"phase": "Failed", "reason": "Evicted", "message": "low on resource: memory"}, {}, ["evicted", "memory"]),
         ({"phase": "Failed", **disrupted("TerminationByKubelet", "low on disk")}, {}, ["evicted", "low on disk"]),
-        ({"phase": "Failed", **disrupted("PreemptionByScheduler")}, {}, ["evicted"]),
+        ({"phase": "Failed", **disrupted("PreemptionByScheduler")}, {}, ["preempted", "priority_class"]),
+        (
+            {"phase": "Failed", **disrupted("EvictionByEvictionAPI", "Eviction API: evicting")},
+            {"deletionTimestamp": NOW},
+            ["evicted on request", "Eviction API: evicting", "drain"],
+        ),
+        (
+            {"phase": "Failed", "reason": "Terminated", **disrupted("TerminationByKubelet", SHUTDOWN)},
+            {},
+            ["its node shuts down"],
+        ),
+        ({"phase": "Failed"}, {"deletionTimestamp": NOW}, ["was deleted"]),
         ({"phase": "Failed", "reason": "NodeLost"}, {}, ["node", "lost"]),
         ({"phase": "Unknown"}, {}, ["node", "lost"]),
         (contained(RUNNING, **disrupted("DeletionByTaintManager")), {"deletionTimestamp": NOW}, ["node", "lost"]),
@@ -83,6 +97,24 @@ def test_a_pod_that_is_over_for_good_says_why(status: dict[str, Any], meta: dict
     assert box.end is not None
     assert (box.end.code, box.end.out_of_memory) == (None, False)
     assert all(word in box.end.reason for word in says), box.end.reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("PreemptionByScheduler", "priority_class"),
+        ("EvictionByEvictionAPI", "drain a node when"),
+        ("DeletionByTaintManager", "toleration"),
+    ],
+)
+def test_only_a_node_without_room_is_a_reason_for_more_of_it(reason: str, advice: str) -> None:
+    """The remedy fits the reason; a pod that still runs has one already."""
+    found = states.box(pod(contained(RUNNING, **disrupted(reason, "why"))))
+    assert found.alive
+    assert advice in found.disruption
+    assert "SANDBOX_MEMORY_GB" not in found.disruption
+    ended = states.box(pod({"phase": "Failed", **disrupted("TerminationByKubelet", "low on memory")}))
+    assert "SANDBOX_MEMORY_GB" in ended.problem
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -115,7 +147,7 @@ UNSCHEDULABLE = {
             ["/bin/sh", "image:1", "StartError", "128"],
         ),
         (waiting("ContainerCreating"), ProviderFault.TIMED_OUT, False, ["ContainerCreating"]),
-        (UNSCHEDULABLE, ProviderFault.QUOTA, False, ["Insufficient cpu", "make room"]),
+        (UNSCHEDULABLE, ProviderFault.QUOTA, False, ["Insufficient cpu", "add capacity"]),
         (
             {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough"},
             ProviderFault.QUOTA,

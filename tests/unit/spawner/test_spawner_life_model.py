@@ -15,12 +15,11 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.states import ALLOWED, SANDBOX_ENDED, TASK_ENDED
 from spawner.records.record import Record
-from spawner.resolving import Refusal
-from spawner.runtimes.contract import RunEnd, Seen
-from spawner.sandboxes import asking, lifecycle
+from spawner.runtimes.contract import ObservedSandbox, RunEnd
+from spawner.sandboxes import command_decisions, lifecycle
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.facts import Facts, Rules
-from spawner.sandboxes.moves import (
+from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
     EndTask,
@@ -35,14 +34,15 @@ from spawner.sandboxes.moves import (
     Stop,
 )
 from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import Refusal
 from spawner.tasks import decisions as of_task
-from spawner.tasks.agents import lateness
+from spawner.tasks.agent_events import lateness
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.scheduling import sandbox_name
-from spawner.tasks.terms import Terms
+from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.turn_order import sandbox_name
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
-RULES = Rules(spawn_timeout=60, recovery_timeout=60, most_recoveries=3)
+RULES = Rules(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
 STARTED = AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1)
 
 
@@ -66,12 +66,12 @@ class Life(RuleBasedStateMachine):
     def begin(self, linger: int, attempts: int, ttl: int, under_way: bool) -> None:
         self.now = BEGIN
         self.ttl = ttl
-        terms = Terms(max_attempts=attempts)
+        terms = ResolvedTask(max_attempts=attempts)
         self.task = of_task.submitted(submission(linger), BEGIN, f"00-{'a' * 32}-{'b' * 16}-01", terms)
         self.frozen = False
         self.sandbox: SandboxRecord | None = None
-        self.seen: Seen | None = None
-        self.kept: Seen | None = None
+        self.seen: ObservedSandbox | None = None
+        self.kept: ObservedSandbox | None = None
         self.said: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
@@ -159,7 +159,11 @@ class Life(RuleBasedStateMachine):
     def pause_or_resume(self, wanted: bool) -> None:
         """Somebody asks for it; where it can't be had, nothing changes."""
         assert self.sandbox
-        asked = asking.paused_by(self.sandbox, "", can_pause=True) if wanted else asking.resumed_by(self.sandbox)
+        asked = (
+            command_decisions.paused_by(self.sandbox, "", can_pause=True)
+            if wanted
+            else command_decisions.resumed_by(self.sandbox)
+        )
         if not isinstance(asked, Refusal):
             self.move_sandbox(asked)
 
@@ -167,7 +171,7 @@ class Life(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 500]))
     def extend(self, seconds: int) -> None:
         assert self.sandbox
-        asked = asking.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
+        asked = command_decisions.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
         if not isinstance(asked, Refusal):
             self.move_sandbox(asked)
 
@@ -201,7 +205,9 @@ class Life(RuleBasedStateMachine):
     @rule(code=st.sampled_from([0, 1, 2, 137, None]), memory=st.booleans())
     def worker_ends(self, code: int | None, memory: bool) -> None:
         assert self.seen
-        self.seen = Seen(self.seen.unit, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory))
+        self.seen = ObservedSandbox(
+            self.seen.unit, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory)
+        )
 
     @precondition(lambda self: self.seen is not None and self.seen.alive and self.sandbox is not None)
     @rule(frozen=st.booleans())
@@ -220,7 +226,7 @@ class Life(RuleBasedStateMachine):
     def put_back(self) -> None:
         """What was put aside is tried again."""
         assert self.sandbox
-        self.sandbox = of_sandbox.tried_again(self.sandbox)
+        self.sandbox = of_sandbox.one_more_recovery(self.sandbox)
         self.seen, self.kept = self.kept, None
 
     # --- how steps change the world ------------------------------------------------------------------------------
@@ -242,15 +248,15 @@ class Life(RuleBasedStateMachine):
         runs = self.seen.runs if self.seen else 0
         match step:
             case Spawn():
-                self.seen = self.seen or Seen(sandbox.alias, alive=True, runs=1)
+                self.seen = self.seen or ObservedSandbox(sandbox.runtime_unit, alive=True, runs=1)
             case Recover():
-                self.seen, self.frozen = Seen(sandbox.alias, alive=True, runs=runs + 1), False
+                self.seen, self.frozen = ObservedSandbox(sandbox.runtime_unit, alive=True, runs=runs + 1), False
             case Pause() if self.seen and self.seen.alive:
                 self.frozen = True
             case Resume():
                 self.frozen = False
             case Stop() if self.seen and self.seen.alive:
-                self.seen = Seen(sandbox.alias, alive=False, runs=runs, end=RunEnd(137))
+                self.seen = ObservedSandbox(sandbox.runtime_unit, alive=False, runs=runs, end=RunEnd(137))
             case Clear(keep=keep):
                 self.seen, self.kept = None, self.seen if keep else None
             case _:

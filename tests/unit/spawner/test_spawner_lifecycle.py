@@ -1,4 +1,4 @@
-"""What is to be done next with a sandbox, decided from what is known of it."""
+"""The next step of a sandbox, decided from its record and observation."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.commands import CancelTask, CommandHarness, Limits, SubmitTask, TaskSpec
+from sandherd.contracts.commands import CancelTask, CommandHarness, SandboxLimits, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.states import SandboxState
-from spawner.runtimes.contract import Seen
+from spawner.runtimes.contract import ObservedSandbox, RunEnd
 from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.lifecycle import next_step
-from spawner.sandboxes.moves import BeginStop, Pause, Rest, Resume, Step
+from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Pause, Rest, Resume, Step
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.terms import Terms
+from spawner.tasks.resolved_task import ResolvedTask
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-ALIVE = Seen("sbx-1", alive=True, runs=1)
+ALIVE = ObservedSandbox("sbx-1", alive=True, runs=1)
 
 
 def pending() -> TaskRecord:
@@ -27,18 +27,18 @@ def pending() -> TaskRecord:
         SubmitTask(task="task-1", spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"]))), SubmitTask.type,
         source="/sandherd/client/x", sequence=1, project="p1", subject="task-1", time=NOW,
     )  # fmt: skip
-    return of_task.submitted(command, NOW, f"00-{'a' * 32}-{'b' * 16}-01", Terms(max_attempts=2))
+    return of_task.submitted(command, NOW, f"00-{'a' * 32}-{'b' * 16}-01", ResolvedTask(max_attempts=2))
 
 
 def sandbox(**changes: Any) -> SandboxRecord:
     """The one of its first attempt."""
     record = SandboxRecord(
-        project="p1", sandbox="sbx-1", task="task-1", runtime="process", limits=Limits(), requested_at=NOW,
+        project="p1", sandbox="sbx-1", task="task-1", runtime="process", limits=SandboxLimits(), requested_at=NOW,
     )  # fmt: skip
     return record.model_copy(update=changes)
 
 
-def step(record: SandboxRecord, task: TaskRecord | None = None, seen: Seen | None = ALIVE) -> Step:
+def step(record: SandboxRecord, task: TaskRecord | None = None, seen: ObservedSandbox | None = ALIVE) -> Step:
     return next_step(Facts(record, task, seen, NOW, settled=True), Rules())
 
 
@@ -70,8 +70,8 @@ def elsewhere(task: TaskRecord) -> TaskRecord:
         (lambda task: cancelled(elsewhere(task)), "cancelled"),
     ],
 )
-def test_a_sandbox_that_its_task_has_left_says_why(what: Any, reason: str) -> None:
-    """Also if the task had ended before it was ever assigned to it, and whatever became of a later attempt."""
+def test_sandbox_without_its_task_is_stopped_with_the_reason(what: Any, reason: str) -> None:
+    """The reason is given also if the task ended before it was assigned, and whatever a later attempt does."""
     assert step(sandbox(state=SandboxState.REQUESTED), what(pending())) == BeginStop(reason)
 
 
@@ -95,16 +95,27 @@ RUNNING, PAUSED = SandboxState.RUNNING, SandboxState.PAUSED
         (SandboxState.SPAWNING, False, True, None),
     ],
 )
-def test_what_stands_still_is_what_is_to(
+def test_observed_freeze_decides_the_next_step(
     state: SandboxState, wanted: bool, frozen: bool | None, what: Step | None
 ) -> None:
-    """What was asked of a runtime may take effect late, after the opposite: what is seen counts, where it is known."""
+    """A runtime may freeze or thaw late, after the opposite request: what is observed counts, where it is known."""
     record = sandbox(**ALONE, state=state, pause_wanted=wanted)
     found = step(record, seen=replace(ALIVE, frozen=frozen))
     assert isinstance(found, Rest) if what is None else found == what
 
 
-def test_one_that_is_being_ended_is_not_thawed_first() -> None:
-    """Ending does that itself."""
+def test_stopping_sandbox_is_not_thawed_first() -> None:
+    """Stopping a frozen sandbox thaws it by itself."""
     record = sandbox(state=RUNNING)
     assert step(record, cancelled(elsewhere(pending())), replace(ALIVE, frozen=True)) == BeginStop("cancelled")
+
+
+@pytest.mark.parametrize("end", [RunEnd(5), RunEnd(0, recovered_code=5, last_line="connected")])
+def test_worker_that_could_not_write_has_a_full_disk(end: RunEnd) -> None:
+    """The reason is the disk, recovered or not, with a task or without; the last line of a log is no reason."""
+    seen = ObservedSandbox("sbx-1", alive=False, runs=2, end=end)
+    alone = sandbox(task=None, state=SandboxState.RUNNING, recoveries=9, recovered_at=NOW)
+    error = "the worker could not write its events: the disk of its sandbox is full or refuses writes"
+    assert step(alone, seen=seen) == BeginStop("worker_lost", error)
+    working = sandbox(state=SandboxState.RUNNING, recoveries=9, recovered_at=NOW)
+    assert step(working, of_task.assigned(pending(), "sbx-1", NOW), seen) == EndTask(error, "worker_lost")

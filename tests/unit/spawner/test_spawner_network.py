@@ -1,4 +1,4 @@
-"""What sandboxes may reach: decided by addresses, composed from settings and profiles; and what of DNS is read."""
+"""Network policies of sandboxes: addresses, settings and profiles, and the parsing of DNS."""
 
 import ipaddress
 import struct
@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandherd_network import messages
+from sandherd_network import dns_messages
 from sandherd_network.connections import Bucket
 from sandherd_network.policy import Decisions, Endpoint, NetworkPolicy
 from sandherd_network.relay import Flow
@@ -35,8 +35,8 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_no_private_address_is_public_however_it_is_written(address: str) -> None:
-    """In every mode, at every port."""
+def test_private_address_is_never_public(address: str) -> None:
+    """Every notation is refused in every mode, at every port."""
     assert not NetworkPolicy().is_public(ip(address))
     allowing = NetworkPolicy(mode="allow", networks=("0.0.0.0/0", "::/0"), allow=(Endpoint(str(ip(address))),))
     for policy in (NetworkPolicy(), NetworkPolicy(mode="none"), allowing):
@@ -44,24 +44,24 @@ def test_no_private_address_is_public_however_it_is_written(address: str) -> Non
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_a_public_address_is_reached_unless_it_is_denied(address: str) -> None:
-    """By mode `internet`; an operator's own networks can be left out."""
+def test_public_address_is_reachable_unless_denied(address: str) -> None:
+    """Mode `internet` permits it; an operator's own networks can be excluded."""
     assert Decisions(NetworkPolicy()).refusal(ip(address), 80, 0.0) is None
     assert Decisions(NetworkPolicy(deny=("0.0.0.0/0", "::/0"))).refusal(ip(address), 80, 0.0) is not None
     assert Decisions(NetworkPolicy(mode="none")).refusal(ip(address), 80, 0.0) is not None
 
 
 @given(st.ip_addresses())
-def test_every_address_is_judged_as_its_mapped_form(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    """An IPv4 address and the IPv6 address that is written for it are one."""
+def test_address_is_judged_like_its_mapped_form(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+    """An IPv4 address and its IPv6 form are one."""
     decisions = Decisions(NetworkPolicy())
     if isinstance(address, ipaddress.IPv4Address):
         mapped = ip(f"::ffff:{address}")
         assert (decisions.refusal(mapped, 80, 0.0) is None) == (decisions.refusal(address, 80, 0.0) is None)
 
 
-def test_an_endpoint_is_one_port_of_one_host_in_every_mode() -> None:
-    """Also at loopback; a name is what our resolver gave for it, for as long as that is good."""
+def test_endpoint_is_one_port_of_one_host_in_every_mode() -> None:
+    """Loopback is included; a name is what the resolver returned for it, until that expires."""
     for mode in ("internet", "allow", "none"):
         policy = NetworkPolicy(mode=mode, endpoints=(Endpoint("127.0.0.1", 4222), Endpoint("db.internal", 5432)))
         decisions = Decisions(policy)
@@ -70,19 +70,19 @@ def test_an_endpoint_is_one_port_of_one_host_in_every_mode() -> None:
         assert decisions.refusal(ip("127.0.0.1"), 8222, 0.0)
         assert decisions.refusal(ip("127.0.0.2"), 4222, 0.0)
         assert decisions.refusal(ip("10.0.0.5"), 5432, 0.0)
-        decisions.remember("db.internal", [ip("10.0.0.5")], until=100.0)
+        decisions.remember("db.internal", [ip("10.0.0.5")], expires_at=100.0)
         assert decisions.refusal(ip("10.0.0.5"), 5432, 99.0) is None
         assert decisions.refusal(ip("10.0.0.5"), 5432, 101.0)
         assert decisions.refusal(ip("10.0.0.5"), 22, 0.0)
 
 
-def test_what_a_strangers_name_resolves_to_opens_nothing() -> None:
-    """Only names of the policy are remembered."""
+def test_unlisted_name_permits_no_address() -> None:
+    """Only addresses of names in the policy are remembered."""
     decisions = Decisions(NetworkPolicy(mode="allow", allow=(Endpoint("*.good.example"),)))
-    decisions.remember("evil.example", [ip("8.8.8.8")], until=100.0)
-    decisions.remember("good.example", [ip("8.8.8.8")], until=100.0)
+    decisions.remember("evil.example", [ip("8.8.8.8")], expires_at=100.0)
+    decisions.remember("good.example", [ip("8.8.8.8")], expires_at=100.0)
     assert decisions.refusal(ip("8.8.8.8"), 443, 0.0)
-    decisions.remember("a.b.good.example", [ip("8.8.8.8"), ip("10.0.0.1")], until=100.0)
+    decisions.remember("a.b.good.example", [ip("8.8.8.8"), ip("10.0.0.1")], expires_at=100.0)
     assert decisions.refusal(ip("8.8.8.8"), 443, 0.0) is None
     assert decisions.refusal(ip("10.0.0.1"), 443, 0.0)
     assert [decisions.policy.may_resolve(name) for name in ("x.good.example", "good.example", "evil.example")] == [
@@ -91,11 +91,11 @@ def test_what_a_strangers_name_resolves_to_opens_nothing() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_message_is_too_strange_to_be_read(message: bytes) -> None:
-    """A question or an answer of any bytes is read or is nothing; never an exception, never for ever."""
-    messages.question_of(message)
-    messages.addresses_of(message)
-    messages.is_question(message)
+def test_any_dns_message_is_parsed_or_dropped(message: bytes) -> None:
+    """A query or a reply of any bytes raises no exception and ends."""
+    dns_messages.parse_question(message)
+    dns_messages.parse_addresses(message)
+    dns_messages.is_standard_query(message)
 
 
 def query(*, flags: int = 0x0100, kind: int = 1, family: int = 1, counts: tuple[int, ...] = (0, 0, 0)) -> bytes:
@@ -108,9 +108,9 @@ OPT = b"\0" + struct.pack("!HHIH", 41, 1232, 0, 4) + b"\0\x0a\0\0"
 
 
 @pytest.mark.parametrize("message", [query(), query(kind=28), query(counts=(0, 0, 1)) + OPT])
-def test_a_query_is_forwarded(message: bytes) -> None:
-    """With and without one OPT record."""
-    assert messages.is_question(message)
+def test_standard_query_is_forwarded(message: bytes) -> None:
+    """A query with or without one OPT record is forwarded."""
+    assert dns_messages.is_standard_query(message)
 
 
 @pytest.mark.parametrize(
@@ -131,34 +131,34 @@ def test_a_query_is_forwarded(message: bytes) -> None:
         query(counts=(0, 0, 1)),
     ],
 )
-def test_no_other_operation_and_no_other_record_is_forwarded(message: bytes) -> None:
-    """An update, a transfer, a signature or bytes behind the question would reach the host's own resolver."""
-    assert not messages.is_question(message)
+def test_other_operations_and_records_are_not_forwarded(message: bytes) -> None:
+    """An update, a transfer, a signature or trailing bytes would reach the host's own resolver."""
+    assert not dns_messages.is_standard_query(message)
 
 
 def test_addresses_are_read_behind_pointers_and_other_records() -> None:
-    """A CNAME, an A and an AAAA record."""
+    """A CNAME, an A and an AAAA record are read."""
     name = b"\x03www\x07example\x00"
     head = struct.pack("!HHHHHH", 1, 0x8180, 1, 3, 0, 0) + name + struct.pack("!HH", 1, 1)
     records = b"".join(
         b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, 60, len(data)) + data
         for kind, data in ((5, b"\x01a\xc0\x10"), (1, bytes([8, 8, 4, 4])), (28, ip("2606:4700::1").packed))
     )
-    question = messages.question_of(head + records)
+    question = dns_messages.parse_question(head + records)
     assert question is not None
     assert question.name == "www.example"
-    assert [str(found.address) for found in messages.addresses_of(head + records)] == ["8.8.4.4", "2606:4700::1"]
+    assert [str(found.address) for found in dns_messages.parse_addresses(head + records)] == ["8.8.4.4", "2606:4700::1"]
 
 
-def test_a_bucket_allows_a_burst_and_then_its_rate() -> None:
+def test_bucket_permits_a_burst_and_then_its_rate() -> None:
     """Three at once, then two a second."""
     bucket = Bucket(rate=2.0, burst=3.0)
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert [bucket.take(1.0) for _ in range(3)] == [True, True, False]
 
 
-def test_a_profile_says_otherwise_and_the_broker_is_always_there() -> None:
-    """Profiles narrow or widen as the operator wrote them; what they leave out is the herd's."""
+def test_profile_overrides_network_and_broker_is_always_reachable() -> None:
+    """Profiles narrow or widen the network as configured; what they leave out is the herd's."""
     networks = Networks(
         mode="internet",
         allow=frozenset({"one.example"}),
@@ -182,8 +182,8 @@ def test_a_profile_says_otherwise_and_the_broker_is_always_there() -> None:
     assert "pass" not in usual.to_json()
 
 
-def test_destinations_are_read_or_refused() -> None:
-    """Hosts with and without ports, and addresses of both kinds."""
+def test_destinations_are_parsed_or_refused() -> None:
+    """Hosts with and without ports, and addresses of both kinds are parsed."""
     read = {
         text: split_destination(text) for text in ("A.Example.", "a:1", "[::1]:80", "::1", "10.0.0.1:65535", "*.x.y")
     }
@@ -228,8 +228,8 @@ class Scripted:
 
 
 @pytest.mark.parametrize("pieces", range(20))
-def test_an_end_is_passed_on_wherever_it_falls(pieces: int) -> None:
-    """Also where it is the last thing that a turn reads: nothing would call back for it any more."""
+def test_end_of_stream_is_passed_on(pieces: int) -> None:
+    """The end is passed on also if it is the last thing that a turn reads: no later call would follow."""
     source, sink = Scripted(pieces), Scripted(0)
     flow = Flow(source, sink)  # type: ignore[arg-type]  # what it uses of sockets
     while not flow.ended:

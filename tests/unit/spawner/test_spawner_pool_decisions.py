@@ -1,4 +1,4 @@
-"""What the pool is to hold, and what of it may be claimed."""
+"""The wanted size of the pool, and which of its units may be claimed."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.requests import Profile
-from sandherd.contracts.specs import Limits, SandboxSpec
-from spawner.pool.decisions import Kind, Needs, claimable, claimed, kinds, needs, ready, requested, stale
+from sandherd.contracts.specs import SandboxLimits, SandboxSpec
+from spawner.pool.decisions import Needs, PoolProfile, claimable, claimed, kinds, needs, ready, requested, stale
 from spawner.pool.record import WarmRecord, WarmState
-from spawner.resolving import Menu, Refusal, expiry, resolve, same_as_profile
+from spawner.spec_resolution import Refusal, SpawnPolicy, expiry, resolve, same_as_profile
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SMALL, LARGE = Limits(memory_mb=512), Limits(memory_mb=4096)
-KIND = Kind("quick", "process", SMALL, 2)
-MENU = Menu(
+SMALL, LARGE = SandboxLimits(memory_mb=512), SandboxLimits(memory_mb=4096)
+KIND = PoolProfile("quick", "process", SMALL, 2)
+MENU = SpawnPolicy(
     runtimes=frozenset({"process"}),
     default_runtime="process",
     defaults=SMALL,
@@ -25,14 +25,16 @@ MENU = Menu(
 )
 
 
-def records(count: int, state: WarmState = WarmState.READY, kind: Kind = KIND, age: float = 0) -> list[WarmRecord]:
+def records(
+    count: int, state: WarmState = WarmState.READY, kind: PoolProfile = KIND, age: float = 0
+) -> list[WarmRecord]:
     at = NOW - timedelta(seconds=age)
     return [requested(f"wrm-{state}-{n}", kind, at).model_copy(update={"state": state}) for n in range(count)]
 
 
 @given(free=st.integers(0, 5), waiting=st.integers(0, 3), taken=st.integers(0, 3))
-def test_what_is_missing_is_made_and_what_is_too_much_goes(free: int, waiting: int, taken: int) -> None:
-    """What is claimed counts for nothing; the rest comes to exactly what is wanted."""
+def test_pool_makes_missing_and_drops_surplus_units(free: int, waiting: int, taken: int) -> None:
+    """Claimed units do not count; the others come to exactly the wanted number."""
     known = records(free) + records(waiting, WarmState.REQUESTED) + records(taken, WarmState.CLAIMED)
     found = needs([KIND], known, NOW, max_age=60)
     assert free + waiting + len(found.make) - len(found.drop) == KIND.count
@@ -40,18 +42,18 @@ def test_what_is_missing_is_made_and_what_is_too_much_goes(free: int, waiting: i
     assert not any(unit.startswith("wrm-claimed") for unit in found.drop)
 
 
-def test_what_is_old_or_of_a_kind_that_is_not_wanted_goes() -> None:
-    """After its time, or once its profile has other limits, one is replaced."""
+def test_old_and_unwanted_units_are_replaced() -> None:
+    """A unit is replaced after its maximum age, or once its profile has other limits."""
     assert needs([KIND], records(2, age=61), NOW, max_age=60) == Needs(
         make=(KIND, KIND), drop=("wrm-ready-1", "wrm-ready-0")
     )
-    other = Kind("quick", "process", LARGE, 1)
+    other = PoolProfile("quick", "process", LARGE, 1)
     assert needs([other], records(1), NOW, max_age=60) == Needs(make=(other,), drop=("wrm-ready-0",))
     assert needs([], records(1), NOW, max_age=60).drop == ("wrm-ready-0",)
 
 
-def test_only_what_waits_is_claimed_and_only_once() -> None:
-    """A claim is written over what waits; whatever else it is, it stays."""
+def test_only_a_ready_unit_is_claimed_once() -> None:
+    """A claim changes only a ready unit; any other is unchanged."""
     record = requested("wrm-1", KIND, NOW)
     assert claimed(record, "p1.sbx-1", NOW) is record
     mine = claimed(ready(record), "p1.sbx-1", NOW)
@@ -62,8 +64,8 @@ def test_only_what_waits_is_claimed_and_only_once() -> None:
     assert stale(mine, NOW + timedelta(seconds=60), 60)
 
 
-def test_the_one_that_has_waited_longest_is_claimed_first() -> None:
-    """Of those of the same profile, runtime and limits."""
+def test_oldest_ready_unit_is_claimed_first() -> None:
+    """Only units of the same profile, runtime and limits are claimable."""
     known = {record.unit: record for record in [*records(1), *records(1, WarmState.REQUESTED)]}
     older = requested("wrm-older", KIND, NOW - timedelta(seconds=1)).model_copy(update={"state": WarmState.READY})
     assert claimable({**known, older.unit: older}, "quick", "process", SMALL) == ["wrm-older", "wrm-ready-0"]
@@ -71,16 +73,16 @@ def test_the_one_that_has_waited_longest_is_claimed_first() -> None:
     assert claimable(known, "large", "process", SMALL) == []
 
 
-def test_the_pool_holds_what_the_profiles_want() -> None:
-    """None by default; with the limits that a task of the profile resolves to."""
-    assert kinds(MENU) == (Kind("quick", "process", SMALL, 2),)
+def test_pool_follows_the_profiles() -> None:
+    """The pool is empty by default; its units have the limits that a task of the profile resolves to."""
+    assert kinds(MENU) == (PoolProfile("quick", "process", SMALL, 2),)
     assert same_as_profile(SMALL, "quick", MENU)
     assert not same_as_profile(LARGE, "quick", MENU)
     assert not same_as_profile(SMALL, None, MENU)
 
 
-def test_a_spec_comes_first_then_its_profile_then_the_herd() -> None:
-    """Limits, variables and the time to live, each from the first that says something."""
+def test_spec_overrides_profile_and_profile_the_herd() -> None:
+    """Limits, variables and the time to live come from the first that sets them."""
     own = resolve(SandboxSpec(profile="large", limits=SMALL, env={"B": "mine"}), MENU)
     assert not isinstance(own, Refusal)
     assert (own.limits, own.env) == (SMALL, {"A": "1", "B": "mine"})

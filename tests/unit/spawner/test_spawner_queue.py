@@ -1,4 +1,4 @@
-"""The queue: within which limits tasks begin, what the others wait for, and what a decision costs."""
+"""The queue: limits, dependencies, and the cost of a decision."""
 
 import random
 import sys
@@ -9,8 +9,8 @@ import pytest
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.queue import Queue
-from spawner.tasks.room import Allowed
 from tests.unit.spawner.queueing import (
     AGE,
     BEGIN,
@@ -28,9 +28,9 @@ from tests.unit.spawner.queueing import (
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_project_or_runtime_keeps_nobody_else_waiting() -> None:
-    """The next is the first for which there is room; each waits for its own."""
-    allowed = Allowed(total=4, project=2, projects={"p2": 1}, runtimes={"other": 1})
+def test_full_project_or_runtime_blocks_no_other() -> None:
+    """The next task is the first that fits; each waits for its own limit."""
+    allowed = SandboxLimits(total=4, project=2, projects={"p2": 1}, runtimes={"other": 1})
     waiting = [task(f"a{number}", 100 - number) for number in range(4)]
     waiting += [task(f"b{number}", 50 - number, project="p2") for number in range(2)]
     waiting += [task(f"c{number}", 10 - number, project="p3", runtime="other") for number in range(2)]
@@ -45,9 +45,9 @@ def test_a_full_project_or_runtime_keeps_nobody_else_waiting() -> None:
     assert names_in_turn(queue) == ["a2"]
 
 
-def test_a_sandbox_without_a_task_takes_its_room_too() -> None:
-    """Whoever asked for it, it lives."""
-    queue = queue_of([task("a")], Allowed(total=1))
+def test_sandbox_without_a_task_uses_capacity() -> None:
+    """A sandbox created by a client counts as long as it lives."""
+    queue = queue_of([task("a")], SandboxLimits(total=1))
     own = SandboxView(project="p9", sandbox="sbx-own", state=SandboxState.PAUSED, runtime="process", requested_at=BEGIN)
     told(queue, own)
     assert queue.next(BEGIN) is None
@@ -56,10 +56,10 @@ def test_a_sandbox_without_a_task_takes_its_room_too() -> None:
     assert names_in_turn(queue) == ["a"]
 
 
-def test_one_whose_sandbox_was_requested_already_needs_no_room() -> None:
-    """A scheduler that died between its two writes has taken the room; nobody else can give it back."""
+def test_task_with_a_requested_sandbox_needs_no_capacity() -> None:
+    """A scheduler that died between its two writes has used the capacity for this task."""
     waiting = task("a")
-    queue = queue_of([task("older", 9), waiting], Allowed(total=1))
+    queue = queue_of([task("older", 9), waiting], SandboxLimits(total=1))
     told(queue, sandbox(waiting, SandboxState.REQUESTED))
     assert names_in_turn(queue) == ["a"]
 
@@ -67,8 +67,8 @@ def test_one_whose_sandbox_was_requested_already_needs_no_room() -> None:
 # --- what a task waits for -------------------------------------------------------------------------------------------
 
 
-def test_a_task_waits_until_all_that_it_depends_on_is_completed() -> None:
-    """And says for which; a state that is not an end changes nothing."""
+def test_task_waits_for_all_its_dependencies() -> None:
+    """The reason names the open ones; a state that is not an end changes nothing."""
     one, two = task("one", 5), task("two", 4)
     queue = queue_of([task("c", 9, depends_on=["one", "two"]), one, two])
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more"
@@ -82,21 +82,21 @@ def test_a_task_waits_until_all_that_it_depends_on_is_completed() -> None:
 
 
 @pytest.mark.parametrize("end", [TaskState.FAILED, TaskState.CANCELLED, None])
-def test_what_depends_on_a_failure_is_pointed_out(end: TaskState | None) -> None:
-    """It will never begin; neither will one that waits for what is not there."""
+def test_task_with_failed_dependency_is_unstartable(end: TaskState | None) -> None:
+    """A task that depends on a failed or a missing one never starts, nor do its dependants."""
     one = task("one", state=TaskState.RUNNING)
     queue = queue_of([one, task("c", depends_on=["one"]), task("d", depends_on=["c"])])
-    assert queue.doomed() == []
+    assert queue.unstartable() == []
     if end is None:
         queue.remove_task("p1.one")
     else:
         told(queue, one.model_copy(update={"state": end}))
-    assert queue.doomed() == ["p1.c"]
+    assert queue.unstartable() == ["p1.c"]
     assert queue.next(BEGIN) is None
 
 
-def test_a_retry_waits_for_its_time_and_for_the_end_of_its_last_sandbox() -> None:
-    """Never twice at once: until the sandbox of the attempt before has ended there is no next one."""
+def test_retry_waits_for_its_time_and_its_last_sandbox() -> None:
+    """Until the sandbox of the attempt before has ended there is no next one."""
     again = task("a", attempt=2, not_before=after(10))
     queue = queue_of([again])
     last = sandbox(task("a"), SandboxState.STOPPING)
@@ -112,17 +112,17 @@ def test_a_retry_waits_for_its_time_and_for_the_end_of_its_last_sandbox() -> Non
     assert names_in_turn(queue, after(10)) == ["a"]
 
 
-def test_what_could_not_begin_is_not_tried_again_at_once() -> None:
-    """Others have their turn meanwhile."""
-    queue = queue_of([task("a", 5), task("b", 1)], Allowed(total=9))
+def test_deferred_task_is_retried_later() -> None:
+    """Other tasks start meanwhile."""
+    queue = queue_of([task("a", 5), task("b", 1)], SandboxLimits(total=9))
     queue.defer("p1.a", after(1))
     assert names_in_turn(queue) == ["b"]
     assert queue.wakes_at() == after(1)
     assert names_in_turn(queue, after(1)) == ["a"]
 
 
-def test_limits_of_time_are_told_until_the_task_has_ended() -> None:
-    """Of pending and of running tasks, the earliest first."""
+def test_overdue_tasks_are_listed_until_they_end() -> None:
+    """Time limits of pending and running tasks count, the earliest first."""
     one = task("one", limit_at=after(5), state=TaskState.RUNNING)
     queue = queue_of([one, task("two", limit_at=after(3)), task("never")])
     assert queue.wakes_at() == after(3)
@@ -139,7 +139,7 @@ def test_limits_of_time_are_told_until_the_task_has_ended() -> None:
 
 def asked_at_every_tick(queue: Queue) -> None:
     """Beside whose turn it is."""
-    queue.doomed()
+    queue.unstartable()
     queue.overdue(BEGIN)
     queue.oldest()
     queue.wakes_at()
@@ -152,7 +152,7 @@ def calls_of_decisions(waiting: int) -> int:
         task(f"t{number}", draw.random() * AGE, project=f"p{number % 20}", priority=draw.choice(PRIORITIES))
         for number in range(waiting)
     ]
-    queue = queue_of(views, Allowed(total=5, project=3))
+    queue = queue_of(views, SandboxLimits(total=5, project=3))
     calls = 0
 
     def count(_frame: FrameType, event: str, _arg: Any) -> None:
@@ -171,14 +171,14 @@ def calls_of_decisions(waiting: int) -> int:
     return calls
 
 
-def test_a_decision_costs_the_same_however_many_wait() -> None:
-    """Counted in calls, for time would depend on the machine: the bench measures that."""
+def test_decision_takes_constant_calls() -> None:
+    """Calls are counted, for time would depend on the machine: the benchmark measures that."""
     assert calls_of_decisions(10_000) <= 1.1 * calls_of_decisions(100)
 
 
-def test_what_comes_and_goes_leaves_nothing_behind() -> None:
-    """A queue lives for months: what it holds on to is bounded by what waits."""
-    queue = queue_of([task("first", 9)], Allowed(total=1, projects={"p1": 0}))
+def test_removed_tasks_leave_no_memory() -> None:
+    """A queue lives for months: its memory is bounded by the waiting tasks."""
+    queue = queue_of([task("first", 9)], SandboxLimits(total=1, projects={"p1": 0}))
     for number in range(5000):
         told(queue, task(f"t{number}"))
         queue.remove_task(f"p1.t{number}")

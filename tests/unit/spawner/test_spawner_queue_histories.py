@@ -1,4 +1,4 @@
-"""The queue against a plain one that looks at everything anew, over random histories."""
+"""The queue against a plain one that recomputes everything, over random histories."""
 
 import random
 from typing import Any
@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts
-from spawner.tasks.room import Allowed
 from tests.unit.spawner.queueing import (
     AGE,
     PRIORITIES,
@@ -25,10 +25,10 @@ from tests.unit.spawner.queueing import (
 )
 
 ROOMS = (
-    Allowed(total=1),
-    Allowed(total=4, project=2),
-    Allowed(total=6, project=None, projects={"p1": 0, "p2": 3}, runtimes={"process": 2}),
-    Allowed(total=3, project=1, projects={"p2": None}, runtimes={"other": 1}),
+    SandboxLimits(total=1),
+    SandboxLimits(total=4, project=2),
+    SandboxLimits(total=6, project=None, projects={"p1": 0, "p2": 3}, runtimes={"process": 2}),
+    SandboxLimits(total=3, project=1, projects={"p2": None}, runtimes={"other": 1}),
 )
 
 
@@ -36,7 +36,7 @@ class Histories(RuleBasedStateMachine):
     """Whatever is told, in whatever order: the queue says what one says who looks at everything anew."""
 
     @initialize(allowed=st.sampled_from(ROOMS))
-    def start(self, allowed: Allowed) -> None:
+    def start(self, allowed: SandboxLimits) -> None:
         self.now = 0.0
         self.number = 0
         self.plain = Plain(allowed)
@@ -131,8 +131,8 @@ class Histories(RuleBasedStateMachine):
             assert found in begun
         else:
             assert found == self.plain.next(now)
-        assert set(self.queue.doomed()) == {
-            key_of(view) for view in self.plain.awake(now) if self.plain.doomed(view) and view not in begun
+        assert set(self.queue.unstartable()) == {
+            key_of(view) for view in self.plain.awake(now) if self.plain.unstartable(view) and view not in begun
         }
 
     @invariant()

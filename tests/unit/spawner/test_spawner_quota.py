@@ -1,4 +1,4 @@
-"""What the records of a project may take of a bucket."""
+"""A project's share of a bucket's records."""
 
 import pytest
 
@@ -9,15 +9,15 @@ QUOTA = Quota(project=2 * MIB, bucket=10 * MIB)
 
 
 @pytest.mark.parametrize(("used", "total"), [(0, 0), (2 * MIB - 1, 2 * MIB), (0, 10 * MIB - 1)])
-def test_below_both_limits_a_record_is_made(used: int, total: int) -> None:
+def test_record_is_permitted_below_both_limits(used: int, total: int) -> None:
     """A project within its share gets a record while the bucket has more than its reserve."""
     assert QUOTA.refusal("p1", used, total) is None
 
 
-@pytest.mark.parametrize(("used", "total", "reason"), [(2 * MIB, 2 * MIB, "of project p1 take 2 MiB"),
-                                                       (0, 10 * MIB, "of all projects take 10 MiB")])  # fmt: skip
-def test_at_a_limit_the_refusal_names_it(used: int, total: int, reason: str) -> None:
-    """It says whose records take how much, and what makes room."""
+@pytest.mark.parametrize(("used", "total", "reason"), [(2 * MIB, 2 * MIB, "of project p1 use 2 MiB"),
+                                                       (0, 10 * MIB, "of all projects use 10 MiB")])  # fmt: skip
+def test_refusal_at_a_limit_names_it(used: int, total: int, reason: str) -> None:
+    """The refusal states whose records use how much, and what frees space."""
     refused = QUOTA.refusal("p1", used, total)
     assert refused is not None
     assert reason in refused.reason
@@ -25,6 +25,6 @@ def test_at_a_limit_the_refusal_names_it(used: int, total: int, reason: str) -> 
 
 
 @pytest.mark.parametrize("bucket", ["tasks", "sandboxes"])
-def test_a_fifth_of_a_bucket_is_reserved_for_changes(bucket: str) -> None:
-    """However many projects there are, new records leave room for changes of those that exist."""
+def test_fifth_of_a_bucket_is_reserved_for_changes(bucket: str) -> None:
+    """However many projects there are, new records leave space for changes of existing ones."""
     assert Quota.of(bucket, 128).bucket == int(1024 * MIB * 0.8)

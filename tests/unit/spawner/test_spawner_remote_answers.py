@@ -1,46 +1,46 @@
-"""What the Runtime API and box.sh say, read as a box; what goes wrong there, read as a fault. All pure."""
+"""Replies of the Runtime API and box.sh, read as a sandbox's state or as a fault. All pure."""
 
 from typing import Any
 
 import pytest
 
-from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.remote import answers, scripts
-from spawner.runtimes.remote.answers import Runtime
+from spawner.runtimes.remote.answers import RemoteRuntimeState
 from spawner.runtimes.remote.faults import fault_of, refusal, without_keys
-from spawner.runtimes.remote.scripts import Look, Outcome
+from spawner.runtimes.remote.scripts import Outcome, ProgramState
 
 SESSION = "0123456789abcdef-sbx-one"
-LIVES = Look(runs=1, kept=True)
+LIVES = ProgramState(runs=1, supervised=True)
 
 
-def runtime(**said: Any) -> Runtime:
+def runtime(**said: Any) -> RemoteRuntimeState:
     given = {"runtime_id": "r1", "session_id": SESSION, "status": "running", "pod_status": "ready"} | said
-    return Runtime.model_validate(given)
+    return RemoteRuntimeState.model_validate(given)
 
 
 @pytest.mark.parametrize(
     ("said", "look", "state", "alive", "memory"),
     [
         ({}, LIVES, BoxState.RUNNING, True, None),
-        ({}, Look(runs=1, kept=True, frozen=True), BoxState.PAUSED, True, None),
-        ({}, Look(), BoxState.CREATING, True, None),
+        ({}, ProgramState(runs=1, supervised=True, frozen=True), BoxState.PAUSED, True, None),
+        ({}, ProgramState(), BoxState.CREATING, True, None),
         ({"status": "starting", "pod_status": "pending"}, None, BoxState.CREATING, True, None),
-        ({}, Look(runs=1), BoxState.STOPPED, False, False),
+        ({}, ProgramState(runs=1), BoxState.STOPPED, False, False),
         ({"restart_count": 1, "restart_reasons": ["OOMKilled"]}, LIVES, BoxState.RUNNING, True, None),
-        ({"restart_count": 1, "restart_reasons": ["OOMKilled"]}, Look(runs=1), BoxState.STOPPED, False, True),
-        ({"restart_count": 1, "restart_reasons": ["Evicted"]}, Look(), BoxState.STOPPED, False, False),
+        ({"restart_count": 1, "restart_reasons": ["OOMKilled"]}, ProgramState(runs=1), BoxState.STOPPED, False, True),
+        ({"restart_count": 1, "restart_reasons": ["Evicted"]}, ProgramState(), BoxState.STOPPED, False, False),
         ({"status": "paused", "pod_status": "not found"}, None, BoxState.STOPPED, False, False),
         ({"status": "error", "pod_status": None}, None, BoxState.FAILED, False, False),
         ({"pod_status": "CrashLoopBackOff", "restart_reasons": ["OOMKilled"]}, None, BoxState.FAILED, False, True),
     ],
 )
-def test_a_runtime_is_read_as_a_box(
-    said: dict[str, Any], look: Look | None, state: BoxState, alive: bool, memory: bool | None
+def test_runtime_is_read_as_a_sandbox(
+    said: dict[str, Any], look: ProgramState | None, state: BoxState, alive: bool, memory: bool | None
 ) -> None:
-    """By what the API says of its pod, and by what is written in it."""
+    """The API's state of its pod and the files in it are combined."""
     box = answers.box(runtime(**said), look, paused_is_aside=False)
     assert (box.name, box.labels, box.state, box.alive) == ("sbx-one", {HERD: "0123456789abcdef"}, state, alive)
     assert (None if box.end is None else box.end.out_of_memory) is memory
@@ -63,20 +63,20 @@ BEHIND = {12000: "https://host/r1/work-1", 12001: "https://host/r1/work-2"}
         ({}, {}),
     ],
 )
-def test_the_ports_of_a_runtime_are_those_that_are_told(said: dict[str, Any], ports: dict[int, str]) -> None:
-    """Where nothing is said of them, those that OpenHands' own programs count on; no URL that could hold a secret."""
+def test_ports_of_a_runtime_are_read_with_defaults(said: dict[str, Any], ports: dict[int, str]) -> None:
+    """Without ports, those of OpenHands' own programs apply; no URL may hold a secret."""
     assert runtime(**said).ports == ports
 
 
-def test_no_key_is_in_what_is_shown_of_a_runtime() -> None:
-    """Whoever prints one prints no key."""
+def test_repr_of_a_runtime_contains_no_key() -> None:
+    """The key of a session is not printed."""
     assert "hush" not in repr(runtime(session_api_key="hush-hush"))
 
 
 @pytest.mark.parametrize(("memory", "size"), [(128, 1), (4096, 1), (4097, 2), (8193, 4), (32_768, 8), (32_769, None)])
-def test_memory_is_asked_for_in_steps(memory: int, size: int | None) -> None:
-    """The smallest that will do; more than the largest is refused."""
-    limits = Limits(memory_mb=memory)
+def test_memory_is_requested_in_steps(memory: int, size: int | None) -> None:
+    """The smallest sufficient size is requested; more than the largest is refused."""
+    limits = SandboxLimits(memory_mb=memory)
     if size is not None:
         assert answers.factor(limits, 1, 4) == size
         assert answers.factor(limits, 4, 4) == max(4, size)
@@ -87,8 +87,8 @@ def test_memory_is_asked_for_in_steps(memory: int, size: int | None) -> None:
 
 
 @pytest.mark.parametrize("session", ["conversation-1", "sbx-one", "", "agent-server-0e7f", "-"])
-def test_a_session_of_somebody_else_is_no_box(session: str) -> None:
-    """OpenHands names its own otherwise."""
+def test_session_with_another_name_is_no_sandbox(session: str) -> None:
+    """OpenHands names its own sessions otherwise."""
     assert answers.name_of(session) is None
     assert answers.name_of(SESSION) == ("0123456789abcdef", "sbx-one")
     assert answers.session("0123456789abcdef", "sbx-one") == SESSION
@@ -113,27 +113,27 @@ def test_a_session_of_somebody_else_is_no_box(session: str) -> None:
         (504, "", ProviderFault.TRANSIENT),
     ],
 )
-def test_an_error_is_one_of_a_closed_set(status: int, text: str, fault: ProviderFault) -> None:
-    """By its status; by its text only where that tells a quota."""
+def test_error_is_one_of_a_closed_set(status: int, text: str, fault: ProviderFault) -> None:
+    """The status decides; the text only where it names a quota."""
     assert fault_of(status, text) is fault
 
 
 @pytest.mark.parametrize(("header", "wait"), [("2.5", 2.5), ("-1", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None)])
-def test_the_wait_that_is_asked_for_is_kept(header: str, wait: float | None) -> None:
-    """In seconds; a date is not read."""
+def test_retry_after_is_read_in_seconds(header: str, wait: float | None) -> None:
+    """A date is not read."""
     assert refusal("asking", 429, "", {"Retry-After": header}).wait == wait
     assert refusal("asking", 503, "", {"Retry-After": header}).wait is None
 
 
-def test_a_key_in_an_answer_is_left_out() -> None:
-    """However it is written there."""
+def test_key_in_a_reply_is_redacted() -> None:
+    """A key is redacted in each form of a reply."""
     for text in ("X-API-Key: ah-0123456789", '{"session_api_key": "ah-0123456789"}', "api_key=ah-0123456789"):
         assert "ah-0123456789" not in without_keys(text)
 
 
-def test_what_a_command_has_said_is_kept_in_its_bound() -> None:
-    """Standard output first; what was left out is said, and a command that was ended for its time is."""
-    command = Command(argv=["true"], seconds=5, most_output=4)
+def test_output_of_a_command_is_limited() -> None:
+    """Standard output comes first; omitted output and a timeout are stated."""
+    command = Command(argv=["true"], seconds=5, max_output=4)
     outcome = Outcome.read("0 6\nYWJjZA==\nZWY=\n")
     assert (outcome.out, outcome.err) == (b"abcd", b"ef")
     ran = outcome.ran(command, 1)
@@ -146,24 +146,26 @@ def test_what_a_command_has_said_is_kept_in_its_bound() -> None:
 @pytest.mark.parametrize(
     "text", ["", "rubbish", "0", "x 1", "0 x", "0 1 2", "0 4\nabc\n", "0 4\n\u00e9\n", "9" * 9999 + " 1"]
 )
-def test_an_end_of_a_command_that_is_none_is_a_providers_fault(text: str) -> None:
-    """Whatever the box's agent has written there."""
+def test_invalid_result_of_a_command_is_a_provider_fault(text: str) -> None:
+    """The sandbox's agent may have written it."""
     with pytest.raises(ProviderError) as caught:
         Outcome.read(text)
     assert caught.value.fault is ProviderFault.REFUSED
 
 
-def test_a_look_reads_what_is_there() -> None:
-    """In whatever order; the last words count for one that has failed."""
-    look = Look.read('kept\nmade 1700000000\nruns 2\nend 137 memory\nlabels {"a": "b"}\naside\nsaid the last words\n')
-    assert (look.runs, look.kept, look.aside, look.frozen, look.labels) == (2, True, True, False, {"a": "b"})
+def test_state_of_a_program_is_read_in_any_order() -> None:
+    """The last output counts for a failed program."""
+    look = ProgramState.read(
+        'supervised\nmade 1700000000\nruns 2\nend 137 memory\nlabels {"a": "b"}\naside\noutput the last words\n'
+    )
+    assert (look.runs, look.supervised, look.aside, look.frozen, look.labels) == (2, True, True, False, {"a": "b"})
     assert look.end is not None
     assert (look.end.code, look.end.out_of_memory, look.end.reason) == (137, True, "the last words")
-    assert Look.read("") == Look()
+    assert ProgramState.read("") == ProgramState()
 
 
-def test_nothing_of_a_command_is_read_by_a_shell() -> None:
-    """Words with quotes, spaces and equals signs stay what they are."""
+def test_arguments_of_a_command_are_quoted_for_the_shell() -> None:
+    """Quotes, spaces and equals signs are unchanged."""
     line = scripts.running(Command(argv=["a=b", "it's $(id)"], environment={"A": "'x y'"}), "/f")
     assert "'A='\"'\"'x y'\"'\"''" in line
     assert "'it'\"'\"'s $(id)'" in line

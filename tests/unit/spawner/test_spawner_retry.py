@@ -1,4 +1,4 @@
-"""Trying a task again: by itself or because somebody asks, how much later, and what of the old attempt still counts."""
+"""Retries of a task, automatic or by hand: the delay, and what of the old attempt still counts."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from sandherd.contracts.commands import CancelTask, CommandHarness, Retry, RetryTask, SubmitTask, TaskSpec
+from sandherd.contracts.attempt_inputs import StoredSession
+from sandherd.contracts.commands import CancelTask, CommandHarness, RetryPolicy, RetryTask, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.failures import TRANSIENT, ErrorType
-from sandherd.contracts.offers import KeptSession
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
 from sandherd.telemetry.meters import Meters
 from spawner.sandboxes.record import SandboxRecord
+from spawner.task_spans import count
 from spawner.tasks import decisions as of_task
-from spawner.tasks.agents import lateness, lies_with
-from spawner.tasks.counting import count
+from spawner.tasks.agent_events import belongs_to, lateness
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.retry import asked_again, delay
-from spawner.tasks.terms import Terms
+from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.retry import delay, retry_requested
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -41,9 +41,9 @@ def said(command: Any, sequence: int = 1) -> Envelope[Any]:
     )
 
 
-def pending(terms: Terms | None = None, **spec: Any) -> TaskRecord:
+def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)
-    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or Terms())
+    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
 
 
 def running(task: TaskRecord | None = None, at: datetime = NOW) -> TaskRecord:
@@ -54,8 +54,8 @@ def running(task: TaskRecord | None = None, at: datetime = NOW) -> TaskRecord:
 
 def sandbox(attempt: int = 1) -> SandboxRecord:
     return SandboxRecord(
-        project="p1", sandbox=f"sbx-{attempt}", task="task-1", attempt=attempt, runtime="process", limits=Limits(),
-        requested_at=NOW,
+        project="p1", sandbox=f"sbx-{attempt}", task="task-1", attempt=attempt, runtime="process",
+        limits=SandboxLimits(), requested_at=NOW,
     )  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def types(record: TaskRecord) -> list[str]:
 
 
 @pytest.mark.parametrize("error_type", sorted(TRANSIENT))
-def test_what_may_pass_is_tried_again(error_type: str) -> None:
-    """In one write: the next attempt waits, without a sandbox, and knows what the last one left."""
+def test_temporary_failure_is_retried(error_type: str) -> None:
+    """One write schedules the next attempt, without a sandbox, with what the last one left."""
     after_it = of_task.attempt_failed(running(), "broke", error_type, NOW)
     assert (after_it.state, after_it.attempt, after_it.sandbox, after_it.error) == (TaskState.PENDING, 2, None, None)
     assert after_it.not_before is not None
@@ -99,24 +99,24 @@ def test_what_may_pass_is_tried_again(error_type: str) -> None:
 
 
 @pytest.mark.parametrize("error_type", [*PERMANENT, "made_up", "worker lost"])
-def test_what_is_permanent_is_not(error_type: str) -> None:
-    """Decided by the word of our own, never by a text; a word that is not ours is permanent."""
+def test_permanent_failure_is_not_retried(error_type: str) -> None:
+    """The error type decides, never a text; an unknown type is permanent."""
     after_it = of_task.attempt_failed(running(), "the connection was reset, try again", error_type, NOW)
     assert (after_it.state, after_it.attempt, after_it.error_type) == (TaskState.FAILED, 1, error_type)
     assert types(after_it)[-1] == "task.failed"
 
 
-def test_a_task_may_wish_for_more_to_be_tried_again() -> None:
-    """As a program that ends with an error; but not for what no attempt could mend."""
-    wishes = Retry(also=frozenset({ErrorType.EXIT_STATUS, ErrorType.TASK_TIMED_OUT}))
+def test_retry_policy_may_add_error_types() -> None:
+    """A program's exit status may be retried, but not an error that no attempt could change."""
+    wishes = RetryPolicy(also=frozenset({ErrorType.EXIT_STATUS, ErrorType.TASK_TIMED_OUT}))
     task = running(pending(retry=wishes))
     assert of_task.attempt_failed(task, "status 1", "exit_status", NOW).state is TaskState.PENDING
     assert of_task.attempt_failed(task, "too long", "task_timed_out", NOW).state is TaskState.FAILED
 
 
-def test_the_last_attempt_is_the_last() -> None:
-    """As many as it was given, then it has failed, and only then its secrets are forgotten."""
-    task = pending(Terms(max_attempts=2), env={"TOKEN": "hunter22"}, secret_env=frozenset({"TOKEN"}))
+def test_last_attempt_fails_the_task() -> None:
+    """After the permitted number the task fails, and only then its secrets are erased."""
+    task = pending(ResolvedTask(max_attempts=2), env={"TOKEN": "hunter22"}, secret_env=frozenset({"TOKEN"}))
     second = of_task.attempt_failed(running(task), "with hunter22", "worker_lost", NOW)
     assert second.spec.env["TOKEN"] == "hunter22"
     assert second.previous is not None
@@ -127,17 +127,17 @@ def test_the_last_attempt_is_the_last() -> None:
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 20), st.text(max_size=8))
-def test_the_delay_doubles_up_to_the_longest(first: float, longest: float, attempt: int, seed: str) -> None:
-    """Less by up to a half, drawn from what it is for: the same however often it is asked."""
-    retry = Retry(first_delay_seconds=first, longest_delay_seconds=longest)
+def test_delay_doubles_up_to_the_maximum(first: float, longest: float, attempt: int, seed: str) -> None:
+    """The delay is reduced by up to a half, derived from the task: repeatably the same."""
+    retry = RetryPolicy(first_delay_seconds=first, longest_delay_seconds=longest)
     whole = min(longest, first * 2 ** (attempt - 1))
     assert 0.5 * whole <= delay(retry, attempt, seed) <= whole
     assert delay(retry, attempt, seed) == delay(retry, attempt, seed)
 
 
-def test_tasks_that_failed_together_do_not_come_back_together() -> None:
+def test_simultaneous_failures_are_retried_at_different_times() -> None:
     """A hundred of them spread over half of the delay."""
-    delays = sorted(delay(Retry(first_delay_seconds=100), 1, f"p1/task-{number}/x") for number in range(100))
+    delays = sorted(delay(RetryPolicy(first_delay_seconds=100), 1, f"p1/task-{number}/x") for number in range(100))
     assert delays[-1] - delays[0] > 40
 
 
@@ -153,8 +153,8 @@ def test_tasks_that_failed_together_do_not_come_back_together() -> None:
     ],
     ids=lambda late: str(late.type),
 )
-def test_a_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
-    """While the next one waits, while it runs, and after the end."""
+def test_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
+    """The next attempt may wait, run, or have ended."""
     second = of_task.attempt_failed(running(), "lost", "sandbox_lost", NOW)
     third = of_task.attempt_failed(running(second), "lost", "sandbox_lost", NOW)
     for task in (second, running(second), third):
@@ -162,53 +162,55 @@ def test_a_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None
     assert lateness(heard(late, 2), sandbox(2), running(second)) in {None, "repeated"}
 
 
-def test_an_attempt_fails_once() -> None:
-    """The table forbids the second verdict; whoever decides looks at the record first."""
-    second = of_task.attempt_failed(running(pending(Terms(max_attempts=1))), "lost", "sandbox_lost", NOW)
+def test_attempt_fails_once() -> None:
+    """The table forbids a second verdict; the caller checks the record first."""
+    second = of_task.attempt_failed(running(pending(ResolvedTask(max_attempts=1))), "lost", "sandbox_lost", NOW)
     with pytest.raises(TransitionRefusedError):
         of_task.attempt_failed(second, "lost", "sandbox_lost", NOW)
 
 
-def test_the_session_of_an_attempt_is_kept_for_the_next() -> None:
-    """The last that it has put by, beside what its terminal showed; a new attempt has none of its own yet."""
-    first, last = (KeptSession(session_id=name, artifact=artifact()) for name in ("s1", "s2"))
-    begun = of_task.left(of_task.left(running(), "sbx-1", {"session": first}), "sbx-1", {"session": last})
+def test_session_of_an_attempt_is_passed_to_the_next() -> None:
+    """The last stored session counts, beside the terminal's; a new attempt has none of its own yet."""
+    first, last = (StoredSession(session_id=name, artifact=artifact()) for name in ("s1", "s2"))
+    begun = of_task.with_saved_work(
+        of_task.with_saved_work(running(), "sbx-1", {"session": first}), "sbx-1", {"session": last}
+    )
     second = of_task.attempt_failed(begun, "lost", "worker_lost", NOW)
     assert second.previous is not None
     assert (second.previous.session, second.previous.transcript, second.session) == (last, None, None)
     assert TaskRecord.model_validate_json(second.model_dump_json(exclude_defaults=True)) == second
 
 
-def test_what_an_attempt_puts_by_is_kept_for_the_next() -> None:
-    """While it runs, and also when it comes after its failure; but not from an attempt before the last."""
-    early = of_task.left(running(), "sbx-1", {"work": artifact()})
+def test_work_of_an_attempt_is_passed_to_the_next() -> None:
+    """Work stored during the attempt or after its failure counts, but not that of an earlier attempt."""
+    early = of_task.with_saved_work(running(), "sbx-1", {"work": artifact()})
     second = of_task.attempt_failed(early, "lost", "worker_lost", NOW)
     assert second.previous is not None
     assert second.previous.work == artifact()
     assert (second.work, second.transcript) == (None, None)
-    late = of_task.left(running(second), "sbx-1", {"transcript": artifact()})
+    late = of_task.with_saved_work(running(second), "sbx-1", {"transcript": artifact()})
     assert late.previous is not None
     assert (late.previous.work, late.previous.transcript) == (artifact(), artifact())
-    assert of_task.left(late, "sbx-1", {"transcript": artifact()}) is late
+    assert of_task.with_saved_work(late, "sbx-1", {"transcript": artifact()}) is late
     third = of_task.attempt_failed(late, "lost", "worker_lost", NOW)
-    assert of_task.left(third, "sbx-1", {"work": artifact("sbx-9")}) is third
+    assert of_task.with_saved_work(third, "sbx-1", {"work": artifact("sbx-9")}) is third
     assert TaskRecord.model_validate_json(third.model_dump_json(exclude_defaults=True)) == third
 
 
-def test_only_what_lies_with_the_sandbox_itself_is_its_own() -> None:
-    """A worker can't have another sandbox's files handed to the next attempt."""
-    assert lies_with(artifact("sbx-1"), sandbox(1))
-    assert not lies_with(artifact("sbx-2"), sandbox(1))
-    assert not lies_with(artifact("sbx-1", project="p2"), sandbox(1))
-    assert not lies_with(artifact().model_copy(update={"subject": "sandherd.v1.event.p1.sbx-1.agent.x"}), sandbox(1))
+def test_artifact_belongs_to_the_sandbox_in_its_subject() -> None:
+    """A worker can't have another sandbox's files given to the next attempt."""
+    assert belongs_to(artifact("sbx-1"), sandbox(1))
+    assert not belongs_to(artifact("sbx-2"), sandbox(1))
+    assert not belongs_to(artifact("sbx-1", project="p2"), sandbox(1))
+    assert not belongs_to(artifact().model_copy(update={"subject": "sandherd.v1.event.p1.sbx-1.agent.x"}), sandbox(1))
 
 
 # --- limits of time --------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
-    """Counted from its own assignment, not from the task's submission; and said so."""
-    task = running(pending(Terms(attempt_seconds=60)), after(1000))
+def test_attempt_over_its_time_is_retried() -> None:
+    """The time counts from its own assignment, not from the task's submission; an event states it."""
+    task = running(pending(ResolvedTask(attempt_seconds=60)), after(1000))
     assert of_task.timed_out(task, after(1059)) is task
     assert task.view(whole=False).limit_at == after(1060)
     second = of_task.timed_out(task, after(1060))
@@ -219,9 +221,9 @@ def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_task_that_takes_too_long_has_failed(runs: bool) -> None:
-    """With all its waits and attempts, also while it waits."""
-    task = pending(Terms(attempt_seconds=600), task_seconds=100)
+def test_task_over_its_time_fails(runs: bool) -> None:
+    """The time includes all waits and attempts."""
+    task = pending(ResolvedTask(attempt_seconds=600), task_seconds=100)
     task = running(task, after(50)) if runs else task
     assert of_task.timed_out(task, after(99)) is task
     failed = of_task.timed_out(task, after(100))
@@ -239,14 +241,14 @@ def retry_command() -> Envelope[RetryTask]:
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled while it waits", "cancelled while it runs"])
-def test_a_person_may_have_an_ended_task_tried_again(how: str) -> None:
-    """Whatever its error was, and once more than it was given; at once, and its time begins anew."""
+def test_ended_task_may_be_retried_by_hand(how: str) -> None:
+    """Any error may be retried, beyond the maximum of attempts; at once, with a new time limit."""
     if how == "failed":
-        ended = of_task.attempt_failed(running(pending(Terms(max_attempts=1))), "no", "exit_status", NOW)
+        ended = of_task.attempt_failed(running(pending(ResolvedTask(max_attempts=1))), "no", "exit_status", NOW)
     else:
         task = running() if how.endswith("runs") else pending()
         ended = of_task.cancelled(task, CancelTask(task="task-1"), NOW)
-    again = asked_again(ended, retry_command(), after(500))
+    again = retry_requested(ended, retry_command(), after(500))
     assert (again.state, again.attempt, again.not_before) == (TaskState.PENDING, 2, after(500))
     assert again.max_attempts == max(ended.max_attempts, 2)
     assert (again.ended_at, again.error_type, again.sandbox, again.limited_from) == (None, None, None, after(500))
@@ -255,27 +257,27 @@ def test_a_person_may_have_an_ended_task_tried_again(how: str) -> None:
     assert (again.previous is None) == (how == "cancelled while it waits")
 
 
-def test_the_same_request_again_changes_nothing() -> None:
-    """Also if the attempt has failed in between: a command that is told twice is one."""
+def test_repeated_retry_request_changes_nothing() -> None:
+    """A command that is delivered twice is one, also if the attempt has failed in between."""
     command = retry_command()
     ended = of_task.failed(running(), "no", "exit_status", NOW)
-    again = asked_again(ended, command, NOW)
-    assert asked_again(again, command, NOW) is again
+    again = retry_requested(ended, command, NOW)
+    assert retry_requested(again, command, NOW) is again
     failed = of_task.failed(running(again), "no", "exit_status", NOW)
-    assert asked_again(failed, command, NOW) is failed
-    assert asked_again(failed, retry_command(), NOW).attempt == 3
+    assert retry_requested(failed, command, NOW) is failed
+    assert retry_requested(failed, retry_command(), NOW).attempt == 3
 
 
-def test_each_attempt_is_counted_once_by_what_came_of_it() -> None:
-    """At the write that decides it; a word that is not of ours is no label."""
+def test_each_attempt_is_counted_once_by_outcome() -> None:
+    """The deciding write counts it; an unknown error type is no label."""
     registry = CollectorRegistry()
     meters = Meters(registry)
-    first = running(pending(Terms(max_attempts=2)))
+    first = running(pending(ResolvedTask(max_attempts=2)))
     second = of_task.attempt_failed(first, "gone", "worker_lost", NOW)
     failed = of_task.attempt_failed(running(second), "gone", "worker_lost", NOW)
     for before, after_it in ((first, second), (second, running(second)), (running(second), failed), (failed, failed)):
         count(meters, lambda: NOW, before, after_it)
-    count(meters, lambda: NOW, failed, asked_again(failed, retry_command(), NOW))
+    count(meters, lambda: NOW, failed, retry_requested(failed, retry_command(), NOW))
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "retried"}) == 1
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 1
     assert registry.get_sample_value("sandherd_retries_total", {"error_type": "worker_lost"}) == 1

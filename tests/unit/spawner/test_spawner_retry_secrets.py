@@ -1,4 +1,4 @@
-"""A retry because somebody asks for it: which secrets and files it has, and which it needs."""
+"""A retry by hand: which secrets and files it has, and which it needs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,8 +10,8 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.retry import asked_again, retry_refusal
-from spawner.tasks.terms import Terms
+from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.retry import retry_refusal, retry_requested
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -27,9 +27,9 @@ def said(command: Any) -> Envelope[Any]:
     )
 
 
-def pending(terms: Terms | None = None, **spec: Any) -> TaskRecord:
+def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(**{"text": "do it", "harness": CommandHarness(argv=["true"]), **spec})
-    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or Terms())
+    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
 
 
 def running(task: TaskRecord) -> TaskRecord:
@@ -44,8 +44,8 @@ def secret_task(**spec: Any) -> TaskRecord:
     return pending(env={"A": "the value"}, secret_env=frozenset({"A"}), **spec)
 
 
-def test_who_can_not_be_tried_again_is_told_why() -> None:
-    """What goes on, what is done, and what would need secrets that are erased, with the field to change."""
+def test_refused_retry_states_the_reason() -> None:
+    """A running task, a completed one and one whose secrets are erased are refused, with the field to change."""
     for task, field, why in (
         (pending(), "task", "is pending"),
         (running(pending()), "task", "is running"),
@@ -60,14 +60,14 @@ def test_who_can_not_be_tried_again_is_told_why() -> None:
         assert refused is not None
         assert why in refused.reason
         assert refused.field == field
-        assert asked_again(task, retry_command(), NOW) is task
+        assert retry_requested(task, retry_command(), NOW) is task
 
 
-def test_the_files_of_a_failed_task_are_there_for_its_retry() -> None:
-    """As they were, however often; those of a task that version 0.1 ended are not, and that is said."""
+def test_files_of_a_failed_task_remain_for_its_retry() -> None:
+    """They remain over any number of retries; a task that version 0.1 ended has none, and the refusal states it."""
     task = pending(files={"a.txt": "b"})
     for attempt in (2, 3):
-        task = asked_again(of_task.failed(stored(task), "no", "start", NOW), retry_command(), NOW)
+        task = retry_requested(of_task.failed(stored(task), "no", "start", NOW), retry_command(), NOW)
         assert (task.attempt, task.spec.files, task.erased) == (attempt, {"a.txt": "b"}, None)
     old = of_task.failed(task, "no", "start", NOW).model_copy(update={"erased": None})
     refused = retry_refusal(old, NOW)
@@ -80,10 +80,10 @@ def stored(record: TaskRecord) -> TaskRecord:
 
 
 @pytest.mark.parametrize("keep", [0, 60])
-def test_erased_secrets_are_given_again_and_the_rest_is_retained(keep: float) -> None:
-    """A retry needs new values of all of them, and no other; files in which none stood are as they were."""
+def test_retry_needs_new_values_of_erased_secrets_only(keep: float) -> None:
+    """All of them are needed, and no other; files without a secret are unchanged."""
     task = pending(
-        Terms(keep_secrets=keep),
+        ResolvedTask(keep_secrets=keep),
         env={"A": "the value", "B": "other"},
         secret_env=frozenset({"A", "B"}),
         files={"f": "x"},
@@ -91,7 +91,7 @@ def test_erased_secrets_are_given_again_and_the_rest_is_retained(keep: float) ->
     ended = of_task.failed(task, "no", "start", NOW)
     assert (retry_refusal(ended, NOW) is None) == bool(keep)
     if keep:
-        replaced = asked_again(ended, retry_command(), NOW, {"A": "new"})
+        replaced = retry_requested(ended, retry_command(), NOW, {"A": "new"})
         assert replaced.spec.env == {"A": "new", "B": "other"}
     ended = stored(of_task.secrets_expired(ended, after(keep)))
     assert ended.spec.env == {"A": "", "B": ""}
@@ -99,13 +99,13 @@ def test_erased_secrets_are_given_again_and_the_rest_is_retained(keep: float) ->
         refused = retry_refusal(ended, after(keep), given)
         assert refused is not None
         assert refused.field == "spec.secret_env"
-    again = asked_again(ended, retry_command(), after(keep), {"A": "new", "B": "newer"})
+    again = retry_requested(ended, retry_command(), after(keep), {"A": "new", "B": "newer"})
     assert again.spec == task.spec.model_copy(update={"env": {"A": "new", "B": "newer"}})
 
 
 @pytest.mark.parametrize("field", ["text", "files", "env", "harness"])
-def test_what_was_damaged_by_erasing_a_secret_is_not_run_again(field: str) -> None:
-    """A task runs with what it was given, or not at all: `[redacted]` in its place would be another task."""
+def test_task_with_a_redacted_value_is_not_rerun(field: str) -> None:
+    """A task runs as submitted or not at all: `[redacted]` in its place would be another task."""
     specs: dict[str, dict[str, Any]] = {
         "text": {"text": "use the value"},
         "files": {"files": {"f": "is the value", "g": "is not"}},
@@ -115,9 +115,9 @@ def test_what_was_damaged_by_erasing_a_secret_is_not_run_again(field: str) -> No
     given = {"text": "do it", "harness": CommandHarness(argv=["true"]), "env": {"A": "the value"}}
     whole: dict[str, Any] = {**given, **specs[field]}
     wanted = TaskSpec(**whole, secret_env=frozenset({"A"}))
-    task = of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, Terms(keep_secrets=60))
+    task = of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, ResolvedTask(keep_secrets=60))
     ended = of_task.failed(task, "no", "start", NOW)
-    assert asked_again(ended, retry_command(), NOW).spec == wanted
+    assert retry_requested(ended, retry_command(), NOW).spec == wanted
     expired = stored(of_task.secrets_expired(ended, after(60)))
     assert "the value" not in expired.model_dump_json()
     refused = retry_refusal(expired, after(60), {"A": "the value"})

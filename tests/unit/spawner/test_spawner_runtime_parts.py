@@ -1,19 +1,22 @@
 """The pure parts of the process runtime: limits, command lines, environments, control groups, /proc."""
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
+from sandherd import processes
+from sandherd.contracts.commands import CommandHarness, SandboxLimits, TaskSpec
 from sandherd.contracts.names import UnsafeNameError
-from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
+from spawner.runtimes import bubblewrap, cgroups, environment, limits, shim
+from spawner.runtimes.boxes import box_files
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.isolation import Walls
-from spawner.runtimes.layout import Layout, Place
+from spawner.runtimes.isolation import IsolationLaunch
+from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.sized_disks import SizedDisks
-from spawner.runtimes.starting import Starting
+from spawner.runtimes.worker_start import WorkerStarter
 
 STAT = "4242 (a (very) odd) name) S 17 4242 4200 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 5251072 1003"
 
@@ -25,14 +28,14 @@ def plan(**changes: object) -> SandboxPlan:
             text="do it", harness=CommandHarness(argv=["true"]), env={"TOKEN": "hunter2"},
             secret_env=frozenset({"TOKEN"}),
         ),
-        "unit": "sbx-1", "limits": Limits(),
+        "unit": "sbx-1", "limits": SandboxLimits(),
         "joiner": "the joiner's seed", "nats_url": "nats://127.0.0.1:4222", "heartbeat_interval": 30, "stop_grace": 10,
     }  # fmt: skip
     return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
-def test_a_line_of_stat_is_read_whatever_the_name() -> None:
-    """The name of a program may hold anything; the start time is what tells two processes of one number apart."""
+def test_stat_line_is_read_with_any_program_name() -> None:
+    """A program's name may contain anything; the start time distinguishes two processes of one number."""
     assert processes.read_stat(STAT) == {"pid": 4242, "parent": 17, "session": 4200, "started": 987654}
     for broken in ("", "12", "12 (x) S 1"):
         with pytest.raises(ValueError, match="stat"):
@@ -41,7 +44,7 @@ def test_a_line_of_stat_is_read_whatever_the_name() -> None:
 
 def test_memory_is_limited_by_group_or_by_process() -> None:
     """Never by both: the group's kill is visible, the process's own limit is not."""
-    asked = Limits(memory_mb=128, open_files=4096, processes=33)
+    asked = SandboxLimits(memory_mb=128, open_files=4096, processes=33)
     grouped = limits.for_processes(asked, hard_files=1000, memory_group=True, count_processes=False)
     assert (grouped.data_kib, grouped.open_files, grouped.processes) == (None, 1000, None)
     alone = limits.for_processes(asked, hard_files=10_000, memory_group=False, count_processes=True)
@@ -65,7 +68,12 @@ def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
 def test_only_the_sandbox_itself_is_writable() -> None:
     """Everything of the host is bound read-only; namespaces are its own; capabilities are gone."""
     line = bubblewrap.argv(
-        host(), Place(Path("/h/sbx-1")), groups=Path("/g"), info=3, command=["worker"], sources=bubblewrap.Direct()
+        host(),
+        SandboxDirectory(Path("/h/sbx-1")),
+        groups=Path("/g"),
+        info=3,
+        command=["worker"],
+        sources=bubblewrap.Direct(),
     )
     assert [target for _, target in pairs(line, "--bind")] == [
         f"/sandbox/{name}" for name in ("work", "state", "home", "previous")
@@ -78,11 +86,11 @@ def test_only_the_sandbox_itself_is_writable() -> None:
     assert line[-2:] == ["--", "worker"]
 
 
-def test_what_lies_under_a_root_is_hidden() -> None:
-    """The stack's home is covered only where it could be seen."""
+def test_paths_below_a_visible_root_are_hidden() -> None:
+    """The stack's home is covered only where it would be visible."""
     line = bubblewrap.argv(
         host(hidden=("/opt/venv/home", "/srv/home")),
-        Place(Path("/h/sbx-1")),
+        SandboxDirectory(Path("/h/sbx-1")),
         groups=None,
         info=None,
         command=["worker"],
@@ -96,7 +104,7 @@ def test_what_lies_under_a_root_is_hidden() -> None:
 def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path) -> None:
     """What is installed when the sandbox starts is bound at one place; an interpreter that is seen anyway is not."""
     toolchains = tmp_path / "toolchains"
-    place = Place(Path("/h/sbx-1"))
+    place = SandboxDirectory(Path("/h/sbx-1"))
 
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
@@ -121,21 +129,21 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_a_worker_is_told_where_the_sdks_are(isolated: bool, tmp_path: Path) -> None:
-    """As it sees them; nothing where there is no such setting."""
+def test_worker_gets_the_path_of_its_toolchains(isolated: bool, tmp_path: Path) -> None:
+    """The path is the one inside the sandbox; without the setting there is none."""
     groups = cgroups.Groups(None, None, 1)
-    walls = Walls(host(), None) if isolated else None
-    starting = Starting(("worker",), walls, groups, True, SizedDisks(tmp_path, 0), toolchains=tmp_path)
-    found = starting.variables(Place(Path("/h/sbx-1")), plan())
+    launch = IsolationLaunch(host(), None) if isolated else None
+    starting = WorkerStarter(("worker",), launch, groups, True, SizedDisks(tmp_path, 0), toolchains=tmp_path)
+    found = starting.variables(SandboxDirectory(Path("/h/sbx-1")), plan())
     assert found["SANDHERD_TOOLCHAINS"] == ("/sandbox/toolchains" if isolated else str(tmp_path))
-    without = replace(starting, toolchains=None).variables(Place(Path("/h/sbx-1")), plan())
+    without = replace(starting, toolchains=None).variables(SandboxDirectory(Path("/h/sbx-1")), plan())
     assert "SANDHERD_TOOLCHAINS" not in without
 
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_no_secret_is_in_environment_or_command_line(inside: bool) -> None:
     """The credential and the task's own secrets travel in files."""
-    place = Place(Path("/h/sbx-1"))
+    place = SandboxDirectory(Path("/h/sbx-1"))
     found = environment.variables(plan(), environment.paths(place, inside=inside), group=None, lost=137)
     everything = "\n".join([*found, *found.values()])
     assert "hunter2" not in everything
@@ -175,16 +183,16 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     groups = cgroups.find("herd", tmp_path, "0::/mine\n")
     assert groups.memory == groups.pids == tmp_path / "mine" / "herd"
-    groups.make("sbx-1", limits.for_group(Limits(memory_mb=64, processes=9)))
+    groups.make("sbx-1", limits.for_group(SandboxLimits(memory_mb=64, processes=9)))
     folder = tmp_path / "mine" / "herd" / "sbx-1"
     assert (folder / "memory.max").read_text() == str(64 * 1024 * 1024)
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     assert groups.kills("sbx-1") == 2
-    assert groups.told_frozen("sbx-1") is None
+    assert groups.freeze_requested("sbx-1") is None
     for frozen in (True, False):
         groups.set_frozen("sbx-1", frozen)
-        assert groups.told_frozen("sbx-1") is frozen
+        assert groups.freeze_requested("sbx-1") is frozen
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:
@@ -192,7 +200,7 @@ def test_names_lead_nowhere_else(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "sandboxes", tmp_path / "kept")
     for name in ("..", "a/b", "", ".", "sbx-1\n"):
         with pytest.raises(UnsafeNameError):
-            layout.place(name)
+            layout.directory(name)
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").touch()
-    place = layout.place("sbx-1")
+    place = layout.directory("sbx-1")
     place.make()
     (place.work / "link").symlink_to(outside)
     layout.remove("sbx-1")
@@ -209,10 +217,10 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert (outside / "precious").exists()
 
 
-def test_what_is_put_aside_holds_no_secret(tmp_path: Path) -> None:
-    """Neither the task with its secrets nor a key, whatever an agent made of them; the spool and the log stay."""
+def test_quarantined_directory_contains_no_secret(tmp_path: Path) -> None:
+    """The task with its secrets and keys are removed, whatever an agent made of them; spool and log remain."""
     layout = Layout(tmp_path / "sandboxes", tmp_path / "kept")
-    place = layout.place("sbx-1")
+    place = layout.directory("sbx-1")
     place.make()
     (tmp_path / "precious").touch()
     place.write_secret(place.task, "hunter2")
@@ -222,17 +230,17 @@ def test_what_is_put_aside_holds_no_secret(tmp_path: Path) -> None:
     (place.folder / "run" / "task.json.0123456789abcdef").write_text("hunter2")
     (place.state / "spool").mkdir()
     place.state.chmod(0)
-    kept = layout.keep("sbx-1")
+    kept = layout.quarantine("sbx-1")
     assert sorted(entry.name for entry in (kept / "state").iterdir()) == ["spool"]
     assert not list((kept / "run").iterdir())
     assert (tmp_path / "precious").exists()
-    layout.take_back("sbx-1")
+    layout.unquarantine("sbx-1")
     assert (place.state / "spool").is_dir()
 
 
-def test_a_run_that_nobody_claimed_is_used_again(tmp_path: Path) -> None:
-    """So that a start that died half-way does not count as a life of the worker."""
-    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+def test_unclaimed_run_is_reused(tmp_path: Path) -> None:
+    """A start that failed half-way does not count as a life of the worker."""
+    place = Layout(tmp_path, tmp_path / "kept").directory("sbx-1")
     place.make()
     first = place.new_run()
     assert place.new_run() == first
@@ -242,18 +250,42 @@ def test_a_run_that_nobody_claimed_is_used_again(tmp_path: Path) -> None:
     assert shim.read_exit(first) is None
 
 
-def test_the_last_line_of_a_log_can_be_said(tmp_path: Path) -> None:
-    """Whatever bytes a worker wrote: no NUL, which no event may hold, and nothing that is no UTF-8."""
-    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+def test_last_line_of_a_log_is_valid_text(tmp_path: Path) -> None:
+    """NUL, which no event may contain, and invalid UTF-8 are replaced."""
+    place = Layout(tmp_path, tmp_path / "kept").directory("sbx-1")
     place.make()
     run = place.new_run()
     run.log.write_bytes(b"first\nno\0such\xff module\n")
     assert shim.read_last_line(run) == "no?such\N{REPLACEMENT CHARACTER} module"
 
 
-def test_a_forwarder_is_restarted_only_while_its_run_goes_on(tmp_path: Path) -> None:
-    """One that always fails leaves no process behind: whoever holds the shim's output has ended with the shim."""
-    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+@pytest.mark.parametrize(
+    ("codes", "kills", "expected"),
+    [
+        ([137], 1, (137, True, None)),
+        ([0], 1, (0, False, None)),
+        ([5, 0], 1, (0, False, 5)),
+        ([None, 0], 1, (0, True, None)),
+        ([137, 0], 0, (0, False, 137)),
+    ],
+)
+def test_oom_kill_of_a_command_is_not_the_workers(
+    tmp_path: Path, codes: list[int | None], kills: int, expected: tuple[int, bool, int | None]
+) -> None:
+    """An OOM kill counts only if the worker was killed or its exit status is unknown, also after a recovery."""
+    place = Layout(tmp_path, tmp_path / "kept").directory("sbx-1")
+    place.make()
+    for code in codes:
+        run = place.new_run()
+        run.claim.write_text("")
+        run.exit.write_text("" if code is None else f"{code}\n")
+    end = shim.read_end(place.runs(), kills=kills)
+    assert (end.code, end.out_of_memory, end.recovered_code) == expected
+
+
+def test_forwarder_is_restarted_only_during_its_run(tmp_path: Path) -> None:
+    """A forwarder that always fails leaves no process behind the shim."""
+    place = Layout(tmp_path, tmp_path / "kept").directory("sbx-1")
     place.make()
     run, failing = place.new_run(), tmp_path / "forwarder.py"
     failing.write_text("raise SystemExit(1)")
@@ -265,9 +297,34 @@ def test_a_forwarder_is_restarted_only_while_its_run_goes_on(tmp_path: Path) -> 
 
 def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
     """An agent owns the directory of its state: what it plants there does not prevent its recovery."""
-    place = Place(tmp_path / "sbx-1")
+    place = SandboxDirectory(tmp_path / "sbx-1")
     place.make()
     (place.offer / "below").mkdir(parents=True)
     place.write_secret(place.offer, "offered")
     assert place.offer.read_text() == "offered"
     assert [path.name for path in place.state.iterdir()] == [place.offer.name]
+
+
+def test_a_box_has_the_files_with_which_its_worker_connects() -> None:
+    """By the variables that name them; without any, none."""
+    texts = {"NATS_CA": "an authority", "NATS_CERT": "a certificate", "NATS_KEY": "a key"}
+    files = {file.path.rpartition("/")[2]: file for file in box_files.files(plan(tls=texts))}
+    told = json.loads(files["environment.json"].content)
+    for name, text in texts.items():
+        assert files[told[name].rpartition("/")[2]].content == text.encode()
+        assert told[name] == files[told[name].rpartition("/")[2]].path
+    without = {file.path.rpartition("/")[2]: file for file in box_files.files(plan())}
+    assert not json.loads(without["environment.json"].content).keys() & texts.keys()
+
+
+def test_a_sandbox_of_the_host_has_them_too_and_loses_the_key_at_its_end(tmp_path: Path) -> None:
+    """Only its owner reads them; the key is deleted with the other credentials."""
+    starting = WorkerStarter(("worker",), None, cgroups.Groups(None, None, 1), True, SizedDisks(tmp_path, 0))
+    place, texts = SandboxDirectory(tmp_path / "sbx-1"), {"NATS_CA": "an authority", "NATS_KEY": "a key"}
+    starting.set_up(place, plan(tls=texts))
+    told = starting.variables(place, plan(tls=texts))
+    for name, text in texts.items():
+        assert Path(told[name]).read_text() == text
+        assert Path(told[name]).stat().st_mode & 0o777 == 0o600
+    place.delete_secrets()
+    assert not Path(told["NATS_KEY"]).exists()

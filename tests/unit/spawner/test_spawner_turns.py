@@ -1,4 +1,4 @@
-"""Whose turn it is: the formula, what counts, and that nobody is starved."""
+"""The order of tasks in the queue: the formula, its factors, and that no task is starved."""
 
 import random
 from datetime import timedelta
@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spawner.tasks import scheduling
+from spawner.tasks import turn_order
+from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.record import TaskFacts
-from spawner.tasks.room import Allowed
-from spawner.tasks.scheduling import MOST_STEPS, place_of, score_of, turn_of
+from spawner.tasks.turn_order import MAX_STEPS, position_of, score_of, turn_of
 from tests.unit.spawner.queueing import (
     AGE,
     BEGIN,
@@ -36,20 +36,20 @@ tasks_of_any_kind = st.builds(
 
 
 @given(tasks_of_any_kind, st.integers(0, 100), tasks_of_any_kind, st.integers(0, 100))
-def test_nobody_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others: int) -> None:
-    """What is submitted more than four ages later comes later: whatever its priority, deadline and dependants."""
-    if other.submitted_at > one.submitted_at + timedelta(seconds=MOST_STEPS * AGE):
-        assert place_of(one, ones, AGE) < place_of(other, others, AGE)
+def test_no_task_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others: int) -> None:
+    """A task submitted more than four ages later comes later, whatever its priority, deadline and dependants."""
+    if other.submitted_at > one.submitted_at + timedelta(seconds=MAX_STEPS * AGE):
+        assert position_of(one, ones, AGE) < position_of(other, others, AGE)
     begun = one.submitted_at.timestamp()
-    assert begun - MOST_STEPS * AGE <= turn_of(one, ones, AGE) <= begun
+    assert begun - MAX_STEPS * AGE <= turn_of(one, ones, AGE) <= begun
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
 @settings(max_examples=50)
-def test_under_a_flood_of_more_urgent_tasks_everybody_begins(seed: int, flood: int) -> None:
-    """One place, and always more to do: nobody begins who came more than four ages after one that waits."""
+def test_every_task_starts_under_a_flood_of_urgent_ones(seed: int, flood: int) -> None:
+    """With one place, no task starts that came more than four ages after one that waits."""
     draw = random.Random(seed)
-    queue, waiting, now = queue_of([], Allowed(total=1)), {}, 0.0
+    queue, waiting, now = queue_of([], SandboxLimits(total=1)), {}, 0.0
     for step in range(80):
         for number in range(draw.randint(1, 3)):
             view = task(
@@ -67,7 +67,7 @@ def test_under_a_flood_of_more_urgent_tasks_everybody_begins(seed: int, flood: i
 
 
 def test_priority_age_deadline_and_dependants_count() -> None:
-    """A step of priority is worth one age of waiting; so are ten that wait for it; and a deadline draws near."""
+    """A step of priority is worth one age of waiting; so are ten dependants; and a near deadline counts."""
     waiting = [
         task("low-old", 2.5 * AGE, priority="low"),
         task("normal", 0),
@@ -76,13 +76,13 @@ def test_priority_age_deadline_and_dependants_count() -> None:
         task("wanted", 10, priority="normal"),
         *(task(f"w{number}", 0, depends_on=["wanted"]) for number in range(10)),
     ]
-    queue = queue_of(waiting, Allowed(total=5))
+    queue = queue_of(waiting, SandboxLimits(total=5))
     assert names_in_turn(queue) == ["soon", "low-old", "wanted", "high", "normal"]
 
 
 @given(tasks_of_any_kind, st.integers(0, 9))
-def test_more_of_anything_never_puts_a_task_back(view: TaskFacts, dependants: int) -> None:
-    """A higher priority, one more that waits for it, a nearer deadline: the turn comes no later by it."""
+def test_higher_urgency_never_delays_a_task(view: TaskFacts, dependants: int) -> None:
+    """A higher priority, one more dependant and a nearer deadline: the turn comes no later."""
     turn = turn_of(view, dependants, AGE)
     assert turn_of(view, dependants + 1, AGE) <= turn
     assert turn_of(view.model_copy(update={"priority": "critical"}), dependants, AGE) <= turn
@@ -90,7 +90,7 @@ def test_more_of_anything_never_puts_a_task_back(view: TaskFacts, dependants: in
     assert turn_of(view.model_copy(update={"deadline": nearer}), dependants, AGE) <= turn
 
 
-def test_the_score_grows_by_one_with_each_age_of_waiting() -> None:
+def test_score_grows_by_one_with_each_age() -> None:
     """Priorities are a point apart, and an hour of waiting is worth as much."""
     queue = queue_of([task("a", priority="high"), task("b", priority="low")])
     assert (queue.score("p1.a", BEGIN), queue.score("p1.b", BEGIN)) == (2, 0)
@@ -99,13 +99,13 @@ def test_the_score_grows_by_one_with_each_age_of_waiting() -> None:
     assert score_of(0, 2 * AGE, AGE) == 2
 
 
-def test_the_formula_stands_in_the_documents() -> None:
-    """As it stands above the function, with its numbers."""
+def test_formula_of_turns_is_in_the_documentation() -> None:
+    """The page has the formula of the docstring, with its numbers."""
     page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
-    formula = [line.strip() for line in (scheduling.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
+    formula = [line.strip() for line in (turn_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
     assert len(formula) == 3
     assert all(line in page for line in formula)
-    for priority, weight in scheduling.WEIGHTS.items():
+    for priority, weight in turn_order.WEIGHTS.items():
         assert f"{priority} {weight}" in formula[0]
         assert turn_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
     assert turn_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE

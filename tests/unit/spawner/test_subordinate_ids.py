@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spawner.runtimes.removing import remove_tree
-from spawner.runtimes.sandbox_users import SandboxUsers, collision, give_tree
-from spawner.runtimes.subordinate_ids import LEAST, NoSubordinateError, Ranges, User, find_ranges, mapped
+from spawner.runtimes.directory_removal import remove_tree
+from spawner.runtimes.sandbox_users import SandboxUsers, change_owner, collision
+from spawner.runtimes.subordinate_ids import MIN_IDS, NoSubordinateError, Ranges, User, find_ranges, mapped
 
 JOE = User("joe", 1000, 1000, Path("/home/joe"))
 
@@ -20,8 +20,8 @@ def etc(folder: Path, uids: str, gids: str) -> Path:
 
 
 @pytest.mark.parametrize("who", ["joe", "1000"])
-def test_the_largest_range_of_each_file_is_used(tmp_path: Path, who: str) -> None:
-    """Named by name or by uid, among others and lines that are none; as long as the shorter of both."""
+def test_largest_range_of_each_file_is_used(tmp_path: Path, who: str) -> None:
+    """Entries by name or uid are found among others and invalid lines; the length is the shorter of both."""
     uids = f"ann:100000:65536\n\n# nothing\n{who}:200000:1000\n{who}:300000:65536\njoe:x:y\n"
     found = find_ranges(JOE, etc(tmp_path, uids, f"{who}:500000:2000"))
     assert found == Ranges(range(300_000, 302_000), range(500_000, 502_000))
@@ -32,19 +32,19 @@ def test_the_largest_range_of_each_file_is_used(tmp_path: Path, who: str) -> Non
     [
         ("ann:100000:65536\n", "joe:1:65536", "joe has no range in"),
         ("joe:100000:65536\n", "", "subgid"),
-        (f"joe:100000:{LEAST - 1}\n", "joe:100000:65536\n", "1,024 are needed"),
+        (f"joe:100000:{MIN_IDS - 1}\n", "joe:100000:65536\n", "1,024 are needed"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, uids: str, gids: str, words: str) -> None:
-    """No range, a range in one file alone, and one that is too small."""
+def test_missing_subordinate_range_is_reported(tmp_path: Path, uids: str, gids: str, words: str) -> None:
+    """A missing range, a range in one of the files only and a small one are errors."""
     with pytest.raises(NoSubordinateError, match=words):
         find_ranges(JOE, etc(tmp_path, uids, gids))
     with pytest.raises(NoSubordinateError):
         find_ranges(JOE, tmp_path / "none")
 
 
-def test_the_user_is_itself_inside_and_root_inside_is_nobody() -> None:
-    """Numbers inside are those of the host; a sandbox's gid has the number of its uid, whatever it is on the host."""
+def test_user_maps_to_itself_and_root_to_a_subordinate() -> None:
+    """Ids inside equal those of the host; a sandbox's gid has the number of its uid."""
     ranges = Ranges(range(300_000, 302_000), range(500_000, 502_000))
     assert ranges.uid_map(JOE) == [1000, 1000, 1, 0, 300_000, 1, 300_001, 300_001, 1_999]
     assert ranges.gid_map(JOE) == [1000, 1000, 1, 0, 500_000, 1, 300_001, 500_001, 1_999]
@@ -62,13 +62,13 @@ def test_the_user_is_itself_inside_and_root_inside_is_nobody() -> None:
     ],
     ids=["ours", "the host's", "a container's", "another user's", "none"],
 )
-def test_a_namespace_of_ours_is_known_by_its_map(uid_map: str, found: range | None) -> None:
-    """Only such a one is joined."""
+def test_own_user_namespace_is_recognised_by_its_map(uid_map: str, found: range | None) -> None:
+    """Only such a namespace is joined."""
     assert mapped(uid_map, 1000) == found
 
 
-def test_ids_that_are_also_another_s_are_refused(tmp_path: Path) -> None:
-    """The user's own entry does not count; the text names what to change."""
+def test_ids_shared_with_another_user_are_refused(tmp_path: Path) -> None:
+    """The user's own entry does not count; the error names what to change."""
     users = SandboxUsers(300_001, 1_999, tmp_path, of_user=JOE.names)
     map_of_joe = tmp_path / "self"
     map_of_joe.mkdir()
@@ -81,8 +81,8 @@ def test_ids_that_are_also_another_s_are_refused(tmp_path: Path) -> None:
     assert "give joe ids in /etc/subuid and /etc/subgid" in reason
 
 
-def test_a_tree_of_any_depth_changes_its_owner(tmp_path: Path) -> None:
-    """Deeper than a path may be long, and than Python recurses; every entry is visited."""
+def test_owner_of_a_tree_of_any_depth_is_changed(tmp_path: Path) -> None:
+    """A tree deeper than a path may be long, and than Python recurses, is visited completely."""
     top, seen = tmp_path / "top", list[str]()
     top.mkdir()
     (top / "link").symlink_to("/nowhere")
@@ -102,7 +102,7 @@ def test_a_tree_of_any_depth_changes_its_owner(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "chown", chown)
-        give_tree(top, os.getuid(), os.getgid())
+        change_owner(top, os.getuid(), os.getgid())
     remove_tree(top)
     assert (len(seen), seen[-1]) == (1_503, str(top))
     assert {"link", "last"} <= set(seen)

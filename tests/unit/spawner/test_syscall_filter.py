@@ -34,8 +34,8 @@ def answer(machine: str, number: int, *arguments: int, audit: int | None = None,
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_each_rule_without_conditions_denies(machine: str) -> None:
-    """With its error, on both architectures."""
+def test_each_unconditional_rule_denies(machine: str) -> None:
+    """The rule's error is returned on both architectures."""
     for rule in RULES:
         number = NUMBERS[rule.syscall][ARCHITECTURES[machine][0]]
         if number is not None and not rule.conditions:
@@ -43,8 +43,8 @@ def test_each_rule_without_conditions_denies(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_conditions_hold_for_their_arguments_alone(machine: str) -> None:
-    """Threads, ordinary sockets and terminal settings are allowed; namespaces, foreign sockets and typing are not."""
+def test_conditions_apply_to_their_arguments_only(machine: str) -> None:
+    """Threads, ordinary sockets and terminal settings are permitted; namespaces and foreign sockets are not."""
     column = ARCHITECTURES[machine][0]
     names = ("clone", "socket", "ioctl", "unshare", "socketpair", "prlimit64", "setpriority")
     clone, socket, ioctl, unshare, pair, limit, priority = (NUMBERS[name][column] or 0 for name in names)
@@ -66,14 +66,14 @@ def test_conditions_hold_for_their_arguments_alone(machine: str) -> None:
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_other_conventions_and_later_calls_are_denied(machine: str) -> None:
-    """i386 on x86_64 (and arm on aarch64) ends the program; x32 and later numbers are answered with ENOSYS."""
+    """i386 on x86_64 (and arm on aarch64) ends the program; x32 and later numbers return ENOSYS."""
     assert answer(machine, 20, audit=0x40000003) == KILL
     assert answer(machine, 20, audit=0x40000028) == KILL
     for number in (LAST_KNOWN + 1, 0x40000000, 0x40000000 + 39, 0xFFFFFFFE):
         assert answer(machine, number) == DENY | errno.ENOSYS
 
 
-def test_a_nested_filter_allows_namespaces_and_mounts_and_no_more() -> None:
+def test_nested_filter_permits_only_namespaces_and_mounts() -> None:
     """Keyrings, kernel programs and later calls stay denied."""
     for name, *arguments in (("mount",), ("unshare", 0x10000000), ("clone", 0x10000011), ("setns",)):
         assert answer("x86_64", NUMBERS[str(name)][0] or 0, *map(int, arguments), nested=True) == ALLOW
@@ -81,15 +81,15 @@ def test_a_nested_filter_allows_namespaces_and_mounts_and_no_more() -> None:
         assert answer("x86_64", NUMBERS[name][0] or 0, nested=True) != ALLOW
 
 
-def test_a_machine_without_a_table_is_refused() -> None:
-    """Rather than left without a filter."""
+def test_machine_without_a_table_is_refused() -> None:
+    """No sandbox is left without a filter."""
     with pytest.raises(NoFilterError, match="x86_64 or aarch64"):
         compile_filter(machine="riscv64")
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_numbers_are_those_of_the_headers(machine: str) -> None:
-    """Each number that this host's kernel headers have is the same in our table."""
+def test_numbers_equal_those_of_the_headers(machine: str) -> None:
+    """Each number in this host's kernel headers equals that of the table."""
     header = Path("/usr/include", HEADERS[machine])
     if not header.exists():
         pytest.skip("this host has no kernel headers")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.bus.identity import Identity
+from sandherd.bus.identity import HerdIdentity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.private_files import make_directory, open_log, write_file
 from sandherd.stack.home import Home, write_context
@@ -32,8 +32,8 @@ def modes(top: Path) -> dict[str, int]:
     return {str(path.relative_to(top)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(top.rglob("*"))}
 
 
-def test_a_file_has_its_mode_and_so_have_directories_on_the_way(tmp_path: Path, umask: int) -> None:
-    """Also parents that were missing, which `mkdir(parents=True, mode=…)` leaves to the umask."""
+def test_file_and_new_directories_have_their_modes(tmp_path: Path, umask: int) -> None:
+    """Missing parents too, which `mkdir(parents=True, mode=…)` leaves to the umask."""
     write_file(tmp_path / "a" / "b" / "secret", "value")
     write_file(tmp_path / "a" / "b" / "config", "{}", 0o644)
     os.close(open_log(tmp_path / "logs" / "log"))
@@ -49,8 +49,8 @@ def test_a_file_has_its_mode_and_so_have_directories_on_the_way(tmp_path: Path, 
     }
 
 
-def test_a_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call that makes a file asks for 0600, not following links, and only where there is none."""
+def test_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every creating call requests 0600, without following links, and only for a new file."""
     asked: list[tuple[int, int]] = []
     real = os.open
 
@@ -70,7 +70,7 @@ def test_a_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(mode == 0o600 and flags & os.O_EXCL for flags, mode in asked)
 
 
-def test_a_draft_laid_by_somebody_else_is_not_written_to(tmp_path: Path) -> None:
+def test_foreign_draft_is_not_written_to(tmp_path: Path) -> None:
     """A link under the draft's name is replaced, not followed."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("untouched")
@@ -80,8 +80,8 @@ def test_a_draft_laid_by_somebody_else_is_not_written_to(tmp_path: Path) -> None
     assert not (tmp_path / "secret").is_symlink()
 
 
-def test_two_that_make_one_directory_both_have_it(tmp_path: Path) -> None:
-    """Whoever comes second finds it."""
+def test_concurrent_creations_of_a_directory_succeed(tmp_path: Path) -> None:
+    """The later ones find it."""
     makers = [threading.Thread(target=make_directory, args=(tmp_path / "a" / "b" / "c",)) for _ in range(8)]
     for maker in makers:
         maker.start()
@@ -90,16 +90,16 @@ def test_two_that_make_one_directory_both_have_it(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
-def test_a_file_where_a_directory_belongs_is_refused(tmp_path: Path) -> None:
-    """Nothing is written beside it."""
+def test_file_in_the_place_of_a_directory_is_refused(tmp_path: Path) -> None:
+    """No file is written beside it."""
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         make_directory(tmp_path / "file")
 
 
-def test_an_identity_and_a_deployment_are_closed(tmp_path: Path, umask: int) -> None:
-    """0700 and 0600 but for what the broker's own user reads, which holds nothing secret."""
-    Identity(tmp_path / "herd" / "identity").create(1)
+def test_identity_and_deployment_are_private(tmp_path: Path, umask: int) -> None:
+    """Modes are 0700 and 0600 except for the files of the broker's own user, which contain no secret."""
+    HerdIdentity(tmp_path / "herd" / "identity").create(1)
     Deployment(tmp_path / "site" / "one").make(["alpha"], 1)
     readable = {"site/one/nats": 0o755, "site/one/nats/nats.conf": 0o644, "site/one/nats/accounts.json": 0o644}
     for path, mode in modes(tmp_path).items():
@@ -107,15 +107,15 @@ def test_an_identity_and_a_deployment_are_closed(tmp_path: Path, umask: int) -> 
         assert mode == readable.get(path, wanted), path
 
 
-def test_a_home_and_a_sandboxs_place_are_closed(tmp_path: Path, umask: int) -> None:
-    """Also logs that were moved aside, and what the spawner writes for a sandbox."""
+def test_home_and_sandbox_directory_are_private(tmp_path: Path, umask: int) -> None:
+    """Rotated logs, and the spawner's files for a sandbox, are included."""
     home = Home(tmp_path / "deep" / "home")
     home.make()
     write_context(home, {})
     with os.fdopen(open_log(home.logs / "nats.log"), "w") as log:
         log.write("many words")
-    rotate(home.logs, most=1)
-    place = Layout(home.sandboxes, home.path / "aside").place("sbx-1")
+    rotate(home.logs, max_bytes=1)
+    place = Layout(home.sandboxes, home.path / "aside").directory("sbx-1")
     place.make()
     place.write_secret(place.task, "{}")
     for path, mode in modes(tmp_path).items():
@@ -123,8 +123,8 @@ def test_a_home_and_a_sandboxs_place_are_closed(tmp_path: Path, umask: int) -> N
     assert (home.logs / "nats.log.1").read_text() == "many words"
 
 
-def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Several writers of one file at once: each succeeds, the file is one of the contents, no draft remains."""
+def test_concurrent_writers_of_one_file_succeed(tmp_path: Path) -> None:
+    """The file is one of the contents, and no draft remains."""
     file, contents = tmp_path / "passwd", [f"{number}\n" * 2000 for number in range(32)]
     with ThreadPoolExecutor(8) as writers:
         list(writers.map(lambda content: write_file(file, content), contents))

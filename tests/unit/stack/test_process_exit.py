@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.stack.process_exit import KILLED, judge, written_since
+from sandherd.stack.process_exit import KILLED, cause_of_status, written_since
 
 GO = """[1] 2026/11/22 20:00:00.000000 [INF] Server is ready
 fatal error: runtime: cannot allocate memory
@@ -26,13 +26,15 @@ runtime.throw({0xd0c1d8?, 0xc000040f08?})
         (1, "an agent wrote: out of memory\n[1] exiting\n", 0, None),
     ],
 )
-def test_the_cause_is_what_status_log_and_kernel_tell(status: int, written: str, kills: int, found: str | None) -> None:
-    """Only an error of the program itself counts, or its last words; a kill only if the kernel counted one."""
-    assert judge(status, written, kills) == found
+def test_cause_of_an_exit_follows_status_log_and_kernel(
+    status: int, written: str, kills: int, found: str | None
+) -> None:
+    """Only an error of the program itself counts, or its last output; a kill only if the kernel counted one."""
+    assert cause_of_status(status, written, kills) == found
 
 
-def test_only_what_was_written_since_the_start_counts(tmp_path: Path) -> None:
-    """A log goes on over many lives; one that was shortened meanwhile is read whole."""
+def test_only_log_lines_since_the_start_count(tmp_path: Path) -> None:
+    """A log continues over many lives; one that was truncated meanwhile is read whole."""
     log = tmp_path / "nats.log"
     assert written_since(log, 0) == ""
     log.write_text("before\nafter\n")

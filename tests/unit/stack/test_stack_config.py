@@ -1,4 +1,4 @@
-"""The settings file that a stack was started with: noted for who comes later, until the stack is ended."""
+"""The settings file that a stack was started with: noted for later commands, until the stack is stopped."""
 
 import json
 from pathlib import Path
@@ -25,8 +25,8 @@ def started(tmp_path: Path, outer: dict[str, str]) -> Home:
     return stack.home
 
 
-def test_what_was_started_anew_reads_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as it is there, and nobody names another."""
+def test_restarted_stack_reads_the_earlier_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier file is read as long as it exists and no other is named."""
     file = tmp_path / "herd.yaml"
     home = started(tmp_path, {CONFIG_VARIABLE: str(file)})
     assert control._surroundings(home)[CONFIG_VARIABLE] == str(file)
@@ -38,8 +38,8 @@ def test_what_was_started_anew_reads_the_file_of_before(tmp_path: Path, monkeypa
     assert CONFIG_VARIABLE not in control._surroundings(home)
 
 
-async def test_down_forgets_the_file_and_nothing_else(tmp_path: Path) -> None:
-    """The next `up` is as it is given; the broker comes back where it was."""
+async def test_down_forgets_only_the_settings_file(tmp_path: Path) -> None:
+    """The next `up` uses its own options; the broker has the same port."""
     home = started(tmp_path, {CONFIG_VARIABLE: str(tmp_path / "herd.yaml")})
     before = json.loads(home.context.read_text())
     await down(home.path)
@@ -47,6 +47,6 @@ async def test_down_forgets_the_file_and_nothing_else(tmp_path: Path) -> None:
     assert json.loads(home.context.read_text()) == {name: before[name] for name in before if name != "config"}
 
 
-def test_a_stack_without_a_file_notes_none(tmp_path: Path) -> None:
-    """Nor does one whose variable is empty."""
+def test_stack_without_a_settings_file_notes_none(tmp_path: Path) -> None:
+    """An empty variable counts as none."""
     assert noted_config(started(tmp_path, {CONFIG_VARIABLE: ""})) is None

@@ -1,4 +1,4 @@
-"""The stack's decisions: when to start again, what a service is told, what is written down, when a log is turned."""
+"""The stack's decisions: restarts, environments of services, the record, and the rotation of logs."""
 
 import asyncio
 import os
@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.bus.together import end as end_tasks
+from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.access import let_enter, let_read
-from sandherd.stack.child import Child, Command
+from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.control import phase_of
+from sandherd.stack.directory_access import grant_read, grant_traversal
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
-from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
-from sandherd.stack.leftovers import end_leftovers
-from sandherd.stack.looking import PartStatus
-from sandherd.stack.nats import quiet_port
-from sandherd.stack.programs import Place, environment_of
-from sandherd.stack.readiness import ask_ready
+from sandherd.stack.nats import free_port
+from sandherd.stack.process_monitor import BACKOFF, ProcessMonitor, StackPart, wait_before_start
+from sandherd.stack.programs import ServiceContext, environment_of
+from sandherd.stack.readiness import read_readiness
 from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.stack import Stack
+from sandherd.stack.stale_processes import end_leftovers
+from sandherd.stack.status import PartStatus
 
-PLACE = Place(
+PLACE = ServiceContext(
     home=Path("/home/of/stack"),
     nats_url="nats://127.0.0.1:1",
     database_url="postgresql://postgres@/sandherd?host=/run",
@@ -38,24 +38,24 @@ PLACE = Place(
 )
 
 
-async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> None:
-    """Between its end and its next start it is written down all the same: a stack without it is not ready."""
+async def test_ended_part_is_still_listed(tmp_path: Path) -> None:
+    """Between its end and its next start the part is in the record: a stack without it is not ready."""
     stack = Stack(tmp_path)
     stack.home.make()
-    child = Child(Command(arguments=["/bin/true"], log=tmp_path / "log"))
+    child = Child(ChildCommand(arguments=["/bin/true"], log=tmp_path / "log"))
     child.start()
-    await child.gone()
-    stack._keepers["monitor"] = Keeper("monitor", cast("Part", SimpleNamespace(child=child)))
-    stack._keeping = [asyncio.create_task(asyncio.sleep(60))]  # for as long as the test looks
+    await child.wait_ended()
+    stack._monitors["monitor"] = ProcessMonitor("monitor", cast("StackPart", SimpleNamespace(child=child)))
+    stack._tasks = [asyncio.create_task(asyncio.sleep(60))]  # for as long as the test looks
     try:
         written = stack.processes()
     finally:
-        await end_tasks(stack._keeping)
+        await cancel_and_wait(stack._tasks)
     assert not written["monitor"].alive
 
 
-async def test_a_service_that_ends_while_it_is_asked_is_not_ready() -> None:
-    """It closes the connection without a word, or with half of one."""
+async def test_service_that_closes_the_probe_is_not_ready() -> None:
+    """A connection closed without a reply, or after half of one, is not ready."""
     for said in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
 
         async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
@@ -64,27 +64,27 @@ async def test_a_service_that_ends_while_it_is_asked_is_not_ready() -> None:
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            ready, _ = await ask_ready(f"http://127.0.0.1:{port}")
+            ready, _ = await read_readiness(f"http://127.0.0.1:{port}")
         assert not ready, said
 
 
-def test_a_brokers_port_is_none_that_connections_are_given() -> None:
-    """While it is started again nobody's connection can take it, by chance, for as long as that lives."""
+def test_broker_port_is_outside_the_ephemeral_range() -> None:
+    """During a restart no other connection can take it by chance."""
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    ports = {quiet_port() for _ in range(20)}
+    ports = {free_port() for _ in range(20)}
     assert all(0 < port < first for port in ports), (ports, first, last)
     assert len(ports) > 1
 
 
 @given(st.integers(0, 100))
-def test_the_wait_before_a_start_grows_to_a_bound(failures: int) -> None:
-    """A process that dies once is started again at once; one that keeps dying, ever later, but always again."""
+def test_wait_before_a_restart_grows_to_a_bound(failures: int) -> None:
+    """A process that dies once is restarted at once; one that keeps dying, ever later, but always again."""
     assert wait_before_start(0) == 0
-    assert wait_before_start(failures) <= wait_before_start(failures + 1) <= LONGEST_WAIT
+    assert wait_before_start(failures) <= wait_before_start(failures + 1) <= BACKOFF.cap
 
 
-def test_a_service_is_told_its_own_credential_and_the_callers_settings() -> None:
-    """What the caller set for another broker gives way to this stack's; everything else reaches the service."""
+def test_service_gets_its_credential_and_the_callers_settings() -> None:
+    """The caller's settings for another broker are replaced by this stack's; all others reach the service."""
     outer = {"NATS_URL": "nats://elsewhere", "SANDHERD_HTTP_PORT": "80", "SANDHERD_MAX_SANDBOXES": "3", "PATH": "/bin"}
     told = environment_of(Principal.MONITOR, PLACE, outer)
     assert told == {
@@ -97,16 +97,16 @@ def test_a_service_is_told_its_own_credential_and_the_callers_settings() -> None
     }
 
 
-def test_only_the_spawner_is_told_where_the_keys_are() -> None:
-    """Not even the caller's own variable brings them to another service."""
+def test_only_the_spawner_gets_the_path_of_the_keys() -> None:
+    """The caller's own variable does not reach another service either."""
     outer = {"SANDHERD_IDENTITY_DIR": "/elsewhere"}
     told = {service: environment_of(service, PLACE, outer) for service in Principal}
     assert {service for service in told if "SANDHERD_IDENTITY_DIR" in told[service]} == {Principal.SPAWNER}
     assert told[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
 
 
-def test_what_is_written_down_is_read_again(tmp_path: Path) -> None:
-    """The record survives as it was; a torn or missing one reads as none."""
+def test_record_of_a_stack_is_written_and_read(tmp_path: Path) -> None:
+    """The record is read as written; a torn or missing one is None."""
     home = Home(tmp_path)
     assert read_record(home) is None
     record = StackRecord(
@@ -118,8 +118,8 @@ def test_what_is_written_down_is_read_again(tmp_path: Path) -> None:
     assert read_record(home) is None
 
 
-async def test_a_stranger_with_the_number_of_a_leftover_is_not_touched(tmp_path: Path) -> None:
-    """A process that has the same id but started at another time is somebody else's and lives on."""
+async def test_foreign_process_with_a_leftovers_pid_is_not_touched(tmp_path: Path) -> None:
+    """A process of the same id that started at another time is foreign and lives on."""
     home, stranger = Home(tmp_path), subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220  # it returns at once
     try:
         old = ProcessRecord(pid=stranger.pid, mark="another start")
@@ -136,10 +136,10 @@ async def test_a_stranger_with_the_number_of_a_leftover_is_not_touched(tmp_path:
 
 
 @pytest.mark.parametrize(("program", "gone"), [("exit 0", True), ("exit 1", False), (None, False)])
-async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
+async def test_end_program_runs_only_if_sandboxes_may_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, gone: bool
 ) -> None:
-    """Or may be, elsewhere. It is told the home; if it fails, or is not installed, sandboxes may still run."""
+    """The program gets the home; if it fails, or is not installed, sandboxes may still run."""
     home, told = Home(tmp_path), tmp_path / "told"
     home.make()
     script = tmp_path / "sandherd-spawner-end"
@@ -160,28 +160,28 @@ async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
     assert program is None or told.read_text().strip() == str(tmp_path)
 
 
-def test_ending_sandboxes_may_take_as_long_as_their_grace() -> None:
+def test_ending_sandboxes_may_take_their_grace() -> None:
     """`down` waits for that, and kills no supervisor that still waits for workers."""
     assert ending_seconds({"SANDHERD_STOP_GRACE": "100"}) > 100
     assert ending_seconds({"SANDHERD_STOP_GRACE": "long"}) > 0
 
 
-def test_a_process_that_only_waits_to_be_reaped_does_not_count_as_alive() -> None:
-    """A zombie has ended, whoever forgets to ask for its status."""
+def test_zombie_does_not_count_as_alive() -> None:
+    """A zombie has ended, even if its status was never read."""
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not record_of(process.pid).alive
     process.wait()
 
 
-def test_a_long_log_is_turned_and_its_writer_goes_on(tmp_path: Path) -> None:
-    """The last three are kept, short ones are left alone, and a writer that has it open writes to the same file."""
+def test_long_log_is_rotated_under_its_writer(tmp_path: Path) -> None:
+    """Three rotated logs are retained, short logs are unchanged, and an open writer continues in the same file."""
     log, short = tmp_path / "a.log", tmp_path / "b.log"
     short.write_text("short")
     with log.open("ab", buffering=0) as writer:
         for number in range(5):
             writer.write(f"{number}".encode() * 100)
-            assert rotate(tmp_path, most=50, kept=3) == [log]
+            assert rotate(tmp_path, max_bytes=50, max_files=3) == [log]
             assert log.stat().st_size == 0
         writer.write(b"after")
     assert log.read_bytes() == b"after"
@@ -190,8 +190,8 @@ def test_a_long_log_is_turned_and_its_writer_goes_on(tmp_path: Path) -> None:
     assert short.read_text() == "short"
 
 
-def test_a_closed_installation_is_opened_for_reading_and_nothing_more(tmp_path: Path) -> None:
-    """Programs may be run and files read by others afterwards; nobody may write, and links are not followed."""
+def test_private_installation_is_opened_for_reading_only(tmp_path: Path) -> None:
+    """Programs may be run and files read by others afterwards; none may write, and links are not followed."""
     tree, outside = tmp_path / "tree", tmp_path / "outside"
     tree.mkdir(mode=0o700)
     outside.touch(mode=0o600)
@@ -199,17 +199,17 @@ def test_a_closed_installation_is_opened_for_reading_and_nothing_more(tmp_path: 
     program.touch(mode=0o700)
     file.touch(mode=0o600)
     (tree / "link").symlink_to(outside)
-    let_read(tree)
+    grant_read(tree)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tree, program, file)] == [0o705, 0o705, 0o604]
     assert stat.S_IMODE(outside.stat().st_mode) == 0o600
 
 
-def test_the_way_to_a_directory_is_opened_for_passing_only(tmp_path: Path) -> None:
+def test_parents_of_a_directory_are_opened_for_passing_only(tmp_path: Path) -> None:
     """The user of the database may pass through the directories above, and others may not list them."""
     home = tmp_path / "home"
     (home / "postgres" / "data").mkdir(parents=True)
     home.chmod(0o700)
-    let_enter(home / "postgres" / "data", 65534)
+    grant_traversal(home / "postgres" / "data", 65534)
     assert stat.S_IMODE(home.stat().st_mode) == 0o701
 
 
@@ -226,7 +226,7 @@ def test_the_way_to_a_directory_is_opened_for_passing_only(tmp_path: Path) -> No
         (Phase.FAILED, False, False, False, Phase.FAILED),
     ],
 )
-def test_the_headline_says_what_the_parts_are(
+def test_phase_of_a_stack_follows_its_parts(
     written: Phase, supervised: bool, running: bool, ready: bool, found: Phase
 ) -> None:
     """Ready only while every part is, stopped only if none runs, and unsupervised if they run by themselves."""

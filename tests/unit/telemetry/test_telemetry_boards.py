@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 Json = dict[str, Any]
-FOLDER: Final = Path(__file__).parents[3] / "deploy" / "grafana" / "dashboards"
+FOLDER: Final = Path(__file__).parents[3] / "deploy" / "helm" / "sandherd" / "files" / "dashboards"
 BOARDS: Final = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 UNITS: Final = {value for value in vars(units).values() if isinstance(value, str)}
 SHAPES: Final = {"time_series", "table"}
@@ -54,8 +54,8 @@ def strange(part: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_grafana_knows_all_that_a_dashboard_says(name: str) -> None:
-    """Every field of board, variables, panels, options and queries, and every value where it lists them; every unit."""
+def test_grafana_schema_covers_every_dashboard_field(name: str) -> None:
+    """Every field of board, variables, panels, options and queries is known, and every enumerated value and unit."""
     assert read(BOARDS[name]) == []
     for panel in BOARDS[name]["panels"]:
         if panel["type"] != "row":
@@ -71,8 +71,8 @@ def test_grafana_knows_all_that_a_dashboard_says(name: str) -> None:
         (("fieldConfig", "defaults"), {"units": "s"}),
     ],
 )
-def test_what_grafana_does_not_know_is_found(place: tuple[str | int, ...], wrong: Json) -> None:
-    """A wrong field or value of a panel."""
+def test_unknown_field_of_a_dashboard_is_found(place: tuple[str | int, ...], wrong: Json) -> None:
+    """A wrong field or value of a panel is one finding."""
     board = json.loads(json.dumps(BOARDS["herd"]))
     part = next(panel for panel in board["panels"] if panel["type"] == "stat")
     for step in place:
@@ -81,8 +81,8 @@ def test_what_grafana_does_not_know_is_found(place: tuple[str | int, ...], wrong
     assert len(read(board)) == 1
 
 
-def test_there_are_the_five_that_are_promised() -> None:
-    """Each with a name of its own that links keep, and words for each panel."""
+def test_there_are_five_dashboards() -> None:
+    """Each has a stable uid for links, and a description for each panel."""
     assert BOARDS.keys() == {"herd", "sandbox", "ingest", "monitor", "broker"}
     for name, board in BOARDS.items():
         assert board["uid"] == f"sandherd-{name}"
@@ -90,15 +90,15 @@ def test_there_are_the_five_that_are_promised() -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_board_shows_one_herd_at_a_time(name: str) -> None:
-    """Queries take the largest of what replicas show; of two herds that would be the larger herd, called both."""
+def test_dashboard_shows_one_herd_at_a_time(name: str) -> None:
+    """Queries take the maximum over replicas; of two herds that would be the larger one, labelled as both."""
     for variable in BOARDS[name]["templating"]["list"]:
         assert not {"multi", "includeAll"} & variable.keys(), variable["name"]
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_panels_lie_side_by_side(name: str) -> None:
-    """Within Grafana's 24 columns; none over another, each with a number and its queries with letters of their own."""
+def test_panels_do_not_overlap(name: str) -> None:
+    """Panels are within Grafana's 24 columns, each with an id and distinct query letters."""
     panels = BOARDS[name]["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
@@ -112,8 +112,8 @@ def test_panels_lie_side_by_side(name: str) -> None:
         assert letters or panel["type"] == "row"
 
 
-def test_what_the_history_is_asked_has_the_shape_that_its_panel_shows() -> None:
-    """Of these queries Grafana's schema says nothing: a row for each moment in lines and bars, else a table."""
+def test_history_query_has_the_shape_of_its_panel() -> None:
+    """Grafana's schema does not cover these queries: lines and bars need a row for each moment, others a table."""
     for panel in BOARDS["sandbox"]["panels"]:
         for target in panel.get("targets", ()):
             assert target.keys() == {"refId", "datasource", "rawSql", "rawQuery", "editorMode", "format"}

@@ -10,14 +10,14 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from event_ingest.clearing import LEASE as ROOM_LEASE
+from event_ingest.retention import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
 from monitor.guardian import LOOP
 from monitor.main import LEASE as WATCH_LEASE
 from monitor.rules import Rule
 from sandherd.telemetry import labels
 from sandherd.telemetry.meters import Meters
-from sandherd.telemetry.metrics import BORROWED, METRICS, Kind, Metric
+from sandherd.telemetry.metrics import BORROWED, METRICS, Metric, MetricKind
 from spawner.main import SCHEDULER_LEASE, SWEEP_LEASE
 from spawner.pool.record import WarmState
 
@@ -27,9 +27,9 @@ MOST_SERIES = 250
 
 
 def fill(meters: Meters, metric: Metric, values: dict[str, str]) -> None:
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         meters.count(metric.name, 1, **values)
-    elif metric.kind is Kind.GAUGE:
+    elif metric.kind is MetricKind.GAUGE:
         meters.set(metric.name, 1, **values)
     else:
         meters.observe(metric.name, 1, **values)
@@ -42,11 +42,13 @@ def test_labels_are_small_enumerations() -> None:
         for label in metric.labels:
             assert 0 < len(label.values) <= MOST_VALUES, f"{metric.name} {label.name}"
             series *= len(label.values) + 1
-        assert series <= MOST_SERIES * (4 if metric.kind is Kind.COUNTER else 1), f"{metric.name}: {series} series"
+        assert series <= MOST_SERIES * (4 if metric.kind is MetricKind.COUNTER else 1), (
+            f"{metric.name}: {series} series"
+        )
 
 
 def test_no_id_becomes_a_label() -> None:
-    """What is in no enumeration is counted as `other`: a hundred strange ids make one series."""
+    """A value outside the enumeration counts as `other`: a hundred unknown ids make one series."""
     for metric in (metric for metric in METRICS if metric.labels):
         registry = CollectorRegistry()
         meters = Meters(registry)
@@ -58,19 +60,19 @@ def test_no_id_becomes_a_label() -> None:
         assert len(meters._series) == 0
 
 
-def test_nothing_is_shown_beside_what_is_declared() -> None:
-    """No series that a library adds of its own accord: each would be there once more."""
+def test_only_declared_metrics_are_exposed() -> None:
+    """A library's additional series would duplicate them."""
     for metric in METRICS:
         registry = CollectorRegistry()
         fill(Meters(registry), metric, {label.name: min(label.values) for label in metric.labels})
         families = text_string_to_metric_families(generate_latest(registry).decode())
         names = {sample.name for family in families for sample in family.samples}
-        parts = {"_bucket", "_sum", "_count"} if metric.kind is Kind.HISTOGRAM else {""}
+        parts = {"_bucket", "_sum", "_count"} if metric.kind is MetricKind.HISTOGRAM else {""}
         assert names == {metric.name + part for part in parts}
 
 
-def test_what_is_not_in_the_table_is_a_fault_of_ours() -> None:
-    """A name, or a label's name, that is not declared raises."""
+def test_undeclared_metric_raises() -> None:
+    """An undeclared name or label name raises KeyError."""
     meters = Meters(CollectorRegistry())
     with pytest.raises(KeyError):
         meters.count("sandherd_surprises_total")
@@ -82,22 +84,22 @@ def test_what_is_not_in_the_table_is_a_fault_of_ours() -> None:
         meters.count("sandherd_dead_letters_total", consumer="event-ingest", reason="none")
 
 
-def test_a_gauge_that_another_knows_better_is_shown_no_more() -> None:
-    """After `forget` there is no such series, and it may be set again."""
+def test_hidden_gauge_has_no_series() -> None:
+    """After `hide` there is no such series, and it may be set again."""
     registry = CollectorRegistry()
     meters = Meters(registry)
     meters.set("sandherd_tasks", 3, state="pending")
-    meters.forget("sandherd_tasks", "sandherd_sandboxes")
+    meters.hide("sandherd_tasks", "sandherd_sandboxes")
     assert registry.get_sample_value("sandherd_tasks", {"state": "pending"}) is None
     meters.set("sandherd_tasks", 2, state="pending")
     assert registry.get_sample_value("sandherd_tasks", {"state": "pending"}) == 2
 
 
-def test_what_has_few_series_is_shown_before_anything_is_counted() -> None:
-    """As 0, so that the first time is a rise; what has many series begins with its first count."""
+def test_metric_with_few_series_is_exposed_as_zero() -> None:
+    """The first count is then an increase; a metric with many series begins with its first count."""
     registry = CollectorRegistry()
     meters = Meters(registry)
-    meters.begin(METRICS)
+    meters.expose(METRICS)
     assert registry.get_sample_value("sandherd_reconnects_total") == 0
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 0
     assert registry.get_sample_value("sandherd_turn_seconds_count") == 0
@@ -105,29 +107,29 @@ def test_what_has_few_series_is_shown_before_anything_is_counted() -> None:
     assert registry.get_sample_value("sandherd_task_seconds_count", {"state": "failed"}) is None
     assert registry.get_sample_value("sandherd_tasks", {"state": "pending"}) is None
     meters.count("sandherd_attempts_total", outcome="failed")
-    meters.begin(METRICS)
+    meters.expose(METRICS)
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 1
 
 
-def test_values_that_a_service_owns_are_the_same_there() -> None:
-    """Rules, leases and states of the pool are repeated in the labels, because libs know no service."""
+def test_values_owned_by_a_service_equal_the_labels() -> None:
+    """Rules, leases and states of the pool are repeated in the labels, because libs import no service."""
     assert set(labels.IDLE_RULES) == {rule.value for rule in Rule}
     assert set(labels.STEERING_RULES) == {LOOP}
     assert set(labels.WARM_STATES) == {state.value for state in WarmState}
     assert set(labels.LEASES) == {SCHEDULER_LEASE, SWEEP_LEASE, DELIVERY_LEASE, WATCH_LEASE, ROOM_LEASE}
 
 
-def test_units_stand_in_the_names() -> None:
-    """By the conventions of Prometheus: the base unit, and `_total` for what only grows."""
+def test_units_are_in_the_names() -> None:
+    """The conventions of Prometheus apply: the base unit, and `_total` for counters."""
     for metric in METRICS:
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER), metric.name
         base = metric.name.removesuffix("_total")
         assert base.endswith("_seconds") == (metric.unit == "s"), metric.name
         assert base.endswith("_bytes") == (metric.unit == "By"), metric.name
 
 
-def test_borrowed_metrics_are_declared() -> None:
-    """What prometheus-client shows of every process stands on the page, too."""
+def test_inherited_metrics_are_declared() -> None:
+    """The page includes the process metrics of prometheus-client, too."""
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)

@@ -1,4 +1,4 @@
-"""What dashboards and alerts may ask: the table of metrics decides."""
+"""Queries of dashboards and alerts against the table of metrics."""
 
 import re
 from math import prod
@@ -6,7 +6,7 @@ from math import prod
 import pytest
 
 from docs.promql import QueryError, labels_of, legend_of, metrics_of, of_herd
-from sandherd.telemetry.meters import FEW
+from sandherd.telemetry.meters import MAX_ZERO_SERIES
 from sandherd.telemetry.metrics import BY_NAME
 from tests.engines.prometheus import rules
 
@@ -42,21 +42,21 @@ BAD = {
 
 
 @pytest.mark.parametrize("query", GOOD)
-def test_what_is_declared_may_be_asked(query: str) -> None:
-    """And the labels of what it finds are known."""
+def test_declared_metric_may_be_queried(query: str) -> None:
+    """The labels of the result are known."""
     assert labels_of(query) == GOOD[query]
 
 
 @pytest.mark.parametrize("query", BAD)
-def test_what_is_not_declared_or_means_nothing_is_refused(query: str) -> None:
-    """With the query, and what is wrong with it."""
+def test_undeclared_or_invalid_query_is_refused(query: str) -> None:
+    """The error has the query and the reason."""
     with pytest.raises(QueryError, match=r".") as refused:
         labels_of(query)
     assert query in str(refused.value)
     assert BAD[query] in str(refused.value)
 
 
-def test_a_legend_names_labels_that_are_there() -> None:
+def test_legend_names_existing_labels() -> None:
     """Grafana would show an empty text."""
     query = "max by (state) (sandherd_tasks)"
     assert legend_of("{{state}}", query) == "{{state}}"
@@ -64,17 +64,17 @@ def test_a_legend_names_labels_that_are_there() -> None:
         legend_of("{{ runtime }}", query)
 
 
-def test_each_selector_of_a_dashboard_asks_for_the_chosen_herd() -> None:
-    """However many there are, and whatever else each asks for."""
+def test_each_selector_of_a_dashboard_selects_the_herd() -> None:
+    """The job is added to every selector, beside its other matchers."""
     query = 'sum(rate(sandherd_requests_total{outcome="ok"}[5m])) / sum(rate(sandherd_requests_total[5m]))'
     chosen = 'sandherd_requests_total{job="$herd"'
     assert of_herd(query) == f'sum(rate({chosen},outcome="ok"}}[5m])) / sum(rate({chosen}}}[5m]))'
     assert metrics_of(query) == {"sandherd_requests_total"}
 
 
-def test_what_an_alert_waits_for_to_rise_is_shown_before() -> None:
-    """As 0, from a service's start: what begins with its first count has not risen yet, and nobody would be told."""
+def test_metric_of_an_increase_alert_is_exposed_as_zero() -> None:
+    """A metric that begins with its first count has no increase, and the alert would not fire."""
     rising = {name for rule in rules() for name in re.findall(r"increase\((\w+)", rule["expr"])}
     assert "sandherd_sandboxes_lost_total" in rising
     for name in rising:
-        assert prod(len(label.values) for label in BY_NAME[name].labels) <= FEW, name
+        assert prod(len(label.values) for label in BY_NAME[name].labels) <= MAX_ZERO_SERIES, name

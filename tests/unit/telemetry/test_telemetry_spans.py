@@ -1,4 +1,4 @@
-"""The table of spans, and how spans stand to each other before any is told."""
+"""The table of spans, and the relations of spans before any is exported."""
 
 import re
 
@@ -7,13 +7,21 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from sandherd.telemetry import spans
 from sandherd.telemetry.spans import SPANS
-from sandherd.telemetry.traceparents import begun_with, derived, is_untold, new_traceparent, of_agent, of_sandbox, read
+from sandherd.telemetry.traceparents import (
+    derived,
+    is_untold,
+    new_traceparent,
+    of_agent,
+    of_sandbox,
+    read,
+    request_span,
+)
 
 APP = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-def test_names_hold_no_ids() -> None:
-    """A name is made of words, types, kinds of agents, and names of tools and models: a span's ids are attributes."""
+def test_span_names_contain_no_ids() -> None:
+    """A name consists of types, kinds of agents, and names of tools and models: ids are attributes."""
     free = {place for row in SPANS for place in re.findall(r"\{([a-z_.]+)\}", row.name)}
     assert free == {
         *("sandherd.type", "sandherd.step"),
@@ -21,8 +29,8 @@ def test_names_hold_no_ids() -> None:
     }
 
 
-def test_agents_are_told_by_the_conventions() -> None:
-    """Every `gen_ai` attribute that we use is one of OpenTelemetry's, and operations are named as there."""
+def test_agent_spans_follow_the_conventions() -> None:
+    """Every `gen_ai` attribute is one of OpenTelemetry's, and operations are named as there."""
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     used = {attribute.name for row in SPANS for attribute in row.attributes if attribute.name.startswith("gen_ai.")}
     assert used <= known
@@ -32,8 +40,8 @@ def test_agents_are_told_by_the_conventions() -> None:
         assert row.name.partition(" ")[0] in operations
 
 
-def test_what_is_not_known_is_left_out_of_a_name() -> None:
-    """`chat` without a model is `chat`, and a span takes no attribute that is not declared for it."""
+def test_unknown_value_is_left_out_of_a_span_name() -> None:
+    """`chat` without a model is `chat`, and a span has no undeclared attribute."""
     assert spans.CHAT.named({spans.MODEL: "claude-opus"}) == "chat claude-opus"
     assert spans.CHAT.named({spans.MODEL: None}) == "chat"
     assert spans.CHAT.attributes_of({spans.MODEL: None, spans.PROJECT: "p"}) == {"sandherd.project": "p"}
@@ -41,20 +49,20 @@ def test_what_is_not_known_is_left_out_of_a_name() -> None:
         spans.CHAT.attributes_of({spans.TOOL_NAME: "Bash"})
 
 
-def test_a_task_takes_the_span_that_nobody_tells() -> None:
-    """A trace that was begun with a task is the task's own; in another's trace it is a part of what asked for it."""
+def test_task_uses_the_unexported_span_of_its_trace() -> None:
+    """A trace begun with a task is the task's own; in another's trace it is a child of the requesting span."""
     fresh = new_traceparent()
     assert read(fresh) is not None
     assert is_untold(fresh)
-    assert begun_with(fresh, "life") == (fresh, None)
-    own, parent = begun_with(APP, "life")
+    assert request_span(fresh, "life") == (fresh, None)
+    own, parent = request_span(APP, "life")
     assert parent == APP
     assert own.split("-")[1] == APP.split("-")[1]
     assert own != APP
 
 
-def test_spans_are_known_before_they_are_told() -> None:
-    """Whoever derives a span gets the same, in the same trace; no two are alike, and all are valid."""
+def test_span_ids_are_derived_before_export() -> None:
+    """Each derivation of a span yields the same id in the same trace; all ids differ and are valid."""
     task = new_traceparent()
     made = [of_sandbox(task, "sbx-1"), of_sandbox(task, "sbx-2"), of_agent(of_sandbox(task, "sbx-1"))]
     assert len({task, *made}) == 4

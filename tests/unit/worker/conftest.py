@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EventData
-from sandherd.contracts.reading import read_event
+from sandherd.process_signals import end
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.driver import DriverHarness
-from sandherd_worker.processes import Reaper, descendants, end
+from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.spool_reader import SpoolReader
+from tests.polling import eventually as wait_until
 from tests.unit.worker.echoing import Make, Worker, maker
 
 
@@ -39,7 +41,7 @@ def _assignment(home: Path, **variables: str) -> Assignment:
 def _records(spool: Spool) -> list[Record]:
     """Everything in the spool that is not acknowledged."""
     reader, found = SpoolReader(spool), []
-    while (spooled := reader.take()) is not None:
+    while (spooled := reader.next()) is not None:
         found.append(spooled.record)
     reader.close()
     return found
@@ -59,7 +61,7 @@ class Listener:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def say(self, data: EventData) -> bool:
+    async def publish(self, data: EventData) -> bool:
         await self.gate.wait()
         self.events.append(data)
         return True
@@ -70,15 +72,6 @@ class Listener:
 
     def types(self) -> list[str]:
         return [event.type.removeprefix("agent.") for event in self.events]
-
-
-async def _eventually(condition: Callable[[], object], what: str) -> None:
-    """Wait until this holds."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + 30
-    while not condition():
-        assert loop.time() < deadline, what
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -119,7 +112,7 @@ def listener() -> Listener:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], object], str], Awaitable[None]]:
     """Waits until a condition holds."""
-    return _eventually
+    return wait_until
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.driver import DriverHarness
-from sandherd_worker.harnesses.driver_task import Around, Task
+from sandherd_worker.harnesses.driver_task import HarnessContext, Task
 from sandherd_worker.harnesses.program import Program
 from sandherd_worker.processes import Reaper
 from sandherd_worker.redaction import Redactor
@@ -49,8 +49,8 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
         (state := home / "driver").mkdir(exist_ok=True)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, PACKAGES))}
         argv = [python or sys.executable, *arguments]
-        around = Around(
-            voice=listener,
+        around = HarnessContext(
+            sink=listener,
             redactor=Redactor(["hunter2-hunter2"]),
             reaper=reaper,
             memory_kills=kills,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.archives.writer import ArchiveSummary, ArchiveTooLargeError, DeadlinePassedError, pack
 from sandherd.contracts.errors import Code, ContractError
-from sandherd_worker.archive import Packed, TooLargeError, TooLateError, pack, unpack
+from sandherd_worker.access.archive import unpack
 
 LIMIT = 1 << 20
 
@@ -45,8 +46,8 @@ def made(*entries: tuple[str, bytes, str]) -> io.BytesIO:
 
 
 @pytest.mark.parametrize("compress", [True, False])
-def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, compress: bool) -> None:
-    """Names of any kind, empty folders, modes, and links as links."""
+def test_tree_is_packed_and_unpacked_unchanged(tmp_path: Path, compress: bool) -> None:
+    """Names of any kind, empty folders, modes and links are preserved."""
     source = tmp_path / "source"
     (source / "empty").mkdir(parents=True)
     (source / "a/ü ✓").mkdir(parents=True)
@@ -65,7 +66,7 @@ def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, compress: bool) -> None:
     assert not (target / "pipe").exists()
 
 
-def test_names_that_are_no_utf8_survive(tmp_path: Path) -> None:
+def test_names_other_than_utf8_survive(tmp_path: Path) -> None:
     """A file's name is bytes."""
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
@@ -75,8 +76,8 @@ def test_names_that_are_no_utf8_survive(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "target").iterdir()] == [name]
 
 
-def test_what_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is packed."""
+def test_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other files are packed."""
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").write_text("x")
     really = os.open
@@ -91,8 +92,8 @@ def test_what_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert (found.files, found.unread) == (1, ("a",))
 
 
-def test_a_file_that_changes_meanwhile_spoils_no_other(tmp_path: Path) -> None:
-    """One that has grown is cut, one that has shrunk is filled up: the archive stays whole."""
+def test_file_that_changes_during_packing_spoils_no_other(tmp_path: Path) -> None:
+    """A file that has grown is truncated, one that has shrunk is padded: the archive stays valid."""
     (tmp_path / "a").write_bytes(b"a" * 100_000)
     (tmp_path / "b").write_bytes(b"b" * 10)
 
@@ -107,12 +108,12 @@ def test_a_file_that_changes_meanwhile_spoils_no_other(tmp_path: Path) -> None:
         assert [(info.name, info.size) for info in tar] == [("a", 100_000), ("b", 10)]
 
 
-def test_limits_are_kept(tmp_path: Path) -> None:
-    """Too much, and too late."""
+def test_size_and_time_limits_are_enforced(tmp_path: Path) -> None:
+    """An archive that is too large or too late raises its typed error."""
     (tmp_path / "a").write_bytes(os.urandom(LIMIT))
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ArchiveTooLargeError):
         packed(tmp_path)
-    with pytest.raises(TooLateError):
+    with pytest.raises(DeadlinePassedError):
         packed(tmp_path, limit=LIMIT * 2, late=lambda: True)
 
 
@@ -131,8 +132,8 @@ def test_limits_are_kept(tmp_path: Path) -> None:
     ],
     ids=range(9),
 )
-def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
-    """By its name, through a link, or as a device."""
+def test_entry_outside_the_target_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
+    """An entry that leads out by its name, through a link or as a device is refused."""
     target = tmp_path / "deep/target"
     target.mkdir(parents=True)
     with pytest.raises(ContractError) as refusal:
@@ -142,8 +143,8 @@ def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, byte
     assert not (tmp_path / "deep/evil").exists()
 
 
-def test_a_link_becomes_a_link_wherever_it_leads(tmp_path: Path) -> None:
-    """As in every virtual environment; what comes after it is unpacked, too, and nothing is written through it."""
+def test_link_is_unpacked_wherever_it_leads(tmp_path: Path) -> None:
+    """Every virtual environment has one; later entries are unpacked, and nothing is written through it."""
     archive = made(
         ("a/one", tarfile.REGTYPE, "1"),
         ("m/python", tarfile.SYMTYPE, "/usr/bin/python3"),
@@ -168,8 +169,8 @@ def test_a_link_becomes_a_link_wherever_it_leads(tmp_path: Path) -> None:
     ],
     ids=range(4),
 )
-def test_what_is_a_link_and_something_else_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
-    """In whichever order they come: no archive of ours has that."""
+def test_entry_that_is_also_a_link_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
+    """An archive with a link and another entry of one name is refused in either order."""
     with pytest.raises(ContractError) as refusal:
         unpack(made(*entries), tmp_path, LIMIT)
     assert refusal.value.problem.code is Code.INVALID_FIELD
@@ -189,15 +190,15 @@ HALF = gzip.compress(made(("a", tarfile.REGTYPE, "x" * 50_000)).getvalue()[:25_0
 
 
 @pytest.mark.parametrize("content", [HALF + b"garbage", HALF + HALF[:10] + b"\x07" * 10, nameless()], ids=range(3))
-def test_damage_is_told_whatever_python_calls_it(tmp_path: Path, content: bytes) -> None:
-    """In the compressed bytes, between them, and in a name."""
+def test_damaged_archive_is_an_invalid_field(tmp_path: Path, content: bytes) -> None:
+    """Damage in the compressed bytes, between them and in a name is the same typed error."""
     with pytest.raises(ContractError) as refusal:
         unpack(io.BytesIO(content), tmp_path, LIMIT)
     assert refusal.value.problem.code is Code.INVALID_FIELD
 
 
-def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    """What would weigh more than may be written is not written."""
+def test_decompression_bomb_is_refused(tmp_path: Path) -> None:
+    """An archive that unpacks to more than the limit is not written."""
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()
     (tmp_path / "source/zeros").write_bytes(bytes(4 * LIMIT))
@@ -210,15 +211,15 @@ def test_a_bomb_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", bytes(10)], ids=range(3))
-def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
-    """As a fault of the bytes."""
+def test_bytes_other_than_an_archive_are_refused(tmp_path: Path, content: bytes) -> None:
+    """Bytes that are no archive are an invalid field."""
     with pytest.raises(ContractError) as refusal:
         unpack(io.BytesIO(content), tmp_path, LIMIT)
     assert refusal.value.problem.code is Code.INVALID_FIELD
 
 
-def test_half_an_archive_is_refused(tmp_path: Path) -> None:
-    """Wherever it breaks off."""
+def test_truncated_archive_is_refused(tmp_path: Path) -> None:
+    """The archive may end anywhere."""
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a").write_bytes(os.urandom(50_000))
     whole = packed(tmp_path / "source", compress=True).getvalue()
@@ -230,8 +231,8 @@ def test_half_an_archive_is_refused(tmp_path: Path) -> None:
         assert refusal.value.problem.code is Code.INVALID_FIELD
 
 
-def test_what_lies_behind_a_link_is_refused(tmp_path: Path) -> None:
-    """Also where Python's own filter would take it, because the link stays inside."""
+def test_entry_behind_a_link_is_refused(tmp_path: Path) -> None:
+    """An entry behind a link is refused also if the link stays inside, where Python's filter would accept it."""
     archive = made(("a", tarfile.DIRTYPE, ""), ("link", tarfile.SYMTYPE, "a"), ("link/x", tarfile.REGTYPE, "x"))
     with pytest.raises(ContractError) as caught:
         unpack(archive, tmp_path, LIMIT)
@@ -239,8 +240,8 @@ def test_what_lies_behind_a_link_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a/x").exists()
 
 
-def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a file is: nothing is left out without a word."""
+def test_unreadable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be read is named like a file."""
     (tmp_path / "closed").mkdir()
     (tmp_path / "file").touch()
     scandir = os.scandir
@@ -251,11 +252,11 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)  # root reads what it likes
-    assert pack(tmp_path, io.BytesIO(), limit=LIMIT) == Packed(files=1, unread=("closed",))
+    assert pack(tmp_path, io.BytesIO(), limit=LIMIT) == ArchiveSummary(files=1, unread=("closed",))
 
 
-def test_what_vanishes_meanwhile_is_not_missed(tmp_path: Path) -> None:
-    """The agent goes on working: a file or folder that is gone since it was found was not there."""
+def test_file_that_vanishes_during_packing_is_skipped(tmp_path: Path) -> None:
+    """A file or folder that the agent removes after it was found is left out."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
@@ -266,11 +267,11 @@ def test_what_vanishes_meanwhile_is_not_missed(tmp_path: Path) -> None:
             (tmp_path / "a").rmdir()
         return False
 
-    assert pack(tmp_path, io.BytesIO(), limit=LIMIT, skips=skips) == Packed(files=1)
+    assert pack(tmp_path, io.BytesIO(), limit=LIMIT, skips=skips) == ArchiveSummary(files=1)
 
 
-def test_a_first_name_that_vanishes_takes_no_second_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of two names is packed under the one that is left, and the archive can be unpacked."""
+def test_second_name_of_a_vanished_file_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of two names is packed under the remaining one, and the archive can be unpacked."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     target.mkdir()
@@ -286,14 +287,14 @@ def test_a_first_name_that_vanishes_takes_no_second_with_it(tmp_path: Path, monk
     out = io.BytesIO()
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", vanishing)
-        assert pack(source, out, limit=LIMIT) == Packed(files=1)
+        assert pack(source, out, limit=LIMIT) == ArchiveSummary(files=1)
     out.seek(0)
     assert unpack(out, target, LIMIT) == 1
     assert (target / "b").read_text() == "x"
 
 
-def test_modes_and_times_are_what_python_makes_of_them(tmp_path: Path) -> None:
-    """Whichever filter it is: nobody gets rights by an archive, and its owner can read and write."""
+def test_modes_and_times_follow_python_filter(tmp_path: Path) -> None:
+    """An archive sets no special rights, and its owner can read and write each file."""
     modes = {0o4777: 0o755, 0o2666: 0o644, 0o000: 0o600, 0o111: 0o711, 0o044: 0o644, 0o011: 0o600, 0o755: 0o755}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:

@@ -1,4 +1,4 @@
-"""The assignment: what a worker is started with, and what is wrong with it."""
+"""The assignment: the variables and files that a worker is started with, and their errors."""
 
 import asyncio
 import json
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.commands import TaskSpec
-from sandherd_worker.agents import environment, put_files, secrets
+from sandherd_worker.access.archive import write_files
 from sandherd_worker.assignment import AssignmentError
 from sandherd_worker.exits import ExitCode
+from sandherd_worker.harness_factory import environment, secrets
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ from sandherd_worker.exits import ExitCode
         ("SANDHERD_PORTS", "65536"),
     ],
 )
-def test_a_variable_that_cant_be_used_is_named(tmp_path: Path, assignment: Any, name: str, value: str) -> None:
+def test_invalid_variable_is_reported(tmp_path: Path, assignment: Any, name: str, value: str) -> None:
     """Hostile and senseless values are refused with the variable's name."""
     with pytest.raises(AssignmentError, match=name):
         assignment(tmp_path, **{name: value})
@@ -45,9 +46,9 @@ async def started(arguments: list[str], variables: dict[str, str]) -> tuple[int 
     return process.returncode, errors.decode()
 
 
-async def test_a_start_that_makes_no_sense_ends_with_its_own_status(tmp_path: Path) -> None:
-    """Unknown options, missing variables and a broken task file: status 2 and one line that says what."""
-    (tmp_path / "task.json").write_text('{"text": "x", "harness": {"kind": "unknown"}}')
+async def test_invalid_start_exits_with_usage_status(tmp_path: Path) -> None:
+    """Unknown options, missing variables and a broken task file: status 2 and one line with the reason."""
+    (tmp_path / "task.json").write_text('{"text": "x", "harness": {"kind": "claude", "unknown": 1}}')
     variables = {
         "SANDHERD_PROJECT": "p1",
         "SANDHERD_SANDBOX_ID": "sbx-1",
@@ -66,8 +67,8 @@ async def test_a_start_that_makes_no_sense_ends_with_its_own_status(tmp_path: Pa
     assert all(len(errors.splitlines()) == 1 for errors in (usage, missing, broken))
 
 
-def test_the_agents_environment_is_its_own(tmp_path: Path, assignment: Any) -> None:
-    """The task's variables and who it is; nothing of the worker's credentials, and nobody can pretend to be another."""
+def test_agent_environment_excludes_worker_credentials(tmp_path: Path, assignment: Any) -> None:
+    """The agent gets the task's variables and its identity, which the task cannot override."""
     who = assignment(tmp_path, SANDHERD_CREDENTIALS="/x/joiner.creds", PATH="/bin")
     spec = TaskSpec.model_validate(
         {
@@ -84,8 +85,8 @@ def test_the_agents_environment_is_its_own(tmp_path: Path, assignment: Any) -> N
     assert secrets(spec) == ["hush-hush"]
 
 
-def test_an_agent_goes_on_in_the_trace_of_its_task(tmp_path: Path, assignment: Any) -> None:
-    """It finds its span in `TRACEPARENT`, as programs look for it; a task that brings one of its own keeps that."""
+def test_agent_continues_the_trace_of_its_task(tmp_path: Path, assignment: Any) -> None:
+    """The agent's `TRACEPARENT` is its span; a task's own variable is retained."""
     ours, own = f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'c' * 32}-{'d' * 16}-01"
     said = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}}
     who = assignment(tmp_path, TRACEPARENT=ours)
@@ -94,10 +95,10 @@ def test_an_agent_goes_on_in_the_trace_of_its_task(tmp_path: Path, assignment: A
     assert "TRACEPARENT" not in environment(TaskSpec.model_validate(said), assignment(tmp_path))
 
 
-def test_the_tasks_files_are_put_into_the_work_tree(tmp_path: Path) -> None:
-    """With the directories that they need."""
+def test_files_of_the_task_are_put_into_the_work_tree(tmp_path: Path) -> None:
+    """Missing directories are created."""
     spec = TaskSpec.model_validate(
         {"text": "x", "harness": {"kind": "command", "argv": ["true"]}, "files": {"a/b/c.txt": "hello\n"}}
     )
-    put_files(spec, tmp_path)
+    write_files(spec, tmp_path)
     assert (tmp_path / "a" / "b" / "c.txt").read_text() == "hello\n"

@@ -1,4 +1,4 @@
-"""What a worker logs of what broke: where it was, and never the values that it broke over."""
+"""A worker's log of an error has its place, and never the values."""
 
 import json
 from pathlib import Path
@@ -17,17 +17,17 @@ def _break(value: str) -> None:
         raise RuntimeError(f"{value} is none") from error
 
 
-def test_a_log_says_where_and_never_with_what() -> None:
-    """Neither the error's text nor its cause's, which quote what they were given: it may be a secret."""
+def test_error_log_names_places_but_no_values() -> None:
+    """The texts of the error and its cause, which may quote a secret, are not logged."""
     with pytest.raises(RuntimeError) as broke:
         _break("hunter2-hunter2")
-    place = logs.place(broke.value)
+    place = logs.error_fields(broke.value)
     assert (place["error"], place["cause"]) == ("RuntimeError", "ValidationError")
     assert place["places"][-1].endswith("_break")
     assert "hunter2" not in json.dumps(place)
 
 
-def test_no_part_of_a_worker_logs_an_error_with_its_text() -> None:
+def test_worker_never_logs_exception_texts() -> None:
     """A worker handles secrets, and its log is not redacted."""
     sources = Path(sandherd_worker.__path__[0]).rglob("*.py")
     assert [path.name for path in sources if "exc_info" in path.read_text()] == []

@@ -1,4 +1,4 @@
-"""The `command` harness with real programs: what they say, what they are told, how they end, and what they leave."""
+"""The `command` harness with real programs: output, messages, exit, and leftover processes."""
 
 import asyncio
 import os
@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.process_signals import end
 from sandherd_worker import oom
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.harnesses.command import CommandHarness, one_line
-from sandherd_worker.harnesses.output import Output, Pace
+from sandherd_worker.harnesses.output import Output, OutputRate
 from sandherd_worker.harnesses.program import Program
-from sandherd_worker.inbox import Inbox
-from sandherd_worker.injected import Injected
-from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, end, left_behind
+from sandherd_worker.inbox import DeliveredMessages, Inbox
+from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, orphans
 from sandherd_worker.redaction import Redactor
 
 Make = Callable[..., CommandHarness]
@@ -61,8 +61,8 @@ def message(content: str, kind: Any = "user_message") -> InboxMessage:
     )
 
 
-async def test_a_program_is_told_from_its_start_to_its_result(make: Make, listener: Any) -> None:
-    """Turn, call, output and result; standard output and error are one stream, in order."""
+async def test_program_is_reported_from_start_to_result(make: Make, listener: Any) -> None:
+    """Turn, call, output and result are events; standard output and error are one stream, in order."""
     harness = make("/bin/sh", "-c", "echo one; echo two >&2; echo three")
     await harness.start()
     ended = await harness.ended()
@@ -81,10 +81,10 @@ async def test_a_program_is_told_from_its_start_to_its_result(make: Make, listen
         ("exit 137", "exit_status", 137, None),
     ],
 )
-async def test_failures_are_told_apart(
+async def test_failure_and_signal_are_distinguished(
     make: Make, script: str, error_type: str, code: int | None, killed_by: int | None
 ) -> None:
-    """A failure of the program's own, and a signal that ended it."""
+    """An exit code and a signal yield different results."""
     harness = make("/bin/sh", "-c", script)
     await harness.start()
     ended = await harness.ended()
@@ -92,16 +92,16 @@ async def test_failures_are_told_apart(
 
 
 @pytest.mark.parametrize("script", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
-async def test_a_kill_for_memory_is_no_ordinary_kill(make: Make, script: str) -> None:
-    """If the kernel's counter has moved, a kill -9, also one that a shell reports, was for memory."""
+async def test_oom_kill_is_distinguished_from_sigkill(make: Make, script: str) -> None:
+    """A SIGKILL, also one reported by a shell, is out of memory if the kernel's counter has moved."""
     counts = iter((4, 5))
     harness = make("/bin/sh", "-c", script, kills=lambda: next(counts))
     await harness.start()
     assert (await harness.ended()).error_type == "out_of_memory"
 
 
-async def test_a_program_that_is_not_there_is_a_failed_start(make: Make, listener: Any) -> None:
-    """It ends like any other, with the call closed and the reason in words."""
+async def test_missing_program_is_a_start_error(make: Make, listener: Any) -> None:
+    """The attempt ends like any other, with the call closed and the reason as text."""
     harness = make("/nowhere/agent")
     await harness.start()
     ended = await harness.ended()
@@ -110,7 +110,7 @@ async def test_a_program_that_is_not_there_is_a_failed_start(make: Make, listene
 
 
 async def test_messages_reach_standard_input_as_lines(make: Make, listener: Any, eventually: Any) -> None:
-    """In the middle of the work, in order, each one line whatever is in it."""
+    """Messages come during the work, in order, each one line whatever is in it."""
     harness = make(
         sys.executable, "-uc", "import sys\nprint('up')\nfor n in range(2): print(repr(sys.stdin.readline()))"
     )
@@ -122,16 +122,16 @@ async def test_messages_reach_standard_input_as_lines(make: Make, listener: Any,
     assert listener.output.splitlines() == ["up", repr("first\n"), repr("a\\\\b\\nc\\rd\n")]
 
 
-def test_an_escaped_line_gives_the_message_back() -> None:
-    """The escape can be undone without doubt."""
+def test_escaped_line_restores_the_message() -> None:
+    """The escape is unambiguous."""
     text = "a\\n\n\\\\\r\n"
     line = one_line(text).decode().rstrip("\n")
     assert "\n" not in line
     assert line.encode().decode("unicode_escape") == text
 
 
-async def test_an_interrupt_stops_what_it_does_and_not_the_program(make: Make, listener: Any, eventually: Any) -> None:
-    """SIGINT, then the instruction on standard input; the program goes on."""
+async def test_interrupt_stops_the_work_but_not_the_program(make: Make, listener: Any, eventually: Any) -> None:
+    """The program gets SIGINT, then the instruction on standard input, and continues."""
     script = (
         "import time\n"
         "try:\n    print('up', flush=True)\n    time.sleep(600)\n"
@@ -155,58 +155,58 @@ print([line[:3] for line in (sys.stdin.readline(), sys.stdin.readline())], len(s
 """
 
 
-async def test_a_program_is_interrupted_once_for_one_interrupt(
+async def test_one_interrupt_sends_one_sigint(
     make: Make, listener: Any, eventually: Any, emitter: Emitter, tmp_path: Path, assignment: Any
 ) -> None:
-    """Also if it stands behind a message that the program doesn't read: a second SIGINT would end most programs."""
+    """One SIGINT is sent even if the interrupt waits behind an unread message: a second would end most programs."""
     harness = make(sys.executable, "-uc", COUNTS)
-    inbox = Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"))
+    inbox = Inbox(assignment(tmp_path), emitter, DeliveredMessages(tmp_path / "injected"))
     await harness.start()
     inbox.ready(harness)
     await eventually(lambda: "up" in listener.output, "the program runs")
     # More than a pipe takes, so that it waits until it is read; it is read after the signal.
     long = message("one" + "\n" * 60_000).model_copy(update={"message": "msg-0"})
-    waiting = asyncio.ensure_future(inbox.take(long.model_dump_json().encode()))
+    waiting = asyncio.ensure_future(inbox.deliver(long.model_dump_json().encode()))
     stop = message("two", "interrupt").model_dump_json().encode()
-    receipts = await asyncio.gather(waiting, inbox.take(stop))
+    receipts = await asyncio.gather(waiting, inbox.deliver(stop))
     assert [receipt and receipt.outcome for receipt in receipts] == ["acknowledged", "acknowledged"]
     assert (await harness.ended()).exit_code == 0
     assert listener.output.splitlines()[1:] == ["['one', 'two'] 1"]
 
 
-async def test_a_closed_input_and_an_ended_program_take_no_message(make: Make, listener: Any, eventually: Any) -> None:
-    """The reason is said; nothing is silently kept."""
+async def test_closed_input_and_ended_program_refuse_messages(make: Make, listener: Any, eventually: Any) -> None:
+    """The reason is stated; no message is silently dropped."""
     harness = make("/bin/sh", "-c", "exec 0<&-; echo closed; exec sleep 600")
     await harness.start()
     await eventually(lambda: "closed" in listener.output, "the input is closed")
     # The pipe may take a line before the kernel tells that nobody reads it.
     await asyncio.gather(harness.inject(message("x")), return_exceptions=True)
-    with pytest.raises(CannotTakeError, match="closed its standard input"):
+    with pytest.raises(MessageRefusedError, match="closed its standard input"):
         await harness.inject(message("x"))
     await harness.stop(0)
-    with pytest.raises(CannotTakeError, match="has ended"):
+    with pytest.raises(MessageRefusedError, match="has ended"):
         await harness.inject(message("x"))
 
 
-async def test_a_program_that_got_its_task_there_takes_no_message(make: Make, listener: Any, eventually: Any) -> None:
-    """Its standard input is the task and then over, however long it is; a message is refused with the reason."""
+async def test_program_with_its_task_on_stdin_refuses_messages(make: Make, listener: Any, eventually: Any) -> None:
+    """Standard input is the task and then closed, however long; a message is refused with the reason."""
     harness = make("/bin/sh", "-c", "wc -c; exec sleep 600", stdin="x" * 300_000)
     await harness.start()
     await eventually(lambda: "300000" in listener.output, "it has read everything")
-    with pytest.raises(CannotTakeError, match="was its task"):
+    with pytest.raises(MessageRefusedError, match="was its task"):
         await harness.inject(message("x"))
     await harness.stop(0)
 
 
-async def test_a_program_that_does_not_read_its_task_ends_all_the_same(make: Make) -> None:
-    """What it does not take is let go."""
+async def test_program_that_does_not_read_its_task_ends(make: Make) -> None:
+    """The unread part of the task is dropped."""
     harness = make("true", stdin="x" * 300_000)
     await harness.start()
     assert (await harness.ended()).exit_code == 0
 
 
-async def test_stopping_is_gentle_first_and_then_it_is_not(make: Make, listener: Any, eventually: Any) -> None:
-    """A program that listens ends by itself; one that does not is killed, with everything below it."""
+async def test_stop_terminates_and_then_kills(make: Make, listener: Any, eventually: Any) -> None:
+    """A program that handles SIGTERM ends by itself; another is killed, with all its children."""
     gentle = make("/bin/sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
     await gentle.start()
     await eventually(lambda: "up" in listener.output, "the program runs")
@@ -222,8 +222,8 @@ async def test_stopping_is_gentle_first_and_then_it_is_not(make: Make, listener:
     assert not descendants() & before
 
 
-async def test_nothing_that_a_program_started_outlives_it(make: Make, listener: Any) -> None:
-    """Neither a job in the background nor one that has made itself a session of its own, even if it ignores SIGTERM."""
+async def test_no_process_outlives_its_program(make: Make, listener: Any) -> None:
+    """A background job and a process in its own session end too, even if they ignore SIGTERM."""
     before = descendants()
     script = "sleep 600 & (trap '' TERM; setsid sleep 600 &) ; setsid sh -c 'sleep 600 & sleep 600' & echo done"
     harness = make("/bin/sh", "-c", script)
@@ -234,7 +234,7 @@ async def test_nothing_that_a_program_started_outlives_it(make: Make, listener: 
 
 
 async def test_orphans_are_reaped(make: Make, reaper: Reaper) -> None:
-    """A process whose parent is gone leaves no entry in the process table."""
+    """A process without its parent leaves no entry in the process table."""
     harness = make("/bin/sh", "-c", "(sh -c 'exit 5' &) ; sleep 0.2")
     await harness.start()
     await harness.ended()
@@ -243,7 +243,7 @@ async def test_orphans_are_reaped(make: Make, reaper: Reaper) -> None:
         os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222  # it does not wait
 
 
-async def test_the_agents_own_events_and_its_output_are_both_heard(make: Make, listener: Any) -> None:
+async def test_events_pipe_and_output_are_both_read(make: Make, listener: Any) -> None:
     """Lines on the events pipe become events; what is printed is output."""
     script = (
         "import os, json\nfd = int(os.environ['SANDHERD_EVENTS_FD'])\nprint('hello', flush=True)\n"
@@ -259,8 +259,8 @@ async def test_the_agents_own_events_and_its_output_are_both_heard(make: Make, l
     assert listener.output == "hello\n"
 
 
-async def test_a_secret_in_the_output_is_not_shown(make: Make, listener: Any) -> None:
-    """Neither as terminal output nor in the result, also if it comes in two pieces."""
+async def test_secret_in_the_output_is_redacted(make: Make, listener: Any) -> None:
+    """Terminal output and the result are redacted, also if it comes in two pieces."""
     harness = make("/bin/sh", "-c", "printf 'a hunter2-'; sleep 0.3; echo 'hunter2 b'")
     await harness.start()
     ended = await harness.ended()
@@ -268,8 +268,8 @@ async def test_a_secret_in_the_output_is_not_shown(make: Make, listener: Any) ->
     assert ended.final_output == "a [redacted] b\n"
 
 
-async def test_an_agent_waits_while_its_output_can_not_be_kept(make: Make, listener: Any, tmp_path: Path) -> None:
-    """Back-pressure: nothing is dropped and nothing piles up; the program is held up in its own write."""
+async def test_agent_is_blocked_while_its_output_cannot_be_stored(make: Make, listener: Any, tmp_path: Path) -> None:
+    """Back-pressure holds the program in its write: nothing is dropped or accumulated."""
     listener.gate.set()
     script = (
         "import sys\nfor n in range(64):\n    sys.stdout.write('x' * 65536)\n    open('progress', 'w').write(str(n))"
@@ -286,8 +286,8 @@ async def test_an_agent_waits_while_its_output_can_not_be_kept(make: Make, liste
     assert len(listener.output) == 64 * 65536
 
 
-async def test_characters_are_not_torn_apart(listener: Any) -> None:
-    """A character whose bytes come in two pieces is shown whole; bytes that are no text come out as they went in."""
+async def test_characters_are_not_split(listener: Any) -> None:
+    """A character whose bytes come in two pieces is shown whole; invalid bytes are unchanged."""
     reader = asyncio.StreamReader()
     reading = asyncio.ensure_future(Output(Redactor(), listener.show).read(reader))
     euro = "€".encode()
@@ -299,26 +299,26 @@ async def test_characters_are_not_torn_apart(listener: Any) -> None:
     assert listener.output.encode("utf-8", "surrogateescape") == "a € ".encode() + b"\xff\n"
 
 
-def test_output_has_a_pace() -> None:
+def test_output_is_rate_limited() -> None:
     """A burst is free; beyond it, bytes cost time; after a rest there is a burst again."""
-    pace = Pace(rate=100, burst=1000)
+    pace = OutputRate(rate=100, burst=1000)
     assert pace.wait(1000, now=10.0) == 0
     assert pace.wait(200, now=10.0) == pytest.approx(2.0)
     assert pace.wait(500, now=60.0) == 0
 
 
 async def test_processes_of_a_lost_worker_are_found_by_their_environment(make: Make) -> None:
-    """Only those of that sandbox's agent."""
+    """Only those of that sandbox's agent are found."""
     harness = make("/bin/sleep", "600", **{PLACE_VARIABLE: "sbx-lost"})
     await harness.start()
-    assert len(left_behind("sbx-lost")) == 1
-    assert left_behind("sbx-los") == left_behind("sbx-other") == set()
+    assert len(orphans("sbx-lost")) == 1
+    assert orphans("sbx-los") == orphans("sbx-other") == set()
     await harness.stop(0)
-    assert left_behind("sbx-lost") == set()
+    assert orphans("sbx-lost") == set()
 
 
-def test_the_kernels_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path) -> None:
-    """Version 2, version 1, then the machine; None if nothing can be seen."""
+def test_oom_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path) -> None:
+    """Version 2, version 1, then the machine; None if nothing is readable."""
     machine = tmp_path / "vmstat"
     assert oom.kills(tmp_path, machine) is None
     machine.write_text("pgfault 1\noom_kill 7\n")
@@ -339,11 +339,11 @@ def test_the_kernels_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path
         ({"memory.limit_in_bytes": "9223372036854771712\n"}, None, None),
     ],
 )
-def test_the_figures_of_memory_are_those_of_the_sandboxs_group(
+def test_memory_figures_are_those_of_the_sandboxs_group(
     tmp_path: Path, files: dict[str, str], peak: int | None, limit: int | None
 ) -> None:
-    """Version 2 and 1; nothing is said of what can't be seen, and no limit is none."""
+    """Versions 1 and 2 are read; unreadable figures are absent, and no limit is None."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert oom.figures(tmp_path) == {"memory_peak_bytes": peak, "memory_limit_bytes": limit}
-    assert set(oom.figures(None).values()) == {None}
+    assert oom.memory_fields(tmp_path) == {"memory_peak_bytes": peak, "memory_limit_bytes": limit}
+    assert set(oom.memory_fields(None).values()) == {None}

@@ -1,4 +1,4 @@
-"""What is said to an agent that goes round, between two of its runs."""
+"""Messages to an agent between two of its iterations."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.delivery import InboxMessage
-from sandherd_worker.continuous.hearing import Hearing
-from sandherd_worker.continuous.runs import Runs
-from sandherd_worker.continuous.turns import Turns
-from sandherd_worker.harnesses.base import CannotTakeError, Ended
+from sandherd_worker.continuous.iteration_events import IterationEvents
+from sandherd_worker.continuous.runs import IterationTurns, Runs
+from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,11 +25,11 @@ class Run:
     async def start(self) -> None:
         return
 
-    async def done(self) -> Ended:
-        return Ended(final_output=await self.given)
+    async def wait_done(self) -> AgentEnd:
+        return AgentEnd(final_output=await self.given)
 
-    async def ended(self) -> Ended:
-        return await self.done()
+    async def ended(self) -> AgentEnd:
+        return await self.wait_done()
 
     async def inject(self, message: InboxMessage) -> None:
         self.given.set_result(message.content)
@@ -54,20 +53,20 @@ def letter(content: str, seconds: int) -> InboxMessage:
     )
 
 
-async def test_a_message_that_expires_before_the_next_run_is_not_given(listener: Any) -> None:
-    """It is refused then, and the run goes on with those that have not."""
+async def test_message_that_expires_before_the_next_run_is_refused(listener: Any) -> None:
+    """The run continues with the messages that have not expired."""
     moment = [BEGAN]
-    hearing = Hearing(listener, None, shown=False)
+    hearing = IterationEvents(listener, None, shown=False)
 
     def unwritten(feedback: str) -> InboxMessage:
         raise AssertionError(feedback)
 
-    runs = Runs(lambda _number, _feedback: Run(), unwritten, hearing, Turns(), lambda: moment[0])
+    runs = Runs(lambda _number, _feedback: Run(), unwritten, hearing, IterationTurns(), lambda: moment[0])
     late, early = asyncio.create_task(runs.inject(letter("late", 60))), runs.inject(letter("in time", 3600))
     await asyncio.sleep(0)
     moment[0] += timedelta(seconds=60)
     working = asyncio.create_task(runs.work(1, ""))
-    with pytest.raises(CannotTakeError, match="expired"):
+    with pytest.raises(MessageRefusedError, match="expired"):
         await late
     await early
     assert (await working).final_output == "in time"

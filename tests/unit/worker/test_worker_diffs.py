@@ -1,4 +1,4 @@
-"""Diffs: what they say is what happened, whoever applies them."""
+"""Diffs describe the change, whichever tool applies them."""
 
 import re
 
@@ -36,10 +36,10 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", "x" * 5, "-d", "+e"]), max_
 
 
 @given(before=LINES, after=LINES, ends=st.tuples(st.booleans(), st.booleans()))
-def test_a_diff_applied_to_the_old_text_gives_the_new_one(
+def test_diff_applied_to_the_old_text_yields_the_new_one(
     before: list[str], after: list[str], ends: tuple[bool, bool]
 ) -> None:
-    """Numbers, context, missing line ends at the end of a file, and the counts of lines."""
+    """Line numbers, context, missing line ends at the end of a file and line counts are right."""
     old, new = ("\n".join(lines) + ("\n" if end else "") for lines, end in zip((before, after), ends, strict=True))
     change = compare("f.txt", old.encode(), new.encode())
     if old == new:
@@ -51,24 +51,24 @@ def test_a_diff_applied_to_the_old_text_gives_the_new_one(
     assert change.removed == sum(line.startswith("-") for line in body)
 
 
-def test_a_new_and_a_deleted_file_are_told_against_nothing() -> None:
-    """As git writes it."""
+def test_new_and_deleted_files_are_compared_with_dev_null() -> None:
+    """The diff has git's form."""
     created, deleted = compare("a.py", None, b"x\ny\n"), compare("a.py", b"x\ny\n", None)
     assert created.diff == "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+x\n+y\n"
     assert deleted.diff == "--- a/a.py\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x\n-y\n"
     assert (created.added, created.removed, deleted.added, deleted.removed) == (2, 0, 0, 2)
 
 
-def test_binary_and_very_large_content_has_no_diff_and_says_why() -> None:
-    """Nobody compares megabytes line by line, and nothing pretends that they did not change."""
+def test_binary_and_very_large_content_has_a_note_but_no_diff() -> None:
+    """The note states why there is no diff."""
     assert compare("a", b"\0", b"x").binary
     large = compare("a", b"x\n", b"x" * (MAX_DIFF_BYTES + 1))
     assert large.diff is None
     assert "too large" in large.note
 
 
-def test_many_lines_that_need_not_be_compared_have_a_diff() -> None:
-    """Added, removed, or in the middle of many that stay; only two long texts are not held against each other."""
+def test_many_unambiguous_lines_have_a_diff() -> None:
+    """Lines added, removed, or within many unchanged ones have one; only two long texts are not compared."""
     many, others = b"one\n" * 40_000, b"other\n" * 40_000
     assert (compare("a", None, many).added, compare("a", many, None).removed) == (40_000, 40_000)
     middle = compare("a", many + b"x\ny\n" + many[:80_000], many + b"z\n" + many[:80_000])
@@ -76,7 +76,7 @@ def test_many_lines_that_need_not_be_compared_have_a_diff() -> None:
     assert "too large" in compare("a", many, others).note
 
 
-def test_a_preview_is_short() -> None:
-    """At most 100 lines and 5,000 characters."""
+def test_preview_is_short() -> None:
+    """The limits are 100 lines and 5,000 characters."""
     assert preview("+x\n" * 500).count("\n") == 100
     assert len(preview("+" + "x" * 9000)) == 5000

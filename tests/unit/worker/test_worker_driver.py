@@ -1,4 +1,4 @@
-"""The harness of drivers, with a real process behind it that does what it is told (`echo_driver`)."""
+"""The harness of drivers, with a real process behind it that follows a script (`echo_driver`)."""
 
 import json
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.harnesses import Approvals
-from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.harnesses.base import MessageRefusedError
 from tests.unit.worker.echoing import Make, Worker, message, said
 
 
-async def test_a_task_is_done_when_the_driver_says_so(make: Make, listener: Any, worker: Worker) -> None:
-    """Events, output, transcript and result come through; the driver stays, and ends in order when it is told to."""
+async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, worker: Worker) -> None:
+    """Events, output, transcript and result are published; the driver stays until it is stopped."""
     harness = make("say hello", "print shown")
     await harness.start()
-    done = await harness.done()
+    done = await harness.wait_done()
     assert (done.error_type, done.turns, done.final_output, done.session_id) == (None, 1, "done 1", "session-1")
     assert listener.types() == ["turn_started", "message", "turn_completed"]
     before = harness.follows_up
@@ -27,29 +27,29 @@ async def test_a_task_is_done_when_the_driver_says_so(make: Make, listener: Any,
     assert worker.turns == [(1, True), (1, False)]
 
 
-async def test_usage_is_summed_into_what_came_of_it(make: Make) -> None:
-    """Each event says a difference; the end says all of them together."""
+async def test_usage_is_summed_into_the_result(make: Make) -> None:
+    """Each event has a difference, the result the sum."""
     harness = make("usage 10 5 300", "usage 1 2 30")
     await harness.start()
-    used = (await harness.done()).used
+    used = (await harness.wait_done()).used
     assert (used["input_tokens"], used["output_tokens"], used["cost_micro_usd"]) == (11, 7, 330)
 
 
-async def test_a_message_is_taken_when_the_agent_has_it(make: Make, listener: Any, eventually: Any) -> None:
-    """In the middle of a turn; one that comes before the agent is ready waits, one that it doesn't want is refused."""
+async def test_message_is_acknowledged_when_the_agent_has_it(make: Make, listener: Any, eventually: Any) -> None:
+    """A message is acknowledged within a turn; one before the agent is ready waits, an unwanted one is refused."""
     harness = make("say up", "wait")
     await harness.start()
     await eventually(lambda: "up" in said(listener), "the turn runs")
     await harness.inject(message("psst"))
     assert said(listener) == ["up", "heard psst"]
-    with pytest.raises(CannotTakeError, match="it does not want to"):
+    with pytest.raises(MessageRefusedError, match="it does not want to"):
         await harness.inject(message("no"))
 
 
-async def test_an_interrupt_stops_the_turn_and_the_session_goes_on(
+async def test_interrupt_stops_the_turn_and_session_continues(
     make: Make, listener: Any, worker: Worker, eventually: Any
 ) -> None:
-    """The instruction that comes with it is the next turn; the agent is the same, and its task is not done before."""
+    """The interrupt's instruction is the next turn of the same agent, and the task is not done before it ends."""
     harness = make("say up", "wait")
     await harness.start()
     await eventually(lambda: "up" in said(listener), "the turn runs")
@@ -57,16 +57,16 @@ async def test_an_interrupt_stops_the_turn_and_the_session_goes_on(
     await eventually(lambda: (2, False) in worker.turns, "the next turn is over")
     assert said(listener) == ["up", "instead"]
     assert harness.follows_up
-    assert (await harness.done()).turns == 2
+    assert (await harness.wait_done()).turns == 2
 
 
-async def test_a_message_after_the_end_is_another_turn(
+async def test_message_after_the_end_is_another_turn(
     make: Make, listener: Any, worker: Worker, eventually: Any
 ) -> None:
-    """What came of the task stays what it was."""
+    """The task's outcome is unchanged."""
     harness = make("say one")
     await harness.start()
-    done = await harness.done()
+    done = await harness.wait_done()
     await harness.inject(message("say two"))
     await eventually(lambda: (2, False) in worker.turns, "the next turn is over")
     await harness.stop(20)
@@ -74,22 +74,20 @@ async def test_a_message_after_the_end_is_another_turn(
     assert said(listener) == ["one", "two"]
 
 
-async def test_leave_is_decided_by_the_policy_or_a_person(make: Make, listener: Any, eventually: Any) -> None:
-    """Allowed, denied and asked for; the answer comes as a message."""
+async def test_approval_is_decided_by_policy_or_user(make: Make, listener: Any, eventually: Any) -> None:
+    """A call is allowed, denied or requested; the decision is a message."""
     harness = make("use A", "use B", "use C", approvals=Approvals(tools={"B": "deny", "C": "ask"}))
     await harness.start()
     await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
     asked = next(event for event in listener.events if event.type == "agent.approval_requested")
     content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
     await harness.inject(message(content, "approval"))
-    await harness.done()
+    await harness.wait_done()
     assert said(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
 
 
-async def test_leave_is_withdrawn_by_an_interrupt_though_the_agent_never_rests(
-    make: Make, listener: Any, eventually: Any
-) -> None:
-    """Claude goes from the interrupted turn to that of the message at once: an answer then would be told to nobody."""
+async def test_approval_is_withdrawn_by_interrupt_without_idle_turn(make: Make, listener: Any, eventually: Any) -> None:
+    """Claude goes from the interrupted turn to the next one without being idle, and the approval is withdrawn."""
     next_turn = json.dumps({"type": "driver.turn", "data": {"turn": 2, "state": "running"}})
     harness = make("use Bash", f"raw {next_turn}", "say on", approvals=Approvals(otherwise="ask"))
     await harness.start()
@@ -99,7 +97,7 @@ async def test_leave_is_withdrawn_by_an_interrupt_though_the_agent_never_rests(
     await eventually(lambda: {"approval_withdrawn", "turn_completed"} <= set(listener.types()), "the turn is over")
     assert listener.types().index("approval_withdrawn") < listener.types().index("turn_completed")
     content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
-    with pytest.raises(CannotTakeError, match="nobody waits for this approval any more"):
+    with pytest.raises(MessageRefusedError, match="this approval is no longer pending"):
         await harness.inject(message(content, "approval"))
 
 
@@ -114,32 +112,34 @@ async def test_leave_is_withdrawn_by_an_interrupt_though_the_agent_never_rests(
         ({"type": "agent.transcript_saved", "data": {}}, "agent.transcript_saved"),
     ],
 )
-async def test_nothing_harmful_may_be_said(make: Make, listener: Any, line: Any, complaint: str) -> None:
-    """A line that is wrong or not a driver's to say becomes an error that names it, and the attempt goes on."""
+async def test_invalid_or_forbidden_driver_line_becomes_an_error(
+    make: Make, listener: Any, line: Any, complaint: str
+) -> None:
+    """A line that is invalid or not a driver's becomes an error event, and the attempt continues."""
     harness = make(f"raw {json.dumps(line)}", "say on")
     await harness.start()
-    assert (await harness.done()).error_type is None
+    assert (await harness.wait_done()).error_type is None
     assert said(listener) == ["on"]
     (error,) = [event for event in listener.events if event.type == "agent.error"]
     assert complaint in error.error
 
 
-async def test_a_receipt_for_nothing_and_a_second_result_are_no_harm(make: Make, listener: Any) -> None:
-    """The first word counts."""
+async def test_unknown_receipt_and_second_result_are_ignored(make: Make, listener: Any) -> None:
+    """The first result counts."""
     taken = json.dumps({"type": "driver.taken", "data": {"message": "msg-9"}})
     harness = make(f"raw {taken}", "say on")
     await harness.start()
-    done = await harness.done()
+    done = await harness.wait_done()
     result = json.dumps({"type": "driver.result", "data": {"error_type": "internal", "error": "after all"}})
     await harness.inject(message(f"raw {result}"))
     await harness.stop(20)
     assert await harness.ended() == done
 
 
-async def test_a_secret_in_the_output_is_not_shown(make: Make, listener: Any) -> None:
-    """Neither as terminal output, nor anywhere else that the harness itself puts it."""
+async def test_secret_in_the_output_is_redacted(make: Make, listener: Any) -> None:
+    """Terminal output, and every other text of the harness, is redacted."""
     harness = make("print a hunter2-hunter2 b")
     await harness.start()
-    await harness.done()
+    await harness.wait_done()
     await harness.stop(20)
     assert listener.output == "a [redacted] b\n"

@@ -1,18 +1,20 @@
-"""The emitter: what is said is complete, fits, holds no secret, and ends once."""
+"""The emitter: events are complete, fit their limit, contain no secret, and end once."""
 
 import asyncio
 import hashlib
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.envelope import MAX_EVENT_BYTES
-from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentMessage
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
+from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolUse
-from sandherd_worker.artifacts import CHUNK_BYTES
-from sandherd_worker.emitter import Emitter
+from sandherd_worker.emitter import Emitter, now
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind
@@ -24,8 +26,8 @@ def message(text: str) -> AgentMessage:
     return AgentMessage(content=text, content_length=len(text))
 
 
-async def test_an_event_carries_who_said_it_and_stands_in_sequence(spool: Spool, emitter: Emitter, said: Any) -> None:
-    """Source, subject, task and sandbox are the worker's; sequence starts at 1 and has no gap, also in a crowd."""
+async def test_event_has_worker_source_and_consecutive_sequence(spool: Spool, emitter: Emitter, said: Any) -> None:
+    """Source, subject, task and sandbox are the worker's; sequences start at 1 without a gap, also in parallel."""
     await asyncio.gather(*(emitter.emit(message(str(number))) for number in range(50)))
     events = said(spool)
     assert [event.sequence for event in events] == list(range(1, 51))
@@ -41,23 +43,39 @@ async def test_an_event_carries_who_said_it_and_stands_in_sequence(spool: Spool,
     assert len({event.id for event in events}) == 50
 
 
-async def test_the_trace_is_carried_on(spool: Spool, tmp_path: Any, assignment: Any, said: Any) -> None:
-    """The trace that the runtime was given stands in every envelope."""
+async def test_trace_is_continued(spool: Spool, tmp_path: Any, assignment: Any, said: Any) -> None:
+    """The runtime's trace is in every envelope."""
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     await Emitter(spool, assignment(tmp_path, TRACEPARENT=trace), Redactor()).emit(message("x"))
     assert said(spool)[0].traceparent == trace
 
 
-async def test_there_is_one_end(spool: Spool, emitter: Emitter, said: Any) -> None:
-    """Of two ends only the first is said, even if both are said at once; what is no end may still be said."""
+@pytest.mark.parametrize(("text", "times"), [("x", 1), ("x" * 300_000, 1), ("\x01" * 50_000, 2)])
+async def test_event_is_serialised_once(
+    spool: Spool, tmp_path: Any, assignment: Any, said: Any, text: str, times: int
+) -> None:
+    """Serialisation takes each record's time once. Only an event too large as JSON is made a second time, from less."""
+    taken: list[datetime] = []
+
+    def clock() -> datetime:
+        taken.append(now())
+        return taken[-1]
+
+    await Emitter(spool, assignment(tmp_path), Redactor(), clock).emit(message(text))
+    assert len(taken) == times
+    assert said(spool)[0].time == taken[-1]
+
+
+async def test_only_the_first_end_is_published(spool: Spool, emitter: Emitter, said: Any) -> None:
+    """Of two ends only the first is published, even if they are concurrent; other events still are."""
     failed = AgentFailed(error="x", error_type="stopped")
     results = await asyncio.gather(emitter.emit(AgentCompleted()), emitter.emit(failed), emitter.emit(message("y")))
     assert list(results) == [True, False, True]
     assert [event.type for event in said(spool)] == ["agent.completed", "agent.message"]
 
 
-async def test_no_secret_reaches_the_disk(spool: Spool, emitter: Emitter, tmp_path: Any) -> None:
-    """Neither in an event, nor in a key, nor in an artifact, nor in the bytes of the file."""
+async def test_secret_does_not_reach_the_disk(spool: Spool, emitter: Emitter, tmp_path: Any) -> None:
+    """Events, keys, artifacts and the file's bytes are redacted."""
     await emitter.emit(AgentToolUse(tool="sh", tool_use_id="1", input={SECRET: [f"echo {SECRET}"], "a": {"b": SECRET}}))
     await emitter.emit(message(f"{SECRET} " * 20_000))
     on_disk = b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*"))
@@ -65,10 +83,10 @@ async def test_no_secret_reaches_the_disk(spool: Spool, emitter: Emitter, tmp_pa
     assert SECRET.encode() not in on_disk
 
 
-async def test_a_long_text_is_cut_and_kept_whole_as_an_artifact(
+async def test_long_text_is_truncated_and_stored_as_artifact(
     spool: Spool, emitter: Emitter, said: Any, records: Any
 ) -> None:
-    """The event says where the whole is; its chunks go first, are small, and give the text back."""
+    """The event names the artifact; its chunks precede it, are small, and restore the text."""
     text = "".join(chr(33 + number % 90) for number in range(400_000))
     await emitter.emit(AgentToolCompleted(tool="sh", tool_response={"stdout": text, "code": 0}))
     *chunks, last = records(spool)
@@ -97,21 +115,19 @@ JSON = st.recursive(
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=st.dictionaries(st.text(), JSON, max_size=5), times=st.sampled_from([1, 3000, 60_000]))
-def test_whatever_an_agent_says_is_an_event_that_fits(value: dict[str, Any], times: int, emitter: Emitter) -> None:
-    """Any JSON, of any size: the record is one that a service can read, within the limit, or an error in its place."""
+def test_event_of_any_size_fits_the_limit(value: dict[str, Any], times: int, emitter: Emitter) -> None:
+    """Any JSON becomes a record that a service can read, within the limit, or an error in its place."""
     heavy = {key: item * times if isinstance(item, str) else item for key, item in value.items()}
-    aside: list[Any] = []
-    ready = emitter._ready(AgentToolUse(tool="x", tool_use_id="1", input=heavy), aside)
-    record = emitter._record(ready, 1)
-    assert len(record.payload) <= MAX_EVENT_BYTES
-    assert ready.type in {"agent.tool_use", "agent.error"}
+    encoded = emitter.encode(AgentToolUse(tool="x", tool_use_id="1", input=heavy), 1)
+    assert len(encoded.record.payload) <= MAX_EVENT_BYTES
+    assert encoded.data.type in {"agent.tool_use", "agent.error"}
 
 
 @pytest.mark.parametrize("depth", [10, 99, 150, 190, 230, 260, 500, 2000])
-async def test_what_is_nested_too_deeply_is_named_and_breaks_nothing(
+async def test_deeply_nested_event_is_replaced_by_an_error(
     spool: Spool, emitter: Emitter, said: Any, depth: int
 ) -> None:
-    """Every event on the disk can be read by a service, and whoever says one is told whether it was said."""
+    """Every record can be read by a service, and `emit` returns whether the event was published."""
     value: Any = 1
     for _ in range(depth):
         value = {"a": [value]} if depth % 2 else {"a": value}
@@ -122,16 +138,16 @@ async def test_what_is_nested_too_deeply_is_named_and_breaks_nothing(
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00\x01\x1b[31m", "\u2028" * 90_000, "\x01" * 60_000])
-async def test_strange_characters_do_no_harm(spool: Spool, emitter: Emitter, said: Any, text: str) -> None:
+async def test_unusual_characters_do_no_harm(spool: Spool, emitter: Emitter, said: Any, text: str) -> None:
     """Half a surrogate pair, control characters, and text that JSON writes six times as long."""
     await emitter.emit(message(text))
     assert [event.type for event in said(spool)] == ["agent.message"]
 
 
-async def test_a_secret_that_is_also_a_word_of_the_contract_breaks_nothing(
+async def test_secret_equal_to_a_contract_value_is_not_redacted_there(
     spool: Spool, tmp_path: Any, assignment: Any, said: Any
 ) -> None:
-    """A secret called `stopped` does not turn the reason of the end into something nobody can read."""
+    """A secret `stopped` is redacted in the text but not in the enumerated reason."""
     emitter = Emitter(spool, assignment(tmp_path), Redactor(["stopped"]))
     await emitter.emit(AgentFailed(error="it was stopped", error_type="stopped"))
     data = said(spool)[0].data

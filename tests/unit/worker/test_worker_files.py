@@ -1,4 +1,4 @@
-"""The tracker of files: what breaks the watch breaks no task."""
+"""The tracker of files: a failure of the watch fails no task."""
 
 import asyncio
 import os
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.files import FileTracker
+from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.sound import sound
+from sandherd_worker.text import valid_text
 
 
 @pytest.fixture
@@ -18,17 +18,17 @@ def tracking(tmp_path: Path, listener: Any, emitter: Any) -> Callable[[], FileTr
     """Makes a tracker of `work` whose events are heard, and said."""
     (tmp_path / "work").mkdir()
 
-    async def say(event: Any) -> None:
+    async def publish(event: Any) -> None:
         await emitter.emit(event)
-        await listener.say(event)
+        await listener.publish(event)
 
-    return lambda: FileTracker(tmp_path / "work", tmp_path / "shadow", Redactor(), say, emitter.put_aside)
+    return lambda: FileTracker(tmp_path / "work", tmp_path / "shadow", Redactor(), publish, emitter.store_artifact)
 
 
-async def test_a_name_that_is_no_utf_8_is_said_and_breaks_nothing(
+async def test_name_other_than_utf8_is_reported_with_replacements(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, said: Any, eventually: Any
 ) -> None:
-    """The watch breaks of it and begins anew; meanwhile a look finds it, and what can't be said is U+FFFD."""
+    """The watch fails on the name and restarts; a scan finds the file, with U+FFFD for invalid bytes."""
     work = tmp_path / "work"
     tracker = tracking()
     await tracker.start()
@@ -47,11 +47,11 @@ def _paths(listener: Any) -> set[str]:
     return {event.file_path for event in listener.events}
 
 
-async def test_a_change_before_the_watch_has_begun_is_told_soon(
+async def test_change_before_the_watch_is_ready_is_reported(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, eventually: Any, monkeypatch: Any
 ) -> None:
-    """Not only by the look that comes without a reason: the watch makes known that it has begun."""
-    monkeypatch.setattr("sandherd_worker.files._EVERY", 3600)
+    """A scan follows as soon as the watch is ready, not only the periodic one."""
+    monkeypatch.setattr("sandherd_worker.file_tracker._EVERY", 3600)
     tracker = tracking()
     await tracker.start()
     (tmp_path / "work/early").write_text("e\n")
@@ -59,10 +59,12 @@ async def test_a_change_before_the_watch_has_begun_is_told_soon(
     await tracker.finish()
 
 
-async def test_a_flood_of_files_is_told_whole(tmp_path: Path, listener: Any, emitter: Any, eventually: Any) -> None:
-    """10,000 files at once, then moved with their folder: each is told once, and the second time as what it is."""
+async def test_flood_of_files_is_reported_completely(
+    tmp_path: Path, listener: Any, emitter: Any, eventually: Any
+) -> None:
+    """10,000 files are created at once and moved with their folder: each is reported once, then as renamed."""
     (tmp_path / "work").mkdir()
-    tracker = FileTracker(tmp_path / "work", tmp_path / "shadow", Redactor(), listener.say, emitter.put_aside)
+    tracker = FileTracker(tmp_path / "work", tmp_path / "shadow", Redactor(), listener.publish, emitter.store_artifact)
     await tracker.start()
     (tmp_path / "work/a").mkdir()
     for number in range(10_000):
@@ -77,10 +79,10 @@ async def test_a_flood_of_files_is_told_whole(tmp_path: Path, listener: Any, emi
     assert {event.change_type for event in listener.events} == {"renamed"}
 
 
-async def test_a_large_diff_goes_by_reference(
+async def test_large_diff_is_an_artifact(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, records: Any
 ) -> None:
-    """A preview and the size are told; the whole is an artifact ahead of the event."""
+    """A preview and the size are in the event; the whole is an artifact ahead of it."""
     tracker = tracking()
     await tracker.start()
     text = "".join(f"{number:99}\n" for number in range(4000))
@@ -96,24 +98,24 @@ async def test_a_large_diff_goes_by_reference(
     assert (small.full_diff_ref, small.full_diff_size) == (None, len(small.full_diff))
 
 
-async def test_too_many_files_are_said_to_be_too_many_once(
+async def test_exceeded_file_limit_is_reported_once(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, monkeypatch: Any
 ) -> None:
-    """The bound on memory is not kept in silence."""
-    monkeypatch.setattr("sandherd_worker.tree.MOST_FILES", 1)
+    """The limit on memory yields an error event."""
+    monkeypatch.setattr("sandherd_worker.tree.MAX_FILES", 1)
     for name in "ab":
         (tmp_path / "work" / name).touch()
     tracker = tracking()
     await tracker.start()
-    await tracker.look()
+    await tracker.scan()
     await tracker.finish()
     assert [event.phase for event in listener.events] == ["files"]
 
 
-async def test_a_directory_that_cannot_be_read_is_said_to_be_so_once(
+async def test_unreadable_directory_is_reported_once(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing in it is said to be gone, and that nobody looks there is not kept in silence."""
+    """No file in the directory is reported as deleted, and an error event names the directory."""
     (closed := tmp_path / "work" / "closed").mkdir()
     (closed / "a").touch()
     tracker, scandir = tracking(), os.scandir
@@ -125,14 +127,14 @@ async def test_a_directory_that_cannot_be_read_is_said_to_be_so_once(
         return scandir(path)
 
     monkeypatch.setattr("sandherd_worker.tree.os.scandir", refuse)
-    await tracker.look()
+    await tracker.scan()
     await tracker.finish()
     assert [event.error for event in listener.events] == [
-        "the directory 'closed' can't be read; what changes in such a one is not told"
+        "the directory 'closed' can't be read; changes in such directories are not reported"
     ]
 
 
-def test_sound_text_stays_and_the_rest_is_replaced() -> None:
-    """One sign for each that can't be kept, so that a position in the text stays what it was."""
-    assert sound("a € \U0001f600\n") == "a € \U0001f600\n"
-    assert sound("a\x00b\udcffc\ud83d") == "a\ufffdb\ufffdc\ufffd"
+def test_invalid_characters_are_replaced_one_by_one() -> None:
+    """Each invalid character becomes one, so that positions in the text are unchanged."""
+    assert valid_text("a € \U0001f600\n") == "a € \U0001f600\n"
+    assert valid_text("a\x00b\udcffc\ud83d") == "a\ufffdb\ufffdc\ufffd"

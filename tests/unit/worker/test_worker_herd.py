@@ -18,11 +18,11 @@ from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
 from sandherd.contracts.requests.worker import AskPeers, Peer, PeerList
 from sandherd.contracts.states import SandboxState
-from sandherd_worker.harnesses.approving import Desk, policy
-from sandherd_worker.herd.listening import CallRefusedError
-from sandherd_worker.herd.offering import Herd, added
-from sandherd_worker.herd.tools import Agent, HerdTools
-from sandherd_worker.line import Line
+from sandherd_worker.broker_session import CurrentConnection
+from sandherd_worker.harnesses.approvals import ApprovalGate, policy
+from sandherd_worker.herd.mcp_config import McpConfig, added
+from sandherd_worker.herd.tool_socket import CallRefusedError
+from sandherd_worker.herd.tools import HerdTools, ToolUser
 from tests.patience import PATIENCE
 
 DRIVERS = Path(__file__).parents[3] / "services" / "worker"
@@ -90,27 +90,29 @@ def spawner() -> Spawner:
 
 
 @pytest.fixture
-async def desk(listener: Any) -> AsyncIterator[Desk]:
-    desk = Desk(Approvals(otherwise="deny", timeout_seconds=600), listener.say, nobody)
+async def desk(listener: Any) -> AsyncIterator[ApprovalGate]:
+    desk = ApprovalGate(Approvals(otherwise="deny", timeout_seconds=600), listener.publish, nobody)
     yield desk
     await desk.close()
 
 
 @pytest.fixture
-async def herd(tmp_path: Path, assignment: Any, spawner: Spawner, listener: Any, desk: Desk) -> AsyncIterator[Herd]:
+async def herd(
+    tmp_path: Path, assignment: Any, spawner: Spawner, listener: Any, desk: ApprovalGate
+) -> AsyncIterator[McpConfig]:
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
-    line = Line()
+    line = CurrentConnection()
     bus: Any = spawner
-    line.take(bus)
-    herd = Herd(HerdTools(assignment(tmp_path), line), folder)
-    await herd.open(Agent(listener.say, lambda question: desk.ask_person(question, 3), lambda: 3))
+    line.set(bus)
+    herd = McpConfig(HerdTools(assignment(tmp_path), line), folder)
+    await herd.open(ToolUser(listener.publish, lambda question: desk.request_answer(question, 3), lambda: 3))
     yield herd
     await herd.close()
 
 
 @pytest.fixture
-async def server(herd: Herd) -> AsyncIterator[Server]:
+async def server(herd: McpConfig) -> AsyncIterator[Server]:
     server = await start(herd)
     yield server
     if server.process.returncode is None:
@@ -118,7 +120,7 @@ async def server(herd: Herd) -> AsyncIterator[Server]:
     await server.process.wait()
 
 
-async def start(herd: Herd, **other: str) -> Server:
+async def start(herd: McpConfig, **other: str) -> Server:
     told = herd.server(Path(sys.executable), DRIVERS)
     process = await asyncio.create_subprocess_exec(
         told["command"],
@@ -143,8 +145,8 @@ def answer(approval_id: str, *, granted: bool, reason: str | None) -> InboxMessa
     )
 
 
-async def test_an_sdk_finds_three_tools(server: Server) -> None:
-    """As the protocol has it; what it does not know it says, and what is no request it passes over."""
+async def test_sdk_finds_three_tools(server: Server) -> None:
+    """The protocol's list has them; an unknown method is an error, and an invalid request is ignored."""
     server.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
     server.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={})
     about = (await server.answer())["result"]
@@ -158,8 +160,8 @@ async def test_an_sdk_finds_three_tools(server: Server) -> None:
     assert (await server.answer())["result"]["protocolVersion"] == "2025-11-25"
 
 
-async def test_a_word_to_another_agent_is_an_event(server: Server, listener: Any) -> None:
-    """With a message's name, which the agent is told; the message-relay does the rest."""
+async def test_message_to_another_agent_is_an_event(server: Server, listener: Any) -> None:
+    """The agent receives the message's id; the message relay does the rest."""
     text, failed = await server.told("send_message", recipient="sbx-2", content="binomial.py is mine")
     (said,) = listener.events
     assert (said.type, said.recipient, said.content, said.turn) == (
@@ -177,51 +179,51 @@ async def test_a_word_to_another_agent_is_an_event(server: Server, listener: Any
     [
         ("sbx-9", "hello", "no agent works in sbx-9"),
         ("sbx-1", "hello", "your own sandbox"),
-        ("sbx-2.>", "hello", "no name of a sandbox"),
-        ("sbx-2", " ", "there is no text"),
-        ("sbx-2", "x" * 16_001, "16000 are the most"),
+        ("sbx-2.>", "hello", "not a valid sandbox name"),
+        ("sbx-2", " ", "text is missing"),
+        ("sbx-2", "x" * 16_001, "the limit is 16000"),
     ],
 )
-async def test_what_can_reach_nobody_is_refused_at_once(
+async def test_message_to_invalid_recipient_is_refused_at_once(
     server: Server, listener: Any, recipient: str, content: str, why: str
 ) -> None:
-    """The agent is told why, and nothing is said."""
+    """The agent receives the reason, and no event is published."""
     text, failed = await server.told("send_message", recipient=recipient, content=content)
     assert failed
     assert why in text
     assert listener.events == []
 
 
-async def test_a_word_that_can_not_be_said_is_refused(
+async def test_message_that_cannot_be_published_is_refused(
     tmp_path: Path, assignment: Any, spawner: Spawner, listener: Any
 ) -> None:
-    """The agent is not told that it is on its way, when nobody will ever read it."""
-    line = Line()
+    """The agent does not receive a success for a message that is not stored."""
+    line = CurrentConnection()
     bus: Any = spawner
-    line.take(bus)
+    line.set(bus)
 
     async def mute(data: EventData) -> bool:
-        await listener.say(AgentError(error=f"a {data.type} could not be said", phase="emit"))
+        await listener.publish(AgentError(error=f"a {data.type} could not be published", phase="emit"))
         return False
 
-    agent = Agent(mute, desk_of_nobody, lambda: 1)
-    with pytest.raises(CallRefusedError, match="nobody was told it"):
+    agent = ToolUser(mute, desk_of_nobody, lambda: 1)
+    with pytest.raises(CallRefusedError, match="nothing was sent"):
         await HerdTools(assignment(tmp_path), line).use(agent, "send_message", {"recipient": "sbx-2", "content": "hm"})
     assert listener.types() == ["error"]
 
 
-async def test_without_the_herd_a_word_goes_its_way_and_a_list_is_refused(
+async def test_message_is_queued_and_list_refused_without_broker(
     server: Server, spawner: Spawner, listener: Any
 ) -> None:
-    """The message waits with the events; who is there can't be said."""
+    """The message waits with the events; the list of peers is unavailable."""
     spawner.there = False
     assert not (await server.told("send_message", recipient="sbx-9", content="hello"))[1]
     assert [event.recipient for event in listener.events] == ["sbx-9"]
-    assert (await server.told("list_peers")) == ("the herd can't be asked now; try again later", True)
+    assert (await server.told("list_peers")) == ("the herd is unavailable; try again later", True)
 
 
-async def test_the_others_are_those_of_its_own_project(server: Server, spawner: Spawner) -> None:
-    """It is asked in the sandbox's own name, whatever the agent says."""
+async def test_peers_are_those_of_the_own_project(server: Server, spawner: Spawner) -> None:
+    """The request is in the sandbox's own name, whatever the agent passes."""
     text, failed = await server.told("list_peers", project="p2", sandbox="sbx-7")
     assert PeerList.model_validate_json(text) == PeerList(peers=[PEER])
     assert not failed
@@ -232,10 +234,10 @@ async def test_the_others_are_those_of_its_own_project(server: Server, spawner: 
     ("granted", "reason", "told"),
     [(True, "tabs", "tabs"), (True, None, "yes"), (False, "never", "no: never"), (False, None, "no")],
 )
-async def test_a_person_is_asked_and_answers(
-    server: Server, listener: Any, desk: Desk, eventually: Any, granted: bool, reason: str | None, told: str
+async def test_question_to_a_user_is_answered(
+    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, granted: bool, reason: str | None, told: str
 ) -> None:
-    """By way of approvals, whatever the policy is; other calls are answered meanwhile."""
+    """The question is an approval whatever the policy; other calls are processed meanwhile."""
     name = server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
     (asked,) = listener.events
@@ -252,16 +254,16 @@ async def test_a_person_is_asked_and_answers(
     assert (found["id"], found["result"]["content"][0]["text"]) == (name, told)
 
 
-async def test_a_question_nobody_answers_ends_with_its_time(server: Server, listener: Any) -> None:
-    """The agent is told so."""
-    desk = Desk(Approvals(timeout_seconds=1), listener.say, nobody)
-    assert await desk.ask_person("is anybody there?", 1) == (False, "nobody answered within 1 s")
+async def test_unanswered_question_times_out(server: Server, listener: Any) -> None:
+    """The agent receives the reason."""
+    desk = ApprovalGate(Approvals(timeout_seconds=1), listener.publish, nobody)
+    assert await desk.request_answer("is anybody there?", 1) == (False, "not answered within 1 s")
 
 
-async def test_a_turn_that_ends_takes_its_question_with_it(
-    server: Server, listener: Any, desk: Desk, eventually: Any
+async def test_end_of_turn_withdraws_its_question(
+    server: Server, listener: Any, desk: ApprovalGate, eventually: Any
 ) -> None:
-    """The tool returns, and a later answer is to nothing that waits."""
+    """The tool call returns, and a later decision is refused."""
     server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
     await desk.withdraw(1)
@@ -269,10 +271,10 @@ async def test_a_turn_that_ends_takes_its_question_with_it(
 
 
 @pytest.mark.parametrize("how", ["cancelled", "killed"])
-async def test_who_does_not_wait_any_more_asks_no_more(
-    server: Server, listener: Any, desk: Desk, eventually: Any, how: str
+async def test_cancelled_call_withdraws_its_question(
+    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, how: str
 ) -> None:
-    """A call that is taken back, and one whose server is gone."""
+    """A cancelled call and one whose server was killed withdraw their questions."""
     name = server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
     if how == "killed":
@@ -282,19 +284,19 @@ async def test_who_does_not_wait_any_more_asks_no_more(
     await eventually(lambda: not desk.waiting, "nobody waits")
 
 
-async def test_only_who_has_the_token_is_answered(herd: Herd, listener: Any) -> None:
-    """Another process of the sandbox learns nothing and says nothing."""
+async def test_request_without_the_token_is_refused(herd: McpConfig, listener: Any) -> None:
+    """A process without the token can neither read nor publish anything."""
     server = await start(herd, SANDHERD_HERD_TOKEN="guessed")
     told = await server.told("send_message", recipient="sbx-2", content="hello")
-    assert told == ("the worker of this sandbox does not answer", True)
+    assert told == ("the worker of this sandbox does not respond", True)
     assert listener.events == []
     assert server.process.stdin is not None
     server.process.stdin.close()
     assert await server.process.wait() == 0
 
 
-def test_a_server_is_given_the_secrets_that_it_names() -> None:
-    """By name only: the values are those of the task's variables, and no other is handed on."""
+def test_mcp_server_gets_the_secrets_it_names() -> None:
+    """The values are those of the task's variables, and no other is passed on."""
     server = McpServer(command="tickets", args=["-v"], env={"URL": "u"}, secret_env=frozenset({"TOKEN"}))
     asked = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
     assert added(asked, {"TOKEN": "t0ken", "OTHER": "x"}) == {
@@ -311,6 +313,6 @@ def test_a_server_is_given_the_secrets_that_it_names() -> None:
         (Approvals(tools={"mcp__sandherd__ask_human": "ask"}), "ask"),
     ],
 )
-def test_to_ask_a_person_needs_nobodys_leave(approvals: Approvals, verdict: str) -> None:
-    """Unless it is named, or denied."""
+def test_question_to_a_user_needs_no_approval(approvals: Approvals, verdict: str) -> None:
+    """The tool is allowed unless the policy names it or denies it."""
     assert policy(approvals, "mcp__sandherd__ask_human") == verdict

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandherd_worker.ignore import Ignored
+from sandherd.archives.ignore import IgnoreRules
 from sandherd_worker.tree import WorkTree
 
 ATOMS = [
@@ -73,9 +73,9 @@ def watched(work: Path, store: Path) -> set[str]:
     return found
 
 
-def ruled(root: Path, gitignore: str) -> Ignored:
+def ruled(root: Path, gitignore: str) -> IgnoreRules:
     (root / ".gitignore").write_text(gitignore)
-    ignored = Ignored()
+    ignored = IgnoreRules()
     ignored.read(root, "", [path.name for path in root.iterdir()])
     return ignored
 
@@ -96,7 +96,7 @@ def repository(tmp_path_factory: Any) -> Path:
 
 @settings(max_examples=120, deadline=None)
 @given(top=LIST, inner=LIST, innermost=LIST, exclude=LIST)
-def test_what_is_watched_is_what_git_would_add(
+def test_watched_files_are_those_that_git_would_add(
     repository: Path, top: str, inner: str, innermost: str, exclude: str
 ) -> None:
     """Negations, directories, globs, lists further down, and the repository's own list, in git's order."""
@@ -137,25 +137,25 @@ RULES = "*.log\n/top\nsub/*.tmp\ncache/\n!keep.log\n**/deep/x\na?c\n[0-9]z\nlogs
         ("d/__pycache__", True, True),
     ],
 )
-def test_gitignores_rules(tmp_path: Path, path: str, directory: bool, ignored: bool) -> None:
+def test_ignore_rules_equal_those_of_git(tmp_path: Path, path: str, directory: bool, ignored: bool) -> None:
     """The patterns mean what they mean to git."""
     assert ruled(tmp_path, RULES)(path, directory=directory) is ignored
 
 
 @pytest.mark.parametrize("rule", ["[", "[]", "[z-a]", "\\", "!", "/", "**", "***", "(", "+?", "{a,b}"])
-def test_a_senseless_rule_does_no_harm(tmp_path: Path, rule: str) -> None:
+def test_senseless_rule_does_no_harm(tmp_path: Path, rule: str) -> None:
     """An agent may write anything into `.gitignore`."""
     ruled(tmp_path, rule)("a/b", directory=False)
 
 
 @pytest.mark.parametrize("stars", ["*a" * 60, "**/" * 60 + "b", "/x" + "*?" * 60 + "y", "**/a" * 30 + "/**/b"])
-def test_no_pattern_makes_the_worker_think_for_ever(tmp_path: Path, stars: str) -> None:
-    """What could be tried in very many ways is tried in one."""
+def test_no_pattern_takes_exponential_time(tmp_path: Path, stars: str) -> None:
+    """A pattern that could match in very many ways is tried in one."""
     assert not ruled(tmp_path, f"{stars}c")("/".join(["a" * 120] * 30) + "x", directory=False)
 
 
-def test_a_repository_within_another_has_its_own_rules(tmp_path: Path) -> None:
-    """Those of the outer one end at its door, and a new rule is heard of at the next look."""
+def test_nested_repository_has_its_own_rules(tmp_path: Path) -> None:
+    """Rules of the outer one end there, and a new rule applies at the next scan."""
     work = tmp_path / "work"
     (work / "inner/d").mkdir(parents=True)
     for place in (work, work / "inner"):
@@ -175,8 +175,8 @@ def test_a_repository_within_another_has_its_own_rules(tmp_path: Path) -> None:
     assert list(tree.changes()) == []
 
 
-def test_where_a_repository_keeps_its_own_files_nothing_is_watched(tmp_path: Path) -> None:
-    """Also if that is not called `.git`; its list of what to ignore is found there."""
+def test_git_directory_is_not_watched(tmp_path: Path) -> None:
+    """The directory may have another name; its ignore list is found there."""
     work = tmp_path / "work"
     work.mkdir()
     git("init", "-q", "--separate-git-dir=meta", at=work)
@@ -187,7 +187,7 @@ def test_where_a_repository_keeps_its_own_files_nothing_is_watched(tmp_path: Pat
 
 
 def test_no_list_is_read_from_outside_the_tree(tmp_path: Path) -> None:
-    """Neither by a link nor by a `.git` that leads away: what is in there is not the agent's to ask about."""
+    """Neither a link nor a `.git` that leads away is followed."""
     work, away = tmp_path / "work", tmp_path / "away"
     (away / "info").mkdir(parents=True)
     (away / "info/exclude").write_text("secret\n")

@@ -1,4 +1,4 @@
-"""How much of an agent's terminal output is shown: its beginning, how much is missing, and its end."""
+"""The shown part of an agent's terminal output: its beginning, the omitted size, and its end."""
 
 import asyncio
 import re
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.harnesses.cutting import LAST_KEPT, MOST_SHOWN, Allowance
-from sandherd_worker.harnesses.output import CHUNK_BYTES, Output, Pace
+from sandherd_worker.harnesses.output import CHUNK_BYTES, MAX_SHOWN, TAIL_BYTES, Allowance, Output, OutputRate
 from sandherd_worker.redaction import Redactor
 
 MISSING = re.compile(r"\[sandherd: (\d+) bytes of output are left out here\]\n")
@@ -19,15 +18,15 @@ async def shown(listener: Any, content: bytes, allowance: Allowance | None = Non
     reader = asyncio.StreamReader()
     reader.feed_data(content)
     reader.feed_eof()
-    output = Output(Redactor([SECRET]), listener.show, Pace(1e12, 1e12), allowance=allowance)
+    output = Output(Redactor([SECRET]), listener.show, OutputRate(1e12, 1e12), allowance=allowance)
     await output.read(reader)
     return output
 
 
-async def test_the_beginning_the_end_and_what_is_missing_are_told(listener: Any) -> None:
-    """Not a byte more or less; the last of it is what the tool's result gets."""
+async def test_beginning_end_and_omitted_size_are_shown(listener: Any) -> None:
+    """The omission is exact to the byte; the tool's result gets the end."""
     content = b"".join(b"%7d\n" % number for number in range(100_000))
-    output = await shown(listener, content, Allowance(most=80_000, last=8_000))
+    output = await shown(listener, content, Allowance(limit=80_000, last=8_000))
     begin, rest = MORE.split(listener.output)
     missing, end = MISSING.split(rest)[1:]
     assert content.startswith(begin.encode())
@@ -40,44 +39,46 @@ async def test_the_beginning_the_end_and_what_is_missing_are_told(listener: Any)
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
-async def test_what_is_not_too_much_is_shown_as_it_is(listener: Any, size: int) -> None:
-    """Up to the last byte of the allowance."""
-    await shown(listener, b"x" * size, Allowance(most=1000, last=100))
+async def test_output_within_the_allowance_is_shown_unchanged(listener: Any, size: int) -> None:
+    """An output up to the last byte of the allowance is complete."""
+    await shown(listener, b"x" * size, Allowance(limit=1000, last=100))
     assert listener.output == "x" * size
 
 
-async def test_a_little_too_much_is_shown_whole(listener: Any) -> None:
-    """What the end has room for is not missing, and that nothing is missing is not said."""
+async def test_slightly_long_output_is_shown_whole(listener: Any) -> None:
+    """Output within the space of the end is shown without an omission."""
     content = "€ " * 300
-    await shown(listener, content.encode(), Allowance(most=1000, last=1000))
+    await shown(listener, content.encode(), Allowance(limit=1000, last=1000))
     assert "".join(MORE.split(listener.output)) == content
     assert MISSING.search(listener.output) is None
 
 
 @pytest.mark.parametrize("place", range(0, 40, 3))
-async def test_no_secret_gets_out_at_an_edge(listener: Any, place: int) -> None:
-    """Wherever it is cut in two: at the end of the beginning, or at the beginning of the end."""
+async def test_secret_at_the_edge_of_an_omission_is_redacted(listener: Any, place: int) -> None:
+    """The edge may be the end of the beginning, or the beginning of the end."""
     first = b"a " * 485 + b"-" * place + SECRET.encode()
     last = SECRET.encode() + b" " * place + b"z" * 960
-    await shown(listener, first + b" b" * 50_000 + b" " + last, Allowance(most=1000, last=1000))
+    await shown(listener, first + b" b" * 50_000 + b" " + last, Allowance(limit=1000, last=1000))
     assert not any(part in listener.output for part in (SECRET, SECRET[:8], SECRET[7:]))
 
 
-async def test_what_is_left_out_is_not_held(listener: Any) -> None:
-    """64 MiB from a real program passes through, and next to nothing of it is kept."""
+async def test_omitted_output_is_not_held_in_memory(listener: Any) -> None:
+    """64 MiB from a real program pass through without being accumulated."""
     source = "yes 'so many words' | head -c 67108864"
     program = await asyncio.create_subprocess_exec("/bin/sh", "-c", source, stdout=asyncio.subprocess.PIPE)
     assert program.stdout is not None
-    await Output(Redactor(), listener.show, Pace(1e12, 1e12), allowance=Allowance(most=100_000)).read(program.stdout)
+    await Output(Redactor(), listener.show, OutputRate(1e12, 1e12), allowance=Allowance(limit=100_000)).read(
+        program.stdout
+    )
     await program.wait()
     found = MISSING.search(listener.output)
     assert found is not None
-    assert int(found[1]) > 67108864 - 100_000 - LAST_KEPT - 4096
-    assert len(listener.output) < 100_000 + LAST_KEPT + 8192
+    assert int(found[1]) > 67108864 - 100_000 - TAIL_BYTES - 4096
+    assert len(listener.output) < 100_000 + TAIL_BYTES + 8192
 
 
-async def test_the_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is larger than those before it: the history shows so much of one, and no more."""
+async def test_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece is larger than earlier ones: the history shows no more of one."""
     pieces: list[int] = []
     show = listener.show
 
@@ -86,14 +87,14 @@ async def test_the_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.Mon
         await show(text)
 
     monkeypatch.setattr(listener, "show", weighed)
-    await shown(listener, ("€" * 9 + "\n").encode() * 20_000, Allowance(most=1000))
+    await shown(listener, ("€" * 9 + "\n").encode() * 20_000, Allowance(limit=1000))
     assert max(pieces) <= CHUNK_BYTES
-    assert len(listener.output.encode()) > LAST_KEPT
+    assert len(listener.output.encode()) > TAIL_BYTES
 
 
-def test_an_attempt_shows_a_small_part_of_what_is_kept_of_all() -> None:
-    """Thirty attempts that can't stop talking do not drive out what the others have said."""
+def test_allowance_of_an_attempt_is_a_small_part_of_the_stream() -> None:
+    """Thirty attempts with endless output do not displace those of others."""
     allowance = Allowance()
     taken = sum(allowance.take(10**9) for _ in range(3))
-    assert taken == MOST_SHOWN
-    assert (MOST_SHOWN + LAST_KEPT) * 30 < 2 * 2**30
+    assert taken == MAX_SHOWN
+    assert (MAX_SHOWN + TAIL_BYTES) * 30 < 2 * 2**30

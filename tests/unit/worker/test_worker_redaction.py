@@ -1,4 +1,4 @@
-"""Redaction: a secret is in nothing that is said, however it is cut into pieces."""
+"""Redaction: no published text has a secret, however it is split."""
 
 import base64
 import json
@@ -35,8 +35,8 @@ TOKENS = {
 
 
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())
-def test_common_tokens_are_known_by_their_shape(token: str) -> None:
-    """Nobody has to name them: they are replaced wherever they stand, and the text around them stays."""
+def test_common_tokens_are_known_by_their_form(token: str) -> None:
+    """They need not be configured: they are replaced everywhere, and the surrounding text stays."""
     assert Redactor().text(f"before {token} after") == f"before {MARK} after"
 
 
@@ -64,8 +64,8 @@ def test_common_tokens_are_known_by_their_shape(token: str) -> None:
         "\x1b[m",
     ],
 )
-def test_a_token_is_known_wherever_one_may_begin(token: str, before: str) -> None:
-    """At the start of a line, after a sign, and after an escape that ends in a letter or digit."""
+def test_token_is_found_wherever_one_may_begin(token: str, before: str) -> None:
+    """A token may begin a line, follow a sign, or an escape that ends in a letter or digit."""
     assert Redactor().text(f"{before}{token}") == f"{before}{MARK}"
 
 
@@ -83,16 +83,16 @@ def test_a_token_is_known_wherever_one_may_begin(token: str, before: str) -> Non
     ),
     before=st.sampled_from(["", "see ", "/", "=", '"', "\n", "\\n"]),
 )
-def test_names_and_dashed_words_are_no_tokens(word: str, before: str) -> None:
-    """A word that only ends like the beginning of a token (`task-…`, `risk-…`) is left alone, whole or in pieces."""
+def test_names_and_hyphenated_text_are_no_tokens(word: str, before: str) -> None:
+    """Text that only ends like a token's prefix (`task-…`, `risk-…`) is unchanged, whole or in pieces."""
     text = f"{before}{word}.md"
     assert Redactor().text(text) == text
     stream = StreamRedactor(Redactor())
     assert stream.feed(text) + stream.pause() == text
 
 
-def test_a_password_in_a_url_is_replaced_and_the_url_stays() -> None:
-    """A token in a remote's address does not get out with the address."""
+def test_password_in_a_url_is_redacted() -> None:
+    """The rest of the URL is unchanged."""
     assert Redactor().text("https://x-access:abc123@host/repo") == f"https://{MARK}@host/repo"
 
 
@@ -105,13 +105,13 @@ def test_a_password_in_a_url_is_replaced_and_the_url_stays() -> None:
         ("tail://", "tail://host", "[redacted]host"),
     ],
 )
-def test_a_secret_that_meets_a_urls_password_hides_neither(secret: str, text: str, clean: str) -> None:
+def test_secret_that_overlaps_a_urls_password_is_redacted(secret: str, text: str, clean: str) -> None:
     """Where one begins in the other, all of both is replaced."""
     assert Redactor([secret]).text(text) == clean
 
 
-def test_a_known_secret_is_replaced_in_every_form() -> None:
-    """As it is, in JSON, in a URL and in base 64."""
+def test_known_secret_is_redacted_in_every_form() -> None:
+    """Plain, in JSON, in a URL and in base 64."""
     secret = 'p@ss "w0rd"/with stuff'
     forms = [
         secret,
@@ -170,33 +170,33 @@ WRITERS: dict[str, Callable[[str], str]] = {
     writer=st.sampled_from(sorted(WRITERS)),
 )
 @example(secret='pä"ss\\wörd', writer="JavaScript")
-def test_a_secret_is_found_whoever_wrote_it_down(secret: str, writer: str) -> None:
-    """In a transcript of JavaScript, a log of Go, JSON within JSON: quotes, signs and letters of all kinds."""
+def test_secret_is_found_in_every_encoding(secret: str, writer: str) -> None:
+    """A secret is found in a transcript of JavaScript, a log of Go and JSON within JSON."""
     redactor = Redactor([secret])
     assert redactor.text(f"[{WRITERS[writer](secret)}]") == f"[{MARK}]"
 
 
-def test_a_line_of_a_secret_is_found_whoever_wrote_it_down() -> None:
-    """Of a secret with several lines each long one counts by itself."""
+def test_line_of_a_secret_is_found_in_every_encoding() -> None:
+    """Each long line of a secret with several lines counts by itself."""
     lines = ['the "first" of the lines, é', 'the "second" of the lines, é']
     for writer in (as_javascript, WRITERS["Python"]):
         assert Redactor(["\n".join(lines)]).text(f"[{writer(lines[1])}]") == f"[{MARK}]"
 
 
-def test_values_are_cleaned_all_the_way_down() -> None:
-    """Keys, lists and nested objects too; numbers and nothing stay."""
+def test_nested_values_are_redacted() -> None:
+    """Keys, lists and nested objects are redacted; numbers and null stay."""
     given_value = {"a": ["x hunter22", {"hunter22": 1}], "n": None, "t": True}
     assert Redactor(["hunter22"]).value(given_value) == {"a": [f"x {MARK}", {MARK: 1}], "n": None, "t": True}
 
 
-def test_ordinary_text_is_left_alone() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     """Hashes, ids, paths and code are no secrets."""
     text = "commit 3f786850e387550fdab836ed7e6dc881de23001b\n/usr/lib/python3 sk-short task-01jz a@b.c http://h:80/p\n"
     assert Redactor(["hunter22"]).text(text) == text
 
 
-def test_a_secret_too_short_to_be_one_does_not_blot_out_everything() -> None:
-    """Replacing every `ab` would destroy what is said and hide nothing."""
+def test_too_short_secret_is_not_redacted() -> None:
+    """Replacing every `ab` would destroy the text and hide nothing."""
     assert Redactor(["ab"]).text("abacus") == "abacus"
 
 
@@ -206,8 +206,8 @@ def test_a_secret_too_short_to_be_one_does_not_blot_out_everything() -> None:
     secret=st.sampled_from([*TOKENS.values(), "correct horse battery staple", "two\nlines of a secret value here"]),
     cuts=st.lists(st.integers(min_value=0, max_value=300), max_size=6),
 )
-def test_a_secret_that_comes_in_pieces_is_never_shown(before: str, after: str, secret: str, cuts: list[int]) -> None:
-    """However the stream is cut, what comes out is what redaction of the whole would give."""
+def test_secret_in_pieces_is_never_shown(before: str, after: str, secret: str, cuts: list[int]) -> None:
+    """However the stream is split, the output is the redaction of the whole."""
     text = f"{before} {secret} {after}"
     stream = StreamRedactor(Redactor(["correct horse battery staple", "two\nlines of a secret value here"]))
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
@@ -217,8 +217,8 @@ def test_a_secret_that_comes_in_pieces_is_never_shown(before: str, after: str, s
 
 @pytest.mark.parametrize("after", ["", " ", "\n", "X", " x"])
 @pytest.mark.parametrize("secret", ["correct horse battery staple", "two\nlines of a secret value here"])
-def test_a_secret_of_several_words_is_cut_nowhere(secret: str, after: str) -> None:
-    """At no two places, the end of the secret among them, and whatever stands behind it."""
+def test_secret_with_blanks_is_redacted_at_any_split(secret: str, after: str) -> None:
+    """A split at any two places, and any text behind the secret, reveals no part of it."""
     redactor, text = Redactor([secret]), f"a {secret}{after}"
     for edges in combinations_with_replacement(range(len(text) + 1), 2):
         stream, places = StreamRedactor(redactor), (0, *edges, len(text))
@@ -227,14 +227,14 @@ def test_a_secret_of_several_words_is_cut_nowhere(secret: str, after: str) -> No
 
 
 @pytest.mark.parametrize("behind", range(4080, 4100))
-def test_a_secret_in_an_endless_word_is_cut_nowhere(behind: int) -> None:
-    """What is held back of it begins where it may, not in the middle of a secret."""
+def test_secret_in_endless_text_is_redacted(behind: int) -> None:
+    """The text held back never begins in the middle of a secret."""
     stream = StreamRedactor(Redactor(["hunter22"]))
     shown = stream.feed("x" * 20_000 + "hunter22" + "x" * behind) + stream.finish()
     assert shown == "x" * 20_000 + MARK + "x" * behind
 
 
-def test_a_pause_shows_an_unfinished_word_but_no_unfinished_secret() -> None:
+def test_pause_shows_pending_text_but_no_partial_secret() -> None:
     """A prompt without a line end is shown after a moment; the beginning of a secret is not."""
     stream = StreamRedactor(Redactor(["correct horse battery staple"]))
     assert stream.feed("Continue?") == ""
@@ -247,9 +247,41 @@ def test_a_pause_shows_an_unfinished_word_but_no_unfinished_secret() -> None:
     assert stream.feed("a1B2" * 4 + "\n") == f"{MARK}\n"
 
 
-def test_an_endless_word_does_not_fill_the_memory() -> None:
-    """Output without any blank is passed on, all of it, with a bounded part held back."""
+def test_endless_text_is_held_back_within_a_bound() -> None:
+    """Output without any blank is passed on in full, with a bounded part held back."""
     stream = StreamRedactor(Redactor())
     shown = "".join(stream.feed("x" * 10_000) for _ in range(20))
     assert len(shown) > 180_000
     assert len(shown) + len(stream.finish()) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("write", "size"),
+    [(str, 4000), (str, 8192), (str, 16_000), (lambda text: quote(text, safe=""), 16_000)],
+    ids=["4000", "8192", "16000", "%-encoding"],
+)
+def test_very_long_secret_of_signs_is_held_back_whole(size: int, write: Callable[[str], str]) -> None:
+    """No encoding finds parts of it: its beginning waits for the rest, however long."""
+    secret = "".join("!?#$~^&*(){};:,.<>"[(7 * n * n + n) % 18] for n in range(20_000))
+    stream, text = StreamRedactor(Redactor([secret])), f"a {write(secret)} b"
+    shown = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size)) + stream.finish()
+    assert shown == f"a {MARK} b"
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ("pässwört", "p\\xe4ssw\\xf6rt"),
+        ("pässwört€", "p%E4ssw%F6rt%u20AC"),
+        ("pässwört", "p\\344ssw\\366rt"),
+        ("it's 'it", "it'\\''s '\\''it"),
+        ("it''s it", "it'\"''\"'s it"),
+        ("it's 'it", "it'\"'\"'s '\"'\"'it"),
+        ("abc0def1", "\\141bc\\60def\\61"),
+        ("abc0def1", "abc\x1b(B0\x1b7def\x1b]8;id=1;file:///a\x071"),
+        ("abc0def1", "a\x1b[38;2;1;2;3mbc0d\x1b[?25lef1"),
+    ],
+)
+def test_short_secret_is_found_between_escapes(secret: str, text: str) -> None:
+    """Escapes of Python, JavaScript, shells and terminals within the secret are recognised."""
+    assert Redactor([secret]).text(f"<{text}>") == f"<{MARK}>"

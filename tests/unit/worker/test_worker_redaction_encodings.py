@@ -1,17 +1,11 @@
 """Redaction of encoded secrets: written by the tools that shells have, for every encoding of the documented table."""
 
 import base64
-import html
-import json
-import os
 import random
-import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -19,166 +13,10 @@ from sandherd_worker.redaction import MARK, Redactor
 from sandherd_worker.redaction_forms import ENCODINGS, Reading
 from sandherd_worker.redaction_views import View, compact, hexadecimal, unescaped
 from sandherd_worker.stream_redaction import StreamRedactor
-
-TOKEN = "".join(random.Random(11).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", k=93))
-PHRASE = "p@ss w0rd/\"<mit> & Ünï+code' $x"
-BODY = base64.b64encode(random.Random(12).randbytes(600)).decode()
-PEM = "\n".join(
-    (
-        "-----BEGIN PRIVATE KEY-----",
-        *(BODY[at : at + 64] for at in range(0, len(BODY), 64)),
-        "-----END PRIVATE KEY-----",
-    )
-)
-SECRETS = {"token": TOKEN, "phrase": PHRASE, "key": PEM}
+from tests.unit.worker.redaction_writers import BODY, CASES, PEM, PHRASE, STREAMED, TOKEN, WRITERS, shell, shown_of, xxd
 
 
-def shell(command: str) -> Callable[[str], str]:
-    """What a command of the shell writes about the secret in `$S`."""
-
-    def run(secret: str) -> str:
-        variables = {**os.environ, "S": secret, "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(["bash", "-c", command], env=variables, capture_output=True, check=True)
-        return done.stdout.decode("utf-8", "surrogateescape")
-
-    return run
-
-
-def _entities(form: str) -> Callable[[str], str]:
-    return lambda text: "".join(f"&#{form}".replace("N", format(ord(one), "x" if "x" in form else "d")) for one in text)
-
-
-def _lower_percent(text: str) -> str:
-    return "".join(
-        one if one.isalnum() and one.isascii() else "".join(f"%{byte:02x}" for byte in one.encode()) for one in text
-    )
-
-
-def _mixed_percent(text: str) -> str:
-    return "".join(f"%{byte:02x}" if byte % 2 else f"%{byte:02X}" for byte in text.encode())
-
-
-def _coloured(text: str) -> str:
-    return "".join(f"\x1b[01;31m{one}\x1b[m" for one in text)
-
-
-AHEAD = ("", "x", "xx", "xxx", "xxxx")
-WRITERS: dict[int, dict[str, Callable[[str], str]]] = {
-    0: {
-        "printf": shell('printf %s "$S"'),
-        "jq": lambda text: json.dumps(text)[1:-1],
-        "JSON in JSON": lambda text: json.dumps(json.dumps(text)[1:-1])[1:-1],
-    },
-    1: {
-        "%-encoding, capital digits": lambda text: quote(text, safe=""),
-        "%-encoding, small digits": _lower_percent,
-        "%-encoding of everything, mixed digits": _mixed_percent,
-        "a form": quote_plus,
-        "%-encoding of %-encoding": lambda text: quote(quote(text, safe=""), safe=""),
-        "html": html.escape,
-        "decimal entities": _entities("N;"),
-        "hexadecimal entities": _entities("xN;"),
-        "named entities": lambda text: html.escape(text).replace("Ü", "&Uuml;").replace("ï", "&iuml;"),
-        "repr": lambda text: repr(text)[1:-1],
-        "repr of bytes": lambda text: repr(text.encode())[2:-1],
-        "ascii": lambda text: ascii(text)[1:-1],
-        "\\u of everything": lambda text: "".join(f"\\u{ord(one):04X}" for one in text),
-        "\\x of everything": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
-        "octal escapes": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode()),
-        "bash": shell('printf %q "$S"'),
-        "shlex": shlex.quote,
-        "colours": _coloured,
-    },
-    2: {
-        "fold": shell('printf %s "$S" | fold -w 20'),
-        "indented": shell("printf %s \"$S\" | fold -w 33 | sed 's/^/    > /'"),
-        "crlf": shell("printf %s \"$S\" | fold -w 40 | sed 's/$/\\r/'"),
-        "one line": lambda text: text.replace("\n", "\\n"),
-        "list of lines": lambda text: json.dumps([text[at : at + 30] for at in range(0, len(text), 30)], indent=2),
-        "od -c without offsets": shell('printf %s "$S" | od -An -c -w64'),
-    },
-    3: {
-        "base64": shell('printf %s "$S" | base64'),
-        "base64 -w 0": shell('printf %s "$S" | base64 -w 0'),
-        "base64 -w 1": shell('printf %s "$S" | base64 -w 1'),
-        "basenc --base64url": shell('printf %s "$S" | basenc --base64url'),
-        "echo": shell('echo "$S" | base64'),
-        "HTTP Basic, one letter": shell('printf "u:%s" "$S" | base64'),
-        "HTTP Basic, two letters": shell('printf "me:%s" "$S" | base64 -w 0'),
-        "HTTP Basic, three letters": shell('printf "bob:%s" "$S" | base64 -w 0'),
-        "HTTP Basic, the secret first": shell('printf "%s:x-oauth" "$S" | base64 -w 64'),
-        "within JSON": lambda text: json.dumps({"a": base64.encodebytes(("x" + text).encode()).decode()}),
-        "in a URL": lambda text: quote(base64.b64encode(("xy" + text).encode()).decode(), safe=""),
-        "CRLF and blanks": shell("printf %s \"$S\" | base64 -w 60 | sed 's/^/      /; s/$/\\r/'"),
-        "a kubernetes secret": shell("printf %s \"$S\" | base64 -w 70 | sed 's/^/    /'"),
-        "python": lambda text: base64.encodebytes(text.encode()).decode(),
-    },
-    4: {f"base32 behind {ahead!r}": shell(f'printf "{ahead}%s" "$S" | base32') for ahead in AHEAD},
-    5: {f"base32 behind {ahead!r}": shell(f'printf "{ahead}%s" "$S" | base32 -w 0 | tr A-Z a-z') for ahead in AHEAD},
-    6: {
-        "od -t x1": shell('printf %s "$S" | od -t x1'),
-        "od -t x1 without offsets": shell('printf %s "$S" | od -An -v -t x1'),
-        "od -t x1z": shell('printf "ab%s" "$S" | od -t x1z'),
-        "od -b": shell('printf "abc%s" "$S" | od -b'),
-        "bytes.hex": lambda text: text.encode().hex(),
-        "capital, with colons": lambda text: text.encode().hex(":").upper(),
-        "a C array": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
-        "a list": lambda text: str(list(text.encode())),
-        "a buffer of node": lambda text: json.dumps({"type": "Buffer", "data": list(text.encode())}),
-        "as xxd writes": lambda text: _xxd(b"abc" + text.encode()),
-        "as hexdump -C writes": lambda text: _hexdump(b"ab" + text.encode()),
-    },
-    7: {
-        "od -x": shell('printf %s "$S" | od -x'),
-        "od -x, the other way": shell('printf "a%s" "$S" | od -x'),
-        "od -x without offsets": shell('printf "abc%s" "$S" | od -An -v -x'),
-    },
-}  # fmt: skip
-"""By the number of the encoding in the table: who writes so. coreutils is everywhere; what else is used is Python's."""
-CASES = [
-    pytest.param(write, secret, id=f"{number}-{name}-{which}")
-    for number, writers in WRITERS.items()
-    for name, write in writers.items()
-    for which, secret in SECRETS.items()
-    if number != 2 or which != "phrase"
-]
-SHORT_PEM = "\n".join((PEM.splitlines()[0], *PEM.splitlines()[1:4], PEM.splitlines()[-1]))
-STREAMED = [
-    pytest.param(number, write, secret, id=f"{number}-{name}-{which}")
-    for number, writers in WRITERS.items()
-    for name, write in writers.items()
-    for which, secret in {"token": TOKEN, "phrase": PHRASE, "key": SHORT_PEM}.items()
-    if number != 2 or which != "phrase"
-]
-
-
-def _xxd(data: bytes) -> str:
-    lines = []
-    for at in range(0, len(data), 16):
-        row = data[at : at + 16]
-        groups = " ".join(row[start : start + 2].hex() for start in range(0, len(row), 2))
-        lines.append(f"{at:08x}: {groups:<39}  {_letters(row)}\n")
-    return "".join(lines)
-
-
-def _hexdump(data: bytes) -> str:
-    lines = []
-    for at in range(0, len(data), 16):
-        row = data[at : at + 16]
-        lines.append(f"{at:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  |{_letters(row)}|\n")
-    return "".join(lines)
-
-
-def _letters(row: bytes) -> str:
-    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-
-
-def shown_of(text: str, redactor: Redactor) -> int:
-    """How many characters stand outside of what is replaced, blanks not counted."""
-    return len("".join(redactor.text(text).replace(MARK, "").split()))
-
-
-def test_every_encoding_of_the_table_is_tried() -> None:
+def test_every_documented_encoding_is_tested() -> None:
     """No row of the documented table goes without a test."""
     assert sorted(WRITERS) == list(range(len(ENCODINGS)))
 
@@ -188,8 +26,8 @@ _AROUND = 60
 
 
 @pytest.mark.parametrize(("write", "secret"), CASES)
-def test_an_encoded_secret_is_replaced(write: Callable[[str], str], secret: str) -> None:
-    """Next to nothing of what the tool wrote is left, and the text before and behind it is."""
+def test_encoded_secret_is_redacted(write: Callable[[str], str], secret: str) -> None:
+    """Next to nothing of the tool's output is left, and the text before and behind it is."""
     text = write(secret)
     redactor = Redactor([secret, "another-secret-value"])
     cleaned = redactor.text(f"before: {text}\n# behind, as ever\n")
@@ -232,10 +70,8 @@ def seen_of(shown: str, number: int) -> set[bytes]:
 
 
 @pytest.mark.parametrize(("number", "write", "secret"), STREAMED)
-def test_an_encoded_secret_is_replaced_however_its_output_is_cut(
-    number: int, write: Callable[[str], str], secret: str
-) -> None:
-    """Every character by itself with a pause behind each, and in random pieces with and without pauses."""
+def test_encoded_secret_is_redacted_at_any_split(number: int, write: Callable[[str], str], secret: str) -> None:
+    """Every character alone with a pause behind each, and random pieces with and without pauses."""
     text = f"before:\n{write(secret)}\n# behind, as ever\n"
     redactor = Redactor([secret, "another-secret-value"])
     hidden, chance = windows(secret, number), random.Random(len(text))
@@ -271,8 +107,8 @@ def _decoded(text: str) -> str:
 
 
 @pytest.mark.parametrize("lines", [2, 5])
-def test_a_part_of_a_key_is_replaced_however_it_is_wrapped(lines: int) -> None:
-    """Some lines from the middle of a PEM file, in lines of another length."""
+def test_part_of_a_key_is_redacted_however_wrapped(lines: int) -> None:
+    """Some lines from the middle of a PEM file, in lines of another length, are found."""
     body = PEM.splitlines()
     part = "".join(body[3 : 3 + lines])
     wrapped = "\n".join(part[at : at + 50] for at in range(0, len(part), 50))
@@ -280,12 +116,12 @@ def test_a_part_of_a_key_is_replaced_however_it_is_wrapped(lines: int) -> None:
 
 
 @pytest.mark.parametrize("secret", ["admin", "password1", "https://example.com/api", "correct horse battery staple"])
-def test_ordinary_text_and_ordinary_secrets_do_not_meet(secret: str) -> None:
+def test_ordinary_text_does_not_match_ordinary_secrets(secret: str) -> None:
     """No encoded form of a short or wordy secret is found in source code, hashes, dumps and prose."""
     files = sorted(Path(__file__).parent.glob("*.py"))[:20]
     text = "".join(path.read_text() for path in files).replace(secret, "")
     assert Redactor([secret]).text(text) == Redactor().text(text)
-    dumped = _xxd(text.encode()[:20_000]) + base64.encodebytes(text.encode()[:20_000]).decode()
+    dumped = xxd(text.encode()[:20_000]) + base64.encodebytes(text.encode()[:20_000]).decode()
     assert Redactor([secret]).text(dumped) == Redactor().text(dumped)
 
 
@@ -306,8 +142,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_output_takes_linear_time(text: str) -> None:
-    """Four times the text takes some four times the time, by the processor's clock; and a stream as well."""
+def test_redaction_of_hostile_output_takes_linear_time(text: str) -> None:
+    """Four times the text takes some four times the processor's time; a stream as well."""
     redactor = Redactor([TOKEN, PHRASE, *(f"secret-number-{number:03}-which-is-long" for number in range(50))])
 
     def cost(content: str) -> float:

@@ -1,4 +1,4 @@
-"""An agent's session as an artifact: without its secrets, only if it is new, and only what may be one."""
+"""An agent's session as an artifact: redacted, stored only if new, and only from permitted paths."""
 
 import os
 import tempfile
@@ -28,26 +28,26 @@ def saved(spool: Spool, said: Any) -> list[str | None]:
     return [event.data.session_id for event in said(spool) if event.type == "agent.transcript_saved"]
 
 
-async def test_a_session_is_kept_without_its_secrets(
+async def test_session_is_stored_without_secrets(
     kept: Sessions, spool: Spool, said: Any, records: Any, tmp_path: Path
 ) -> None:
-    """Values of secret variables and known token shapes, wherever they stand; every other byte is as it was."""
+    """Values of secret variables and known forms of tokens are redacted; every other byte is unchanged."""
     path = tmp_path / "state" / "driver" / "session.jsonl"
     path.write_bytes(
         b'{"text":"it is hunter2-hunter2"}\n' + b"x" * 200_000 + b" sk-ant-abcdefghijklmnopqrstuvwxyz \xff\n"
     )
-    await kept.keep(path, "session-1")
+    await kept.store(path, "session-1")
     whole = b"".join(one.payload for one in records(spool) if one.kind is Kind.ARTIFACT)
     assert whole == b'{"text":"it is [redacted]"}\n' + b"x" * 200_000 + b" [redacted] \xff\n"
     assert saved(spool, said) == ["session-1"]
 
 
-async def test_what_has_not_changed_is_kept_once(kept: Sessions, spool: Spool, said: Any, tmp_path: Path) -> None:
-    """Another turn that added nothing costs nothing; one that did is kept whole."""
+async def test_unchanged_session_is_stored_once(kept: Sessions, spool: Spool, said: Any, tmp_path: Path) -> None:
+    """A turn that added nothing stores nothing; one that did stores the whole."""
     path = tmp_path / "home" / "session.jsonl"
     for content in ("one", "one", "one two"):
         path.write_text(content)
-        await kept.keep(path, "session-1")
+        await kept.store(path, "session-1")
     assert saved(spool, said) == ["session-1", "session-1"]
 
 
@@ -67,39 +67,39 @@ async def test_what_has_not_changed_is_kept_once(kept: Sessions, spool: Spool, s
         f"work/{'x' * 300}",
     ],
 )
-async def test_nothing_else_can_be_had_that_way(
+async def test_session_outside_the_permitted_folders_is_refused(
     kept: Sessions, spool: Spool, said: Any, tmp_path: Path, name: str
 ) -> None:
-    """Not the worker's own files, nothing of the host, no folder and no pipe; it is said, and nothing hangs."""
+    """A session file of the worker or the host, a folder and a pipe are reported and not stored; nothing blocks."""
     for secret in (tmp_path / "outside", tmp_path / "state" / "joiner.creds", tmp_path / "state" / "spool" / "1"):
         secret.write_text("the key")
     os.mkfifo(tmp_path / "state" / "driver" / "pipe")
     (tmp_path / "work" / "round").symlink_to("round")
     (tmp_path / "state" / "driver" / "link").symlink_to(tmp_path / "state" / "joiner.creds")
-    await kept.keep(tmp_path / name, "session-1")
+    await kept.store(tmp_path / name, "session-1")
     assert [event.type for event in said(spool)] == ["agent.error"]
     assert said(spool)[0].data.phase == "transcript"
 
 
-async def test_a_session_that_is_too_large_is_said_to_be(
+async def test_oversized_session_is_reported(
     kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none of it is kept."""
+    """No part of the session is stored."""
     monkeypatch.setattr(sessions, "_LARGEST", 1000)
     (tmp_path / "work" / "session").write_text("x" * 2000)
-    await kept.keep(tmp_path / "work" / "session", "session-1")
+    await kept.store(tmp_path / "work" / "session", "session-1")
     assert "larger than 1000 bytes" in said(spool)[0].data.error
 
 
-async def test_a_disk_without_room_for_a_copy_is_said(
+async def test_disk_without_space_for_a_copy_is_reported(
     kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where that is found only when the last of it is written; the agent is none the worse for it."""
+    """An error at the last write is reported too, and the agent continues."""
     path = tmp_path / "work" / "session.jsonl"
     path.write_text("one")
     full = Path("/dev/full")
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full.open("w+b"))
-    await kept.keep(path, "session-1")
+    await kept.store(path, "session-1")
     (event,) = said(spool)
     assert (event.type, event.data.phase) == ("agent.error", "transcript")
     assert "No space left on device" in event.data.error

@@ -1,4 +1,4 @@
-"""The spool: what it was given is there again, whatever happened in between."""
+"""The spool: appended records survive any failure."""
 
 import asyncio
 import errno
@@ -25,8 +25,8 @@ async def fill(spool: Spool, count: int, payload: bytes = b"x") -> None:
     await asyncio.gather(*(spool.append_event(lambda sequence: event(sequence, payload)) for _ in range(count)))
 
 
-async def test_what_was_appended_is_there_after_a_restart_in_order(tmp_path: Path, records: Any) -> None:
-    """Records come back as they were given, numbered without a gap."""
+async def test_records_are_read_in_order_after_a_restart(tmp_path: Path, records: Any) -> None:
+    """Records are read as they were appended, numbered without a gap."""
     first = Spool.open(tmp_path, limit=LIMIT)
     await fill(first, 500)
     await first.close()
@@ -36,7 +36,7 @@ async def test_what_was_appended_is_there_after_a_restart_in_order(tmp_path: Pat
     await second.close()
 
 
-async def test_a_record_is_on_the_disk_when_append_is_done(tmp_path: Path) -> None:
+async def test_appended_record_is_on_the_disk(tmp_path: Path) -> None:
     """Another reader of the file finds the record as soon as its future is done, without any closing."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await spool.append_event(lambda sequence: event(sequence, b"there"))
@@ -45,8 +45,8 @@ async def test_a_record_is_on_the_disk_when_append_is_done(tmp_path: Path) -> No
     await spool.close()
 
 
-async def test_nothing_is_handed_on_before_it_is_on_the_disk(tmp_path: Path, records: Any) -> None:
-    """A reader finds nothing until the fsync: a sequence number that the broker has seen must never be used twice."""
+async def test_record_is_not_readable_before_fsync(tmp_path: Path, records: Any) -> None:
+    """A reader finds nothing before the fsync: a published sequence number must never be used twice."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     waiting = spool.append_event(event)
     assert records(spool) == []
@@ -62,8 +62,8 @@ async def test_nothing_is_handed_on_before_it_is_on_the_disk(tmp_path: Path, rec
     cut=st.integers(min_value=0, max_value=2000),
     noise=st.binary(max_size=40),
 )
-def test_a_torn_end_is_cut_off_and_all_before_it_stays(payloads: list[bytes], cut: int, noise: bytes) -> None:
-    """Wherever a file breaks off, and whatever stands behind the break, all whole records before it are read."""
+def test_torn_end_is_cut_off(payloads: list[bytes], cut: int, noise: bytes) -> None:
+    """Wherever a file is torn, and whatever follows, all whole records before it are read."""
     blocks = [encode(event(number, payload)) for number, payload in enumerate(payloads, 1)]
     whole = b"".join(blocks)
     torn = whole[:cut] + noise
@@ -79,16 +79,16 @@ def test_a_torn_end_is_cut_off_and_all_before_it_stays(payloads: list[bytes], cu
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=7))
-def test_a_flipped_bit_is_never_read_as_a_record(position: int, bit: int) -> None:
-    """Every record that is read back is one that was written."""
+def test_flipped_bit_is_never_read_as_a_record(position: int, bit: int) -> None:
+    """Every record that is read is one that was written."""
     written = [event(number, os.urandom(30)) for number in range(1, 5)]
     data = bytearray(b"".join(map(encode, written)))
     data[position % len(data)] ^= 1 << bit
     assert all(record in written for record in scan(bytes(data)).records)
 
 
-async def test_after_a_torn_end_the_spool_goes_on_without_a_gap(tmp_path: Path, records: Any) -> None:
-    """A half-written record is gone, its number is used again, and what is appended behind it is read back."""
+async def test_torn_last_record_leaves_no_gap(tmp_path: Path, records: Any) -> None:
+    """A half-written record is dropped, its number is reused, and later records are readable."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await fill(spool, 3)
     await spool.close()
@@ -102,8 +102,8 @@ async def test_after_a_torn_end_the_spool_goes_on_without_a_gap(tmp_path: Path, 
     await again.close()
 
 
-async def test_sequence_and_end_are_remembered_when_the_records_are_gone(tmp_path: Path, records: Any) -> None:
-    """After everything was acknowledged and removed, numbers go on, and the end of the attempt is not said again."""
+async def test_sequence_and_end_survive_removal_of_records(tmp_path: Path, records: Any) -> None:
+    """Numbers continue after all records were removed, and the end is not published again."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await fill(spool, 2)
     await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
@@ -117,8 +117,8 @@ async def test_sequence_and_end_are_remembered_when_the_records_are_gone(tmp_pat
     await again.close()
 
 
-async def test_acknowledged_segments_are_removed_and_the_rest_stays(tmp_path: Path, records: Any) -> None:
-    """The disk is given back segment by segment; a restart finds exactly what was not acknowledged."""
+async def test_acknowledged_segments_are_removed(tmp_path: Path, records: Any) -> None:
+    """Disk space is freed segment by segment; a restart finds exactly the unacknowledged records."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     payload = b"y" * (SEGMENT_BYTES // 4)
     for _ in range(12):
@@ -132,8 +132,8 @@ async def test_acknowledged_segments_are_removed_and_the_rest_stays(tmp_path: Pa
     await again.close()
 
 
-async def test_a_full_spool_says_so_uses_no_number_and_still_takes_the_last_words(tmp_path: Path, records: Any) -> None:
-    """Over its limit it refuses with a typed error, nothing given before is lost, and the end can still be said."""
+async def test_full_spool_raises_and_accepts_the_terminal_event(tmp_path: Path, records: Any) -> None:
+    """A refused record uses no number, earlier records remain, and the terminal event can be appended."""
     spool = Spool.open(tmp_path, limit=20_000)
     await fill(spool, 3, b"z" * 5000)
     with pytest.raises(SpoolFullError):
@@ -141,7 +141,7 @@ async def test_a_full_spool_says_so_uses_no_number_and_still_takes_the_last_word
     assert isinstance(spool.trouble, SpoolFullError)
     with pytest.raises(SpoolFullError):
         await spool.append_event(event)
-    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), last_words=True)
+    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), use_reserve=True)
     assert [record.sequence for record in records(spool)] == [1, 2, 3, 4]
     await spool.close()
 
@@ -149,10 +149,10 @@ async def test_a_full_spool_says_so_uses_no_number_and_still_takes_the_last_word
 @pytest.mark.parametrize(
     ("number", "kind"), [(errno.ENOSPC, SpoolFullError), (errno.EDQUOT, SpoolFullError), (errno.EIO, SpoolBrokenError)]
 )
-async def test_a_write_that_fails_loses_no_number_and_leaves_no_half_record(
+async def test_failed_write_loses_no_number(
     tmp_path: Path, records: Any, monkeypatch: Any, number: int, kind: type[Exception]
 ) -> None:
-    """All that wait for a failed write are told; the file ends where it ended before; numbers start over there."""
+    """All appends of a failed write raise; the file ends where it did before, and numbers continue from there."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await fill(spool, 2)
     real = os.write
@@ -168,7 +168,7 @@ async def test_a_write_that_fails_loses_no_number_and_leaves_no_half_record(
     monkeypatch.undo()
     assert (spool.sequence, [record.sequence for record in records(spool)]) == (2, [1, 2])
     if kind is SpoolFullError:
-        await spool.append_event(lambda sequence: event(sequence, b"end", Mark.TERMINAL), last_words=True)
+        await spool.append_event(lambda sequence: event(sequence, b"end", Mark.TERMINAL), use_reserve=True)
     await spool.close()
     again = Spool.open(tmp_path, limit=LIMIT)
     assert not again.damage
@@ -176,8 +176,8 @@ async def test_a_write_that_fails_loses_no_number_and_leaves_no_half_record(
     await again.close()
 
 
-async def test_an_end_that_was_not_kept_was_not_said(tmp_path: Path, monkeypatch: Any) -> None:
-    """If the write of a terminal event fails, another one may still be said."""
+async def test_terminal_event_can_be_repeated_after_a_failed_write(tmp_path: Path, monkeypatch: Any) -> None:
+    """A terminal event whose write failed does not count as published."""
     spool = Spool.open(tmp_path, limit=LIMIT)
 
     def full(_descriptor: int, _data: Any) -> int:
@@ -191,8 +191,8 @@ async def test_an_end_that_was_not_kept_was_not_said(tmp_path: Path, monkeypatch
     await spool.close()
 
 
-async def test_two_workers_cannot_hold_one_spool(tmp_path: Path) -> None:
-    """The second is refused; when the first lets go, it may."""
+async def test_spool_is_held_by_one_worker(tmp_path: Path) -> None:
+    """The second is refused until the first has closed it."""
     first = Spool.open(tmp_path, limit=LIMIT)
     with pytest.raises(SpoolBusyError):
         Spool.open(tmp_path, limit=LIMIT)
@@ -200,8 +200,8 @@ async def test_two_workers_cannot_hold_one_spool(tmp_path: Path) -> None:
     await Spool.open(tmp_path, limit=LIMIT).close()
 
 
-async def test_a_maker_that_fails_uses_no_number(tmp_path: Path, records: Any) -> None:
-    """An event that can't be built leaves no gap behind."""
+async def test_failing_record_factory_uses_no_number(tmp_path: Path, records: Any) -> None:
+    """An event that can't be built leaves no gap."""
     spool = Spool.open(tmp_path, limit=LIMIT)
 
     def bad(_sequence: int) -> Record:

@@ -1,4 +1,4 @@
-"""The spool on a full disk: what it keeps back, and what it gives back."""
+"""The spool on a full disk: its reserve, and the space that it frees."""
 
 import asyncio
 import errno
@@ -21,8 +21,8 @@ def event(sequence: int, payload: bytes = b"x", mark: Mark = Mark.NONE) -> Recor
     return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
 
 
-async def test_segments_that_could_not_be_removed_are_removed_later(tmp_path: Path, monkeypatch: Any) -> None:
-    """On a full disk the cursor can't be saved, and they stay for that; the broker's next word sees to both."""
+async def test_segments_not_removable_now_are_removed_later(tmp_path: Path, monkeypatch: Any) -> None:
+    """On a full disk the cursor can't be saved, and the segments stay; the next acknowledgement removes them."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     for _ in range(8):
         await spool.append_event(lambda sequence: event(sequence, b"y" * (SEGMENT_BYTES // 2)))
@@ -45,8 +45,8 @@ async def test_segments_that_could_not_be_removed_are_removed_later(tmp_path: Pa
     await spool.close()
 
 
-async def test_only_last_words_take_the_reserve(tmp_path: Path, monkeypatch: Any, records: Any) -> None:
-    """Whatever else is refused for want of room leaves it where it is, for what fills the disk would take it."""
+async def test_only_terminal_event_uses_the_reserve(tmp_path: Path, monkeypatch: Any, records: Any) -> None:
+    """Other records refused for lack of space leave the reserve, as a full disk would take it."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await spool.append_event(event)
     reserve, real = tmp_path / "reserve", os.write
@@ -60,13 +60,13 @@ async def test_only_last_words_take_the_reserve(tmp_path: Path, monkeypatch: Any
     with pytest.raises(DiskFullError):
         await spool.append_event(event)
     assert reserve.stat().st_size > 0
-    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), last_words=True)
+    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), use_reserve=True)
     assert [record.sequence for record in records(spool)] == [1, 2]
     await spool.close()
 
 
-async def test_a_drained_spool_leaves_no_segment_on_a_full_disk(tmp_path: Path, monkeypatch: Any) -> None:
-    """What was kept back for last words that found room without it makes room for the last cursor."""
+async def test_drained_spool_leaves_no_segment_on_a_full_disk(tmp_path: Path, monkeypatch: Any) -> None:
+    """The unused reserve of the terminal event gives the last cursor its space."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await spool.append_event(event)
     real = spool_cursor.save

@@ -1,4 +1,4 @@
-"""The work tree: every change is seen, told for what it is, and only once."""
+"""The work tree: every change is reported once and with the right kind."""
 
 import os
 import struct
@@ -33,14 +33,14 @@ def started(work: Path) -> WorkTree:
     return tree
 
 
-def test_what_was_there_before_is_no_change(work: Path) -> None:
-    """Files put there before the agent starts are the base line."""
+def test_files_before_the_start_are_no_change(work: Path) -> None:
+    """Files put there before the agent starts are the baseline."""
     (work / "a.txt").write_text("a\n")
     assert changes(started(work)) == []
 
 
-def test_a_shells_edits_are_seen_for_what_they_are(work: Path) -> None:
-    """Created, modified, deleted, with their lines; each once."""
+def test_edits_of_a_shell_are_reported_by_kind(work: Path) -> None:
+    """Created, modified and deleted files are reported once, with their lines."""
     for name in ("keep", "edit", "gone"):
         (work / name).write_text("one\ntwo\n")
     tree = started(work)
@@ -50,8 +50,8 @@ def test_a_shells_edits_are_seen_for_what_they_are(work: Path) -> None:
     assert changes(tree) == []
 
 
-def test_a_file_written_again_within_the_same_tick_is_seen(work: Path, monkeypatch: Any) -> None:
-    """Same size, same time stamps: only its content tells, and it is looked at."""
+def test_file_rewritten_within_one_tick_is_reported(work: Path, monkeypatch: Any) -> None:
+    """Size and timestamps are equal: only its content differs, and it is compared."""
     stamp = struct.pack("<qqQq", time.time_ns(), 2, 1, time.time_ns() + 10**12)
     monkeypatch.setattr("sandherd_worker.tree.signature_of", lambda _entry: stamp)
     (work / "a").write_text("1\n")
@@ -61,8 +61,8 @@ def test_a_file_written_again_within_the_same_tick_is_seen(work: Path, monkeypat
         assert look(tree) == {"a": ("modified", 1, 1)}, text
 
 
-def test_a_touch_is_no_change(work: Path) -> None:
-    """New time stamps with the old content are nobody's edit."""
+def test_changed_timestamp_is_no_change(work: Path) -> None:
+    """New timestamps and modes with the old content are not reported."""
     (work / "a").write_text("a\n")
     tree = started(work)
     os.utime(work / "a", (1, 1))
@@ -70,8 +70,8 @@ def test_a_touch_is_no_change(work: Path) -> None:
     assert changes(tree) == []
 
 
-def test_a_moved_file_is_told_as_renamed(work: Path) -> None:
-    """Same content, other name."""
+def test_moved_file_is_reported_as_renamed(work: Path) -> None:
+    """A file with the same content and another name is renamed."""
     (work / "old.py").write_text("print(1)\n")
     tree = started(work)
     (work / "old.py").rename(work / "new.py")
@@ -79,7 +79,7 @@ def test_a_moved_file_is_told_as_renamed(work: Path) -> None:
 
 
 def test_links_pipes_and_unreadable_names_do_no_harm(work: Path) -> None:
-    """A link is what it points to and is not followed out of the tree; a pipe is not waited for."""
+    """A link is its target and is not followed out of the tree; a pipe does not block."""
     tree = started(work)
     (work / "link").symlink_to("/etc/passwd")
     (work / "loop").symlink_to(work)
@@ -93,8 +93,8 @@ def test_links_pipes_and_unreadable_names_do_no_harm(work: Path) -> None:
     assert "root:" not in found["link"].change.diff
 
 
-def test_binary_and_large_files_are_seen_without_a_diff(work: Path) -> None:
-    """Created and changed; the note says why there is no diff."""
+def test_binary_and_large_files_are_reported_without_a_diff(work: Path) -> None:
+    """Both creation and change are; the note states why there is no diff."""
     tree = started(work)
     (work / "image").write_bytes(b"\x89PNG\0" * 10)
     (work / "large").write_bytes(b"x" * 2_000_000)
@@ -106,8 +106,8 @@ def test_binary_and_large_files_are_seen_without_a_diff(work: Path) -> None:
     assert [(one.path, one.kind) for one in tree.changes()] == [("large", "modified")]
 
 
-def test_what_is_ignored_is_not_told_also_when_it_becomes_so(work: Path) -> None:
-    """Neither git's own files nor what `.gitignore` names; a new rule is no deletion."""
+def test_ignored_file_is_not_reported(work: Path) -> None:
+    """Git's own files and what `.gitignore` names are left out; a new rule is no deletion."""
     (work / "build.log").write_text("x\n")
     tree = started(work)
     (work / ".git").mkdir()
@@ -118,9 +118,9 @@ def test_what_is_ignored_is_not_told_also_when_it_becomes_so(work: Path) -> None
     assert look(tree) == {".gitignore": ("created", 1, 0)}
 
 
-def test_earlier_contents_have_a_bound(work: Path, monkeypatch: Any) -> None:
-    """Beyond it a change is still told, with the reason why its lines are not."""
-    monkeypatch.setattr("sandherd_worker.tree._KEPT_BYTES", 10)
+def test_earlier_contents_are_bounded(work: Path, monkeypatch: Any) -> None:
+    """Beyond the bound a change is still reported, with the reason why its lines are not."""
+    monkeypatch.setattr("sandherd_worker.tree._MAX_CONTENT_BYTES", 10)
     (work / "a").write_text("0123456789abc\n")
     tree = started(work)
     (work / "a").write_text("changed it\n")
@@ -129,8 +129,8 @@ def test_earlier_contents_have_a_bound(work: Path, monkeypatch: Any) -> None:
     assert "no earlier copy" in found[0].change.note
 
 
-def test_a_file_is_known_again_under_its_new_name(work: Path) -> None:
-    """Whatever it holds: nothing, what many hold, bytes, or too much to be read; and moved with its directory."""
+def test_moved_file_is_recognised(work: Path) -> None:
+    """The content may be empty, common, binary or too large to be read; its directory may be moved."""
     for name, content in {"a/__init__.py": b"", "a/x.py": b"same\n", "a/y.py": b"same\n"}.items():
         (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_bytes(content)
@@ -147,8 +147,8 @@ def test_a_file_is_known_again_under_its_new_name(work: Path) -> None:
     assert changes(tree) == []
 
 
-def test_a_copy_that_replaces_its_original_is_a_renaming(work: Path) -> None:
-    """As git tells it: the content is the same, though the file is not."""
+def test_copy_that_replaces_its_original_is_a_rename(work: Path) -> None:
+    """As in git, the content is the same, though the file is not."""
     (work / "old").write_text("one\ntwo\n")
     tree = started(work)
     subprocess.run("cp old new; rm old", shell=True, cwd=work, check=True)
@@ -157,8 +157,8 @@ def test_a_copy_that_replaces_its_original_is_a_renaming(work: Path) -> None:
     assert look(tree) == {"new": ("modified", 1, 1)}
 
 
-def test_a_file_that_is_moved_over_another_ends_it(work: Path) -> None:
-    """The one is gone, the other has another content."""
+def test_file_moved_over_another_deletes_one(work: Path) -> None:
+    """The source is deleted, the target modified."""
     (work / "a").write_text("a\n")
     (work / "b").write_text("b\n")
     tree = started(work)
@@ -166,8 +166,8 @@ def test_a_file_that_is_moved_over_another_ends_it(work: Path) -> None:
     assert look(tree) == {"a": ("deleted", 0, 1), "b": ("modified", 1, 1)}
 
 
-def test_a_file_that_vanishes_in_the_middle_of_a_look_is_told_right(work: Path) -> None:
-    """A known one is deleted, a new one was never there; both are read only when it is their turn."""
+def test_file_that_vanishes_during_a_scan_is_reported_correctly(work: Path) -> None:
+    """A known file is deleted, a new one never existed; each is read when its turn comes."""
     (work / "known").write_text("k\n")
     tree = started(work)
     (work / "a").write_text("a\n")
@@ -183,8 +183,8 @@ def test_a_file_that_vanishes_in_the_middle_of_a_look_is_told_right(work: Path) 
     assert changes(tree) == []
 
 
-def test_what_can_not_be_read_is_not_told_as_gone(work: Path, monkeypatch: Any) -> None:
-    """A directory without permission hides its files; a file without it is told once, with the reason for no diff."""
+def test_unreadable_file_is_not_reported_as_deleted(work: Path, monkeypatch: Any) -> None:
+    """A closed directory hides its files; a closed file is reported once, with the reason for no diff."""
     (work / "d" / "e").mkdir(parents=True)
     (work / "d" / "e" / "f").write_text("f\n")
     tree = started(work)
@@ -206,8 +206,8 @@ def test_what_can_not_be_read_is_not_told_as_gone(work: Path, monkeypatch: Any) 
     assert changes(tree) == []
 
 
-def test_a_file_of_100_mb_is_never_read_whole(work: Path) -> None:
-    """That it changes is told, with its size and whether it is binary; memory does not tell its size."""
+def test_file_of_100_mb_is_never_read_whole(work: Path) -> None:
+    """The change is reported, with size and whether it is binary; the memory used stays small."""
     tree = started(work)
     with (work / "big").open("wb") as file:
         file.truncate(100 * 1024 * 1024)
@@ -221,8 +221,8 @@ def test_a_file_of_100_mb_is_never_read_whole(work: Path) -> None:
     assert peak < 4 * 1024 * 1024
 
 
-def test_many_files_at_once_are_all_told_and_not_all_held(work: Path) -> None:
-    """Each is read when it is asked for: together they would weigh 64 MB."""
+def test_many_files_are_reported_without_holding_all(work: Path) -> None:
+    """Each file is read when it is requested: together they would take 64 MB."""
     tree = started(work)
     (work / "first").write_text("x" * 64_000 + "\n")
     for number in range(1000):
@@ -238,9 +238,9 @@ def test_many_files_at_once_are_all_told_and_not_all_held(work: Path) -> None:
     assert peak < 16 * 1024 * 1024
 
 
-def test_beyond_a_bound_files_are_not_watched(work: Path, monkeypatch: Any) -> None:
-    """And it is known that there were more."""
-    monkeypatch.setattr("sandherd_worker.tree.MOST_FILES", 2)
+def test_files_beyond_the_limit_are_not_watched(work: Path, monkeypatch: Any) -> None:
+    """The tree knows that there are more."""
+    monkeypatch.setattr("sandherd_worker.tree.MAX_FILES", 2)
     for name in "abc":
         (work / name).write_text(name)
     tree = started(work)
@@ -250,8 +250,8 @@ def test_beyond_a_bound_files_are_not_watched(work: Path, monkeypatch: Any) -> N
     assert len(changes(tree)) == 2
 
 
-def test_earlier_contents_take_no_more_room_than_they_need(work: Path) -> None:
-    """However often a file is written, and what it was is still known afterwards."""
+def test_earlier_contents_use_no_more_space_than_needed(work: Path) -> None:
+    """However often a file is written, its earlier content is still known afterwards."""
     (work / "other").write_text("other\n")
     tree = started(work)
     for number in range(40):
@@ -263,8 +263,8 @@ def test_earlier_contents_take_no_more_room_than_they_need(work: Path) -> None:
     assert look(tree) == {"a": ("modified", 0, 1), "other": ("deleted", 0, 1)}
 
 
-def test_a_file_too_many_for_the_disk_is_told_without_a_diff(work: Path, monkeypatch: Any) -> None:
-    """The state directory may be full; what happens is told all the same."""
+def test_file_on_a_full_disk_is_reported_without_a_diff(work: Path, monkeypatch: Any) -> None:
+    """The state directory may be full; changes are reported all the same."""
     tree = started(work)
 
     def full(*_: Any) -> int:
@@ -275,11 +275,11 @@ def test_a_file_too_many_for_the_disk_is_told_without_a_diff(work: Path, monkeyp
     assert look(tree) == {"a": ("created", 1, 0)}
     (work / "a").write_text("b\n")
     [changed] = changes(tree)
-    assert (changed.kind, changed.change.note) == ("modified", "no earlier copy was kept to compare with")
+    assert (changed.kind, changed.change.note) == ("modified", "no earlier copy was stored to compare with")
 
 
-def test_a_file_is_reported_under_its_final_name(work: Path) -> None:
-    """While Claude Code writes one it has a temporary name; what keeps that name is reported by the last look."""
+def test_file_is_reported_under_its_final_name(work: Path) -> None:
+    """While Claude Code writes a file it has a temporary name; a file that keeps it is reported by the last scan."""
     tree = started(work)
     writing = work / "heron.txt.tmp.23291.13e50fcb4bac"
     writing.write_text("two\n")

@@ -1,4 +1,4 @@
-"""Asks every replica of every service whether it is ready, and says what is not."""
+"""Asks every replica of every service whether it is ready, and prints which is not."""
 
 import socket
 import sys
@@ -16,7 +16,7 @@ def addresses(name: str, port: int) -> list[str]:
 
 
 def said(address: str, port: int) -> tuple[bool, str]:
-    """Whether a replica is ready, and what it says of its parts."""
+    """Whether a replica is ready, and the states of its parts."""
     host = f"[{address}]" if ":" in address else address
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/readyz", timeout=5) as answer:
@@ -28,7 +28,7 @@ def said(address: str, port: int) -> tuple[bool, str]:
 
 
 def looked(name: str, port: int) -> bool:
-    """Whether all replicas of a service are ready; what each says is written down."""
+    """Whether all replicas of a service are ready; the reply of each is printed."""
     replicas = addresses(name, port)
     answers = {address: said(address, port) for address in replicas}
     for address, (well, text) in answers.items():

@@ -1,4 +1,4 @@
-{{/* What everything is called, and what it is found by. */}}
+{{/* Names, and the labels by which objects are selected. */}}
 
 {{- define "sandherd.facts" -}}
 {{ .Files.Get "files/facts.yaml" }}
@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* One part: takes (list $ "component"). */}}
+{{/* The name of one part: takes (list $ "component"). */}}
 {{- define "sandherd.part" -}}
 {{ include "sandherd.name" (first .) }}-{{ last . }}
 {{- end }}
@@ -38,21 +38,25 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{- define "sandherd.image" -}}
 {{- $ := first . -}}
 {{- $path := list $.Values.image.registry $.Values.image.repository (last .) | compact | join "/" -}}
+{{- with get $.Values.image.digests (last .) -}}
+{{ printf "%s@%s" $path . }}
+{{- else -}}
 {{ printf "%s:%s" $path ($.Values.image.tag | default $.Chart.AppVersion) }}
+{{- end }}
 {{- end }}
 
 {{- define "sandherd.sandboxes" -}}
 {{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Namespace) }}
 {{- end }}
 
-{{/* Where sandboxes may be: a list, as JSON. */}}
+{{/* The runtimes of sandboxes: a list, as JSON. */}}
 {{- define "sandherd.runtimes" -}}
 {{- $runtimes := concat (list .Values.settings.runtime) (.Values.settings.runtimes | default list) -}}
 {{- range .Values.settings.profiles | default dict }}{{ $runtimes = append $runtimes (.runtime | default "") }}{{ end -}}
 {{ toJson $runtimes }}
 {{- end }}
 
-{{/* "yes" where sandboxes are pods of this cluster. */}}
+{{/* "yes" if sandboxes are pods of this cluster. */}}
 {{- define "sandherd.podsAreMade" -}}
 {{- if has "kubernetes" (include "sandherd.runtimes" . | fromJsonArray) }}yes{{ end -}}
 {{- end }}
@@ -61,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{- define "sandherd.variable" -}}
 {{- $facts := include "sandherd.facts" (first .) | fromYaml -}}
 {{- if last . }}
-- name: {{ get $facts.variables (index . 1) | required (printf "no variable of %s" (index . 1)) }}
+- name: {{ get $facts.variables (index . 1) | required (printf "no variable for %s" (index . 1)) }}
   value: {{ last . | toString | quote }}
 {{- end }}
 {{- end }}

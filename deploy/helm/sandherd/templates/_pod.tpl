@@ -1,5 +1,5 @@
-{{/* Every pod: nobody in particular, nothing writable but what is given, and no token unless it is asked for.
-Takes a dictionary: root, component, containers; token, volumes, more. */}}
+{{/* Every pod: an unprivileged user, nothing writable but the given volumes, and no token unless it is requested.
+Takes a dictionary: root, component, containers; token, volumes, more, placement. */}}
 {{- define "sandherd.pod" -}}
 {{- $ := .root -}}
 metadata:
@@ -30,8 +30,9 @@ spec:
   - name: {{ . }}
   {{- end }}
   {{- end }}
+  {{- $placement := .placement | default dict }}
   {{- range $field := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
-  {{- with get $.Values.pods $field }}
+  {{- with ternary (get $placement $field) (get $.Values.pods $field) (hasKey $placement $field) }}
   {{ $field }}: {{ toJson . }}
   {{- end }}
   {{- end }}
@@ -45,7 +46,7 @@ spec:
   {{- with $.Values.pods.volumes }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 
-{{/* What every container has: takes (list $ "image"). */}}
+{{/* The fields that every container has: takes (list $ "image"). */}}
 {{- define "sandherd.container" -}}
 {{- $ := first . -}}
 image: {{ include "sandherd.image" . }}
@@ -72,9 +73,20 @@ securityContext:
     defaultMode: 0440
 {{- end }}
 
-{{/* A variable out of a Secret: takes (list "NAME" "secret" "key"). */}}
+{{/* A variable from a Secret: takes (list "NAME" "secret" "key"). */}}
 {{- define "sandherd.secretVariable" -}}
 - name: {{ first . }}
   valueFrom:
     secretKeyRef: {name: {{ index . 1 }}, key: {{ last . }}}
+{{- end }}
+
+{{/* The variables with the paths of TLS files: takes (list "PREFIX" "directory" tls). */}}
+{{- define "sandherd.tlsVariables" -}}
+{{- $prefix := first . }}{{ $directory := index . 1 }}{{ $tls := last . }}
+{{- range $part := list "ca" "cert" "key" }}
+{{- if and $tls.secret (get $tls $part) }}
+- name: {{ $prefix }}NATS_{{ upper $part }}
+  value: {{ $directory }}/{{ get $tls $part }}
+{{- end }}
+{{- end }}
 {{- end }}

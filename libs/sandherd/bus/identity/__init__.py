@@ -1,16 +1,23 @@
-"""Who may speak: keys, tokens and credentials of a herd, in NATS's operator mode."""
+"""Keys, tokens and credentials of a herd, in NATS's operator mode.
 
-from sandherd.bus.identity.credentials import Bearer, bearer, credentials_text, write_secret
-from sandherd.bus.identity.keys import Key, Kind
-from sandherd.bus.identity.material import BrokerTokens, Identity, SpawnerKeys
-from sandherd.bus.identity.minting import Minter, Registrar
+The exported names are imported on first use: a client reads its credential, and creates none.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sandherd.bus.identity.credentials import Bearer, bearer, credentials_text, write_secret
+    from sandherd.bus.identity.keys import Key, KeyKind
+    from sandherd.bus.identity.material import BrokerTokens, HerdIdentity, SpawnerKeys
+    from sandherd.bus.identity.minter import Minter, Registrar
 
 __all__ = [
     "Bearer",
     "BrokerTokens",
-    "Identity",
+    "HerdIdentity",
     "Key",
-    "Kind",
+    "KeyKind",
     "Minter",
     "Registrar",
     "SpawnerKeys",
@@ -18,3 +25,17 @@ __all__ = [
     "credentials_text",
     "write_secret",
 ]
+
+_NAMES: Final = {
+    "credentials": "Bearer bearer credentials_text write_secret",
+    "keys": "Key KeyKind",
+    "material": "BrokerTokens HerdIdentity SpawnerKeys",
+    "minter": "Minter Registrar",
+}
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,18 +1,12 @@
-"""What the tokens say: operator, accounts and users as claims. Pure; `keys.sign_claims` makes tokens of them."""
+"""The claims of operator, accounts and users. Pure; `keys.sign_claims` signs them as tokens."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sandherd.bus.accounts import Account, exports, imports
+from sandherd.bus.auth.accounts import Account, exports, imports
+from sandherd.bus.auth.permissions import JOINER_PAYLOAD, WORKER_PAYLOAD, Permissions, joiner_template, worker_template
+from sandherd.bus.auth.setup_permissions import HEALTH
 from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
-from sandherd.bus.permissions import (
-    JOINER_PAYLOAD,
-    WORKER_PAYLOAD,
-    Permissions,
-    joiner_template,
-    worker_template,
-)
-from sandherd.bus.setup_permissions import HEALTH
 from sandherd.contracts.subjects import Principal
 
 Claims = dict[str, Any]
@@ -22,19 +16,19 @@ _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
 _STORED: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
 _WORKER_SUBSCRIPTIONS: Final = 16
-"""Its inbox, deliveries and each request of the table that it answers, and some room."""
+"""Maximum subscriptions of a worker: its inbox, deliveries, each request of the table that it handles, a reserve."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
-"""Where a full resolver takes a new account token."""
+"""Where a full resolver receives a new account token."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
 CONNECTIONS: Final = "$SYS.REQ.SERVER.PING.CONNZ"
-"""Where every server of a cluster lists its connections, with what each has sent so far."""
+"""Where every server of a cluster lists its connections, with the messages and bytes that each has sent."""
 KICK: Final = "$SYS.REQ.SERVER.{server}.KICK"
 """Where a server closes one connection."""
 CONNECTIONS_INBOX: Final = "_INBOX_spawner-connections"
 
 
 def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
-    """The operator, who signs with `signing_key` only: its first key may be kept off every machine."""
+    """The operator, who signs with `signing_key` only: its main key may be stored offline."""
     nats = {
         "type": "operator",
         "version": _VERSION,
@@ -46,7 +40,7 @@ def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
 
 
 def system_account(public_key: str, signing_key: str) -> Claims:
-    """The account of the broker's own subjects. Others may request the health of servers, and nothing else, from it."""
+    """The account of the broker's own subjects. From other accounts only the health of servers may be requested."""
     nats = {
         "type": "account",
         "version": _VERSION,
@@ -68,9 +62,9 @@ def service_account(account: Account, keys: Mapping[Account, str], services_key:
 
 
 def store_guard_account(keys: Mapping[Account, str], system: str, services_key: str, capacity: Capacity) -> Claims:
-    """The account of what checks whether nats-server stores. `system` is the public key of the system account.
+    """The account of the check whether nats-server stores. `system` is the public key of the system account.
 
-    Its users are outside of the system account, where a health request with the reply subject
+    Its users are outside the system account, where a health request with the reply subject
     `$JS.API.ACCOUNT.PURGE.<account>` deletes all streams of an account.
     """
     account = service_account(Account.STORE_GUARD, keys, services_key, capacity)
@@ -84,7 +78,7 @@ def people_account(keys: Mapping[Account, str], people_key: str, capacity: Capac
 
 
 def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: str, capacity: Capacity) -> Claims:
-    """The account of sandboxes, with the whole permission of workers and joiners as templates."""
+    """The account of sandboxes, with all permissions of workers and joiners as templates."""
     scopes = [
         _scope(worker_key, Principal.WORKER, worker_template(), WORKER_PAYLOAD, _WORKER_SUBSCRIPTIONS),
         _scope(joiner_key, Principal.JOINER, joiner_template(), JOINER_PAYLOAD, 2),
@@ -93,7 +87,7 @@ def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: 
 
 
 def _limits(account: Account, capacity: Capacity) -> Claims:
-    """Connections of the whole account, and subscriptions of each of its connections."""
+    """Maximum connections of the whole account, and maximum subscriptions of each of its connections."""
     return {**_ACCOUNT, "conn": capacity.of(account), "subs": SUBSCRIPTIONS[account]}
 
 
@@ -127,7 +121,7 @@ def user(
     expires: int | None = None,
     permissions: Permissions | None = None,
 ) -> Claims:
-    """A user. Without permissions its rights are the template of the scoped key that signs it.
+    """A user. Without `permissions` it has those in the template of the scoped key that signs it.
 
     `expires` is a Unix second; without it the token does not expire.
     """
@@ -139,7 +133,7 @@ def user(
 
 
 def claims_pusher(public_key: str, system_account_key: str) -> Claims:
-    """The spawner's user of the system account, who may do one thing: give the broker a new account token."""
+    """The spawner's user of the system account that may only push a new account token to the broker."""
     allowed = Permissions(publish=(CLAIMS_UPDATE,), subscribe=(f"{CLAIMS_INBOX}.>",))
     return user(
         public_key,
@@ -151,7 +145,7 @@ def claims_pusher(public_key: str, system_account_key: str) -> Claims:
 
 
 def connection_watcher(public_key: str, system_account_key: str) -> Claims:
-    """The spawner's user of the system account that may list connections and close them."""
+    """The spawner's user of the system account that may only list connections and close them."""
     allowed = Permissions(publish=(CONNECTIONS, KICK.format(server="*")), subscribe=(f"{CONNECTIONS_INBOX}.>",))
     return user(
         public_key,

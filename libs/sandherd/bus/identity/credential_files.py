@@ -1,17 +1,14 @@
-"""Credentials as files: minted where there is none, and anew where one lacks permissions of this version."""
+"""Credentials files: minted if missing, and again if the permissions differ from this version's."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sandherd.bus.account_names import Account, account_of
-from sandherd.bus.identity.credentials import bearer, parts_of, write_secret
-from sandherd.bus.identity.keys import Key, read_claims
-from sandherd.bus.identity.material import Identity
-from sandherd.bus.identity.minting import Clock, Registrar, utc_now
-from sandherd.bus.permissions import OF_ONE_PROJECT, PEOPLE, SERVICES, Permissions, for_person, for_service
-from sandherd.bus.setup_permissions import (
+from sandherd.bus.auth.account_names import Account, account_of
+from sandherd.bus.auth.inboxes import PEOPLE
+from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_person, for_service
+from sandherd.bus.auth.setup_permissions import (
     LIFE,
     PROBING,
     PROVISIONER,
@@ -21,6 +18,10 @@ from sandherd.bus.setup_permissions import (
     for_provisioner,
     for_stream_changes,
 )
+from sandherd.bus.identity.credentials import bearer, parts_of, write_secret
+from sandherd.bus.identity.keys import Key, read_claims
+from sandherd.bus.identity.material import HerdIdentity
+from sandherd.bus.identity.minter import Clock, Registrar, utc_now
 from sandherd.contracts.subjects import Principal
 
 _RENEWED: Final = LIFE / 2
@@ -28,23 +29,23 @@ _RENEWED: Final = LIFE / 2
 
 
 class CredentialFiles:
-    """The credentials of services and people of one identity, each in the file that `place` gives for its name."""
+    """The credentials of one identity's services, clients and operators, each in the file `place(name)`."""
 
-    def __init__(self, identity: Identity, place: Callable[[str], Path], clock: Clock = utc_now) -> None:
+    def __init__(self, identity: HerdIdentity, place: Callable[[str], Path], clock: Clock = utc_now) -> None:
         self._registrar = Registrar(identity, clock)
         self._place = place
 
-    def keep(self, principal: Principal, project: str) -> Path:
-        """The file of a service or a person; `project` is a client's. Raises `UnsafeNameError`."""
+    def ensure(self, principal: Principal, project: str) -> Path:
+        """The file of a service, client or operator; `project` is that of a client. Raises `UnsafeNameError`."""
         name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
         if principal in PEOPLE:
-            return self._kept(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
-        return self._kept(name, lambda: self._registrar.mint_service(principal, self._service_key(name)))
+            return self._ensure(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
+        return self._ensure(name, lambda: self._registrar.mint_service(principal, self._service_key(name)))
 
-    def keep_provisioner(self, *, changes: bool) -> Path:
-        """The file of the provisioner, accepted for half an hour at least and an hour at most.
+    def ensure_provisioner(self, *, changes: bool) -> Path:
+        """The file of the provisioner, valid for at least half an hour and at most an hour.
 
-        With `changes` it may also change streams and consumers that exist.
+        With `changes` it may also change existing streams and consumers.
         """
         account, allowed = (Account.HERD, for_stream_changes()) if changes else (Account.PROVISIONER, for_provisioner())
         path = self._place(PROVISIONER)
@@ -53,10 +54,9 @@ class CredentialFiles:
         return path
 
     def _is_valid(self, path: Path, account: Account, allowed: Permissions, seconds: float) -> bool:
-        held = read_claims(parts_of(path.read_text())[0])
-        return self._grants(path, account, allowed) and not self._registrar.expires_within(held, seconds)
+        return self._grants(path, account, allowed) and not self._registrar.expires_within(_claims(path), seconds)
 
-    def keep_store_guard(self) -> tuple[Path, Path]:
+    def ensure_store_guard(self) -> tuple[Path, Path]:
         """The two files of a deployment's `store-guard`: to write the probe, and to request the health of servers."""
         probe = self._place(STORE_GUARD)
         watcher = probe.with_name(WATCHER_CREDENTIALS)
@@ -68,7 +68,7 @@ class CredentialFiles:
                 write_secret(path, mint())
         return probe, watcher
 
-    def _kept(self, name: str, mint: Callable[[], str]) -> Path:
+    def _ensure(self, name: str, mint: Callable[[], str]) -> Path:
         path = self._place(name)
         if not path.exists() or not self._up_to_date(path):
             write_secret(path, mint())
@@ -76,24 +76,37 @@ class CredentialFiles:
 
     def _service_key(self, name: str) -> Key | None:
         """The key of a service that had a credential before: the ids of its events are derived from it."""
-        path = self._place(name)
-        return Key.from_seed(parts_of(path.read_text())[1]) if path.exists() else None
+        try:
+            return Key.from_seed(parts_of(self._place(name).read_text())[1])
+        except (FileNotFoundError, ValueError):
+            return None
 
     def _up_to_date(self, path: Path) -> bool:
-        """Whether a credential has this version's permissions of its principal; a service's must not expire, too."""
-        text = path.read_text()
-        who = bearer(text)
+        """Whether a credential has this version's permissions of its principal; a service's must also never expire."""
+        try:
+            text = path.read_text()
+            who = bearer(text)
+        except ValueError:
+            return False  # cut off, overwritten or no text: it is created again
         if who.principal in SERVICES and who.expires_at is not None:
             return False
-        return self._grants(path, account_of(who.principal), _wanted(text))
+        return self._grants(path, account_of(who.principal), _required_permissions(text))
 
     def _grants(self, path: Path, account: Account, allowed: Permissions) -> bool:
-        held = read_claims(parts_of(path.read_text())[0])
+        try:
+            held = _claims(path)
+        except ValueError:
+            return False
         same = all(held["nats"].get(name) == value for name, value in allowed.claims().items())
         return same and self._registrar.vouched(held, account)
 
 
-def _wanted(text: str) -> Permissions:
+def _claims(path: Path) -> dict[str, Any]:
+    """The claims of a credential. Raises `ValueError` if it is damaged."""
+    return read_claims(parts_of(path.read_text())[0])
+
+
+def _required_permissions(text: str) -> Permissions:
     who = bearer(text)
     if who.principal in PEOPLE:
         return for_person(who.principal, who.project, who.public_key)

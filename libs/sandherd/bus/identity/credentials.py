@@ -1,13 +1,13 @@
-"""The credentials file of the NATS tools: a user's token and the seed of its key in one text."""
+"""The credentials file of the NATS tools: a user's token and the seed of its key in one file."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sandherd.bus.auth.inboxes import PEOPLE, inbox
 from sandherd.bus.identity.keys import read_claims
-from sandherd.bus.permissions import PEOPLE, inbox
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.principals import Principal
 from sandherd.private_files import write_file
 
 _FILE: Final = """-----BEGIN NATS USER JWT-----
@@ -28,7 +28,7 @@ NKEYs are sensitive and should be treated as secrets.
 
 @dataclass(frozen=True)
 class Bearer:
-    """Who a user's token is for. `inbox` is the prefix of the reply subjects that it may listen on."""
+    """The user of a token. `inbox` is the prefix of the reply subjects that it may subscribe to."""
 
     public_key: str
     name: str
@@ -39,24 +39,24 @@ class Bearer:
 
 
 def credentials_text(token: str, seed: str) -> str:
-    """The file's text."""
+    """The content of a credentials file."""
     return _FILE.format(token=token, seed=seed)
 
 
 def parts_of(credentials: str) -> tuple[str, str]:
-    """The token and the seed of a credentials file's text."""
+    """The token and the seed in a credentials file's content."""
     token = credentials.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0].strip()
     seed = credentials.partition("-----BEGIN USER NKEY SEED-----")[2].partition("------END")[0].strip()
     return token, seed
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file atomically that only its owner may read."""
     write_file(path, text)
 
 
 def bearer(credentials: str) -> Bearer:
-    """Who a credentials file, or a bare token, is for. Raises `ValueError` if it is neither or not one of ours."""
+    """The user of a credentials file or of a bare token. Raises `ValueError` if it is neither, or of no herd."""
     _, found, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
     return bearer_of_claims(read_claims(rest.partition("------END")[0] if found else credentials))
 

@@ -1,4 +1,4 @@
-"""Ed25519 keys in the form NATS gives them (nkeys), and tokens signed with them."""
+"""Ed25519 keys in NATS's encoding (nkeys), and tokens signed with them."""
 
 import base64
 import binascii
@@ -17,8 +17,8 @@ import nkeys
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 
 
-class Kind(Enum):
-    """Whose key it is; a public one begins with this letter."""
+class KeyKind(Enum):
+    """The kind of a key; a public key begins with this letter."""
 
     OPERATOR = "O"
     ACCOUNT = "A"
@@ -27,10 +27,10 @@ class Kind(Enum):
     @property
     def prefix(self) -> int:
         """The first byte of a key of this kind."""
-        prefixes: dict[Kind, int] = {
-            Kind.OPERATOR: nkeys.PREFIX_BYTE_OPERATOR,
-            Kind.ACCOUNT: nkeys.PREFIX_BYTE_ACCOUNT,
-            Kind.USER: nkeys.PREFIX_BYTE_USER,
+        prefixes: dict[KeyKind, int] = {
+            KeyKind.OPERATOR: nkeys.PREFIX_BYTE_OPERATOR,
+            KeyKind.ACCOUNT: nkeys.PREFIX_BYTE_ACCOUNT,
+            KeyKind.USER: nkeys.PREFIX_BYTE_USER,
         }
         return prefixes[self]
 
@@ -43,19 +43,19 @@ class Key:
     public: str
 
     @classmethod
-    def new(cls, kind: Kind) -> "Key":
+    def new(cls, kind: KeyKind) -> "Key":
         """A new key from the system's random numbers."""
         return cls.from_seed(bytes(nkeys.encode_seed(os.urandom(32), kind.prefix)).decode())
 
     @classmethod
-    def derived(cls, kind: Kind, secret: str, purpose: str) -> "Key":
-        """The key that this secret gives for this purpose: always the same one, and of no use to find the secret."""
+    def derived(cls, kind: KeyKind, secret: str, purpose: str) -> "Key":
+        """The key derived from a secret for a purpose: deterministic, and it does not reveal the secret."""
         raw = hmac.digest(secret.encode(), purpose.encode(), "sha256")
         return cls.from_seed(bytes(nkeys.encode_seed(raw, kind.prefix)).decode())
 
     @classmethod
     def from_seed(cls, seed: str) -> "Key":
-        """The key of a seed (`S…`). Raises `ValueError` for what is none."""
+        """The key of a seed (`S…`). Raises `ValueError` for an invalid seed."""
         try:
             pair = nkeys.from_seed(bytearray(seed.strip().encode()))
             return cls(seed=seed.strip(), public=bytes(pair.public_key).decode())
@@ -76,8 +76,8 @@ class Key:
             pair.wipe()
 
 
-def is_public_key(text: str, kind: Kind) -> bool:
-    """Whether this is a whole public key of the kind: its letter, its length and its check sum."""
+def is_public_key(text: str, kind: KeyKind) -> bool:
+    """Whether this is a valid public key of the kind: letter, length and checksum."""
     try:
         raw = base64.b32decode(text)
     except (binascii.Error, ValueError, TypeError):
@@ -89,7 +89,7 @@ def is_public_key(text: str, kind: Kind) -> bool:
 
 
 def sign_claims(claims: Mapping[str, Any], key: Key, issued_at: int) -> str:
-    """A JWT of these claims, as the broker wants it: issuer, time and an id of its own content."""
+    """A JWT of these claims, as the broker requires it: with issuer, time, and an id derived from its content."""
     body = {**claims, "iat": issued_at, "iss": key.public}
     body["jti"] = base64.b32encode(hashlib.sha256(_compact(body)).digest()).decode().rstrip("=")
     head = f"{_encode(_compact(_HEADER))}.{_encode(_compact(body))}"
@@ -97,14 +97,14 @@ def sign_claims(claims: Mapping[str, Any], key: Key, issued_at: int) -> str:
 
 
 def read_claims(token: str) -> dict[str, Any]:
-    """The claims of a JWT, without a check of its signature: the broker checks. Raises `ValueError`."""
+    """The claims of a JWT, without verifying its signature: the broker does. Raises `ValueError`."""
     try:
         _, body, _ = token.strip().split(".")
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     except (ValueError, binascii.Error) as error:
         raise ValueError("not a JWT") from error
     if not isinstance(claims, dict):
-        raise ValueError("not a JWT")  # noqa: TRY004  # to a reader it is a text of the wrong shape
+        raise ValueError("not a JWT")  # noqa: TRY004  # for the caller it is a malformed text
     return claims
 
 

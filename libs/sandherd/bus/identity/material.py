@@ -1,8 +1,8 @@
-"""The keys of one herd on disk, in its identity's directory: made once, read by whoever mints with them.
+"""The keys of one herd on disk, in its identity directory: created once, read by the code that issues credentials.
 
-    root     keys that only setting up needs: operator, accounts, and those that sign services and people
-    spawner  what the spawner holds: keys for workers, joiners and the next token of their account
-    broker   tokens that the broker is started with; nothing secret
+    root     keys only for setting up: operator, accounts, and those that sign services, clients and operators
+    spawner  the spawner's keys: for workers, joiners and the next token of their account
+    broker   tokens that the broker is started with; not secret
 
 Every directory is 0700 and every file 0600.
 """
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd.bus.accounts import Account
+from sandherd.bus.auth.accounts import Account
 from sandherd.bus.identity import claims
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.claims import Claims
 from sandherd.bus.identity.credentials import credentials_text, write_secret
-from sandherd.bus.identity.keys import Key, Kind, read_claims, sign_claims
+from sandherd.bus.identity.keys import Key, KeyKind, read_claims, sign_claims
 from sandherd.private_files import make_directory
 
 _ROOT_KEYS: Final = {
-    "operator": Kind.OPERATOR,
-    "system": Kind.ACCOUNT,
-    "system-signing": Kind.ACCOUNT,
-    "herd": Kind.ACCOUNT,
-    "streams-signing": Kind.ACCOUNT,
-    "services": Kind.ACCOUNT,
-    "event-ingest": Kind.ACCOUNT,
-    "monitor": Kind.ACCOUNT,
-    "message-relay": Kind.ACCOUNT,
-    "provisioner": Kind.ACCOUNT,
-    "store-guard": Kind.ACCOUNT,
-    "sandboxes": Kind.ACCOUNT,
-    "people": Kind.ACCOUNT,
-    "people-signing": Kind.ACCOUNT,
+    "operator": KeyKind.OPERATOR,
+    "system": KeyKind.ACCOUNT,
+    "system-signing": KeyKind.ACCOUNT,
+    "herd": KeyKind.ACCOUNT,
+    "streams-signing": KeyKind.ACCOUNT,
+    "services": KeyKind.ACCOUNT,
+    "event-ingest": KeyKind.ACCOUNT,
+    "monitor": KeyKind.ACCOUNT,
+    "message-relay": KeyKind.ACCOUNT,
+    "provisioner": KeyKind.ACCOUNT,
+    "store-guard": KeyKind.ACCOUNT,
+    "sandboxes": KeyKind.ACCOUNT,
+    "people": KeyKind.ACCOUNT,
+    "people-signing": KeyKind.ACCOUNT,
 }
 ACCOUNT_KEYS: Final = {
     Account.HERD: "herd",
@@ -57,18 +57,18 @@ SIGNING_KEYS: Final = {
     Account.STORE_GUARD: "services",
     Account.PEOPLE: "people-signing",
 }
-"""The name of the key that signs each account's users; those of sandboxes are signed by the spawner's.
+"""The name of the key that signs each account's users; the spawner's keys sign those of sandboxes.
 
-Earlier versions signed the account of the streams' users with `herd-signing`, a provisioner's that never expires among
-them. Its signatures are not accepted any more."""
-PUSHED: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
-"""Accounts whose token whoever sets up gives to the broker, in this order: an account's exports before their imports.
+Earlier versions signed the users of the streams' account with `herd-signing`, including a provisioner that never
+expires. Its signatures are no longer accepted."""
+PUSHED_ACCOUNTS: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
+"""Accounts whose tokens are pushed to the broker during set-up, in this order: exports before their imports.
 
-The spawner gives the sandboxes'."""
+The spawner pushes the sandboxes' account."""
 _SPAWNER_KEYS: Final = {
-    "operator-signing": Kind.OPERATOR,
-    "worker": Kind.ACCOUNT,
-    "joiner": Kind.ACCOUNT,
+    "operator-signing": KeyKind.OPERATOR,
+    "worker": KeyKind.ACCOUNT,
+    "joiner": KeyKind.ACCOUNT,
 }
 CLAIMS_CREDENTIALS: Final = "claims.creds"
 CONNECTIONS_CREDENTIALS: Final = "connections.creds"
@@ -76,7 +76,7 @@ CONNECTIONS_CREDENTIALS: Final = "connections.creds"
 
 @dataclass(frozen=True)
 class SpawnerKeys:
-    """What the spawner mints and revokes with. `account` is the claims of the sandboxes' account, nothing revoked."""
+    """The spawner's keys for minting and revoking. `account` has the sandboxes' account claims without revocations."""
 
     operator_signing: Key
     worker: Key
@@ -100,14 +100,14 @@ class SpawnerKeys:
 
 @dataclass(frozen=True)
 class BrokerTokens:
-    """What the broker is started with: the operator's token, and each account's by its public key."""
+    """The tokens that the broker is started with: the operator's, and each account's by its public key."""
 
     operator: str
     system_account: str
     accounts: dict[str, str]
 
 
-class Identity:
+class HerdIdentity:
     """The identity material of one herd, in a directory."""
 
     def __init__(self, directory: Path, capacity: Capacity | None = None) -> None:
@@ -119,37 +119,37 @@ class Identity:
 
     @property
     def exists(self) -> bool:
-        """Whether it was made here before."""
+        """Whether it was created in this directory before."""
         return (self.broker / "operator.jwt").exists()
 
     def create(self, now: int) -> None:
-        """Make all keys and tokens, or keep those that are there. `now` is the Unix second that tokens are made in."""
+        """Create missing keys and tokens; existing ones stay. `now` is the Unix second at which tokens are issued."""
         for directory in (self.directory, self.root, self.spawner, self.broker):
             make_directory(directory)
             directory.chmod(0o700)
         for directory, kinds in ((self.root, _ROOT_KEYS), (self.spawner, _SPAWNER_KEYS)):
             for name, kind in kinds.items():
-                _keep_or_make(directory / f"{name}.nk", kind)
+                _ensure_key(directory / f"{name}.nk", kind)
         self._write_tokens(now)
         self._write_connection_watcher(now)
 
     def root_key(self, name: str) -> Key:
-        """A key that only setting up needs."""
+        """A key that is used only for setting up."""
         return Key.read(self.root / f"{name}.nk")
 
     def tokens(self, held: str | None, now: int) -> BrokerTokens:
-        """What the broker is started with. `held` is the sandboxes' account token that it has from before, if any.
+        """The tokens to start the broker with. `held` is the sandboxes' account token that it already has, if any.
 
-        An account is signed anew only if this version's permissions differ, the sandboxes' then with the revocations
-        that were in force: of two tokens made in one second the broker believes the one it is started with.
+        An account is signed again only if this version's permissions differ, the sandboxes' then with the revocations
+        in force: of two tokens issued in the same second the broker uses the one that it is started with.
         """
         wanted = self._account_claims()
-        if self._claims_held("sandboxes") != wanted["sandboxes"]:
+        if self._stored_claims("sandboxes") != wanted["sandboxes"]:
             held_revocations = revocations(held) if held else {}
             held = None
             self._write_account("sandboxes", wanted["sandboxes"], now, held_revocations)
-        for name in PUSHED:
-            if self._claims_held(name) != wanted[name]:
+        for name in PUSHED_ACCOUNTS:
+            if self._stored_claims(name) != wanted[name]:
                 self._write_account(name, wanted[name], now, {})
         accounts = {
             self.root_key(name).public: (self.broker / f"{name}.jwt").read_text()
@@ -163,22 +163,22 @@ class Identity:
         if self.exists:
             return
         signing, system = Key.read(self.spawner / "operator-signing.nk"), self.root_key("system").public
-        system_signing, pusher = self.root_key("system-signing"), Key.new(Kind.USER)
+        system_signing, pusher = self.root_key("system-signing"), Key.new(KeyKind.USER)
         pushing = sign_claims(claims.claims_pusher(pusher.public, system), system_signing, now)
         write_secret(self.spawner / CLAIMS_CREDENTIALS, credentials_text(pushing, pusher.seed))
         for name, body in self._account_claims().items():
             self._write_account(name, body, now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
-        # Last, because its presence says that everything else is there.
+        # Last, because its presence means that everything else exists.
         write_secret(self.broker / "operator.jwt", token)
 
     def _write_connection_watcher(self, now: int) -> None:
-        """A file of its own, made where an identity of an earlier version has none yet."""
+        """Written separately, because identities of an earlier version lack this file."""
         path = self.spawner / CONNECTIONS_CREDENTIALS
         if path.exists():
             return
-        key, system = Key.new(Kind.USER), self.root_key("system").public
+        key, system = Key.new(KeyKind.USER), self.root_key("system").public
         token = sign_claims(claims.connection_watcher(key.public, system), self.root_key("system-signing"), now)
         write_secret(path, credentials_text(token, key.seed))
 
@@ -200,10 +200,10 @@ class Identity:
         }
 
     def _claims_path(self, name: str) -> Path:
-        """Where an account's claims are: the sandboxes' with the spawner, who signs them again at each revocation."""
+        """The file of an account's claims: the sandboxes' is the spawner's, which signs them at each revocation."""
         return self.spawner / "account.json" if name == "sandboxes" else self.root / f"{name}.json"
 
-    def _claims_held(self, name: str) -> Claims | None:
+    def _stored_claims(self, name: str) -> Claims | None:
         path = self._claims_path(name)
         return dict(json.loads(path.read_text())) if path.exists() else None
 
@@ -215,10 +215,10 @@ class Identity:
 
 
 def revocations(token: str) -> dict[str, int]:
-    """The list in an account's token: public key → Unix second."""
+    """The revocation list in an account's token: public key → Unix second."""
     return dict(read_claims(token)["nats"].get("revocations") or {})
 
 
-def _keep_or_make(path: Path, kind: Kind) -> None:
+def _ensure_key(path: Path, kind: KeyKind) -> None:
     if not path.exists():
         write_secret(path, Key.new(kind).seed)

@@ -1,6 +1,18 @@
-"""Every event there is. `EVENTS` maps a type's name to its class."""
+"""All event types. `EVENTS` maps a type's name to its class."""
 
-from sandherd.contracts.events import access, agent, branch, iteration, lifecycle, message, monitor, serving, tools
+from sandherd.contracts.events import (
+    access,
+    agent,
+    agent_server,
+    branch,
+    conversation,
+    iteration,
+    message,
+    monitor,
+    sandbox,
+    task,
+    tools,
+)
 from sandherd.contracts.events.base import EVENTS, ArtifactRef, EventData
 
 __all__ = [
@@ -9,11 +21,13 @@ __all__ = [
     "EventData",
     "access",
     "agent",
+    "agent_server",
     "branch",
+    "conversation",
     "iteration",
-    "lifecycle",
     "message",
     "monitor",
-    "serving",
+    "sandbox",
+    "task",
     "tools",
 ]

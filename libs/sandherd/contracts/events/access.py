@@ -1,14 +1,15 @@
-"""What people did in a sandbox beside its agent, and what a worker put by for the next attempt."""
+"""Events about what users did in a sandbox beside its agent, and what a worker stored for the next attempt."""
 
+import shlex
 from typing import ClassVar, Literal
 
 from sandherd.contracts.events.agent import AgentEvent
 from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.quantities import Count, Milliseconds, Whole
+from sandherd.contracts.model import Count, Milliseconds, Whole
 
 
 class AgentExecStarted(AgentEvent):
-    """Somebody runs a command in the sandbox; it is in flight until it ends."""
+    """A user's command was started in the sandbox; it is in flight until it ends."""
 
     type: ClassVar[str] = "agent.exec_started"
     opens: ClassVar[str | None] = "exec_id"
@@ -16,9 +17,12 @@ class AgentExecStarted(AgentEvent):
     command: list[str]
     cwd: str | None = None
 
+    def summarize(self) -> str:
+        return f"$ {shlex.join(self.command)}"
+
 
 class AgentExecCompleted(AgentEvent):
-    """The command has ended."""
+    """A user's command has ended."""
 
     type: ClassVar[str] = "agent.exec_completed"
     closes: ClassVar[str | None] = "exec_id"
@@ -29,9 +33,13 @@ class AgentExecCompleted(AgentEvent):
     duration_ms: Milliseconds = 0
     output_bytes: Count = 0
 
+    def summarize(self) -> str:
+        status = "" if self.exit_code is None else f" with status {self.exit_code}"
+        return f"{self.state}{status} in {self.duration_ms:.0f} ms"
+
 
 class AgentFileUploaded(AgentEvent):
-    """A file or folder was put into the work tree from outside."""
+    """A file or folder was uploaded to the work tree."""
 
     type: ClassVar[str] = "agent.file_uploaded"
     path: str
@@ -39,29 +47,38 @@ class AgentFileUploaded(AgentEvent):
     sha256: str | None = None
     files: Count = 1
 
+    def summarize(self) -> str:
+        return f"{self.path}, {self.size} bytes"
+
 
 class AgentFileDownloaded(AgentEvent):
-    """A file or folder of the work tree was taken out."""
+    """A file or folder of the work tree was downloaded."""
 
     type: ClassVar[str] = "agent.file_downloaded"
     path: str
     size: Count
     sha256: str | None = None
 
+    def summarize(self) -> str:
+        return f"{self.path}, {self.size} bytes"
+
 
 class AgentWorkSaved(AgentEvent):
-    """The work tree of an attempt was put by, as a compressed tar archive, for the next attempt or a later task."""
+    """The work tree of an attempt was stored, as a compressed tar archive, for the next attempt or a later task."""
 
     type: ClassVar[str] = "agent.work_saved"
     counts_as_work: ClassVar[bool] = False
     artifact: ArtifactRef | None = None
     files: Count = 0
     left_out: str | None = None
-    """Why there is no archive, or not of all, as that it would weigh too much."""
+    """Why there is no archive, or only one of a part; for example, because it would be too large."""
+
+    def summarize(self) -> str:
+        return f"{self.files} files for the next attempt" + (f"; {self.left_out}" if self.left_out else "")
 
 
 class AgentTranscriptSaved(AgentEvent):
-    """What the agent and its model said was put by, to be read or resumed."""
+    """The transcript of the agent and its model was stored, to be read or resumed."""
 
     type: ClassVar[str] = "agent.transcript_saved"
     counts_as_work: ClassVar[bool] = False

@@ -1,28 +1,32 @@
-"""What a worker says of its agent. Names and fields are the predecessor's, so that its readers understand ours."""
+"""What a worker publishes about its agent. Names and fields are as in the predecessor, for consumers written for it."""
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
-from sandherd.contracts.events.base import ArtifactRef, EventData
-from sandherd.contracts.quantities import Attempt, Count, MicroDollars, Milliseconds, Moment, Seconds, Whole
+from sandherd.contracts.events.base import ArtifactRef, Emitter, EventData, Tone
+from sandherd.contracts.events.summaries import elapsed, outcome
+from sandherd.contracts.model import Attempt, Count, MicroDollars, Milliseconds, Moment, Seconds, Whole
 
 Json = dict[str, Any]
 
 
 class AgentEvent(EventData):
-    """Said by the worker in one sandbox, about its agent."""
+    """Published by the worker in one sandbox, about its agent."""
 
+    emitted_by: ClassVar[Emitter] = "worker"
+    """Unless a class allows others: services base decisions on these events."""
     turn: Count = 0
     artifacts: dict[str, ArtifactRef] | None = None
-    """What was too large for this event: whole, by the place where its beginning stands (`input.content`)."""
+    """The complete values that were too large for this event, by the path of the truncated value (`input.content`)."""
 
 
 class AgentStarted(AgentEvent):
-    """The worker is up and starts its agent."""
+    """The worker runs and starts its agent."""
 
     type: ClassVar[str] = "agent.started"
     counts_as_work: ClassVar[bool] = False
+    measured: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "start"
+    symbol: ClassVar[str | None] = "▶"
     timestamp: Moment
     sdk: str
     """The harness: `command`, `claude`, `openhands`, `acp`."""
@@ -37,101 +41,55 @@ class AgentStarted(AgentEvent):
     resumed_session_id: str | None = None
     fork_session: bool = False
 
+    def summarize(self) -> str:
+        return f"{self.sdk}: {self.task}"
+
 
 class AgentHeartbeat(AgentEvent):
-    """The worker lives; said every 30 s from start to end, also while a tool runs."""
+    """The worker is alive. Published every 30 s from start to end, also while a tool runs."""
 
     type: ClassVar[str] = "agent.heartbeat"
     counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "routine"
     timestamp: Moment
     status: Literal["alive", "running", "waiting"] = "alive"
     event_count: Count = 0
     spool_depth: Count = 0
-    """Events on the sandbox's disk that the broker has not acknowledged yet."""
+    """Events in the spool on the sandbox's disk that the broker has not acknowledged yet."""
     in_flight: Count = 0
-    """Events on their way to the broker at this moment."""
+    """Events that are being published at this moment."""
     memory_bytes: Count | None = None
+
+    def summarize(self) -> str:
+        return f"{self.status}, {self.event_count} events, {self.spool_depth} not yet acknowledged"
 
 
 class AgentTurnStarted(AgentEvent):
-    """The agent begins to think about an input."""
+    """The agent begins a turn: it processes an input."""
 
     type: ClassVar[str] = "agent.turn_started"
+    emitted_by: ClassVar[Emitter] = "driver"
     prompt_preview: str | None = None
+
+    def summarize(self) -> str:
+        return f"turn {self.turn}: {self.prompt_preview or ''}"
 
 
 class AgentTurnCompleted(AgentEvent):
-    """The agent has answered an input."""
+    """The agent has ended a turn: it has responded to an input."""
 
     type: ClassVar[str] = "agent.turn_completed"
+    emitted_by: ClassVar[Emitter] = "driver"
+    measured: ClassVar[bool] = True
     duration_ms: Milliseconds | None = None
     stop_reason: str | None = None
 
-
-class AgentSystemMessage(AgentEvent):
-    """A system message of the agent's program."""
-
-    type: ClassVar[str] = "agent.system_message"
-    metadata: Json = Field(default_factory=dict)
-
-
-class AgentUserMessage(AgentEvent):
-    """What was said to the agent."""
-
-    type: ClassVar[str] = "agent.user_message"
-    content: str
-    content_length: Count
-
-
-class AgentAssistantMessage(AgentEvent):
-    """The model has answered; the text itself is in `agent.message`."""
-
-    type: ClassVar[str] = "agent.assistant_message"
-    model: str | None = None
-    stop_reason: str | None = None
-    block_count: Count = 0
-
-
-class AgentMessage(AgentEvent):
-    """A text of the agent."""
-
-    type: ClassVar[str] = "agent.message"
-    content: str
-    content_length: Count
-
-
-class AgentThinking(AgentEvent):
-    """A thought of the agent."""
-
-    type: ClassVar[str] = "agent.thinking"
-    content: str
-    thinking_type: str | None = None
-
-
-class AgentMessageInjected(AgentEvent):
-    """A message has reached the agent. A nudge is not work of the agent and resets no rule."""
-
-    type: ClassVar[str] = "agent.message_injected"
-    counts_as_work: ClassVar[bool] = False
-    message_type: str
-    content: str
-    content_length: Count
-    sender_id: str | None = None
-    message_id: str
-    intervention_number: Count = 0
-
-
-class AgentMessageSent(AgentEvent):
-    """The agent says something to another agent."""
-
-    type: ClassVar[str] = "agent.message_sent"
-    recipient: str
-    content: str
-    message_id: str
+    def summarize(self) -> str:
+        return f"turn {self.turn} {elapsed(self.duration_ms)}".rstrip()
 
 
 class AgentInterrupted(AgentEvent):
-    """A turn was stopped from outside; the worker goes on."""
+    """A turn was interrupted from outside; the worker keeps running."""
 
     type: ClassVar[str] = "agent.interrupted"
     counts_as_work: ClassVar[bool] = False
@@ -140,7 +98,7 @@ class AgentInterrupted(AgentEvent):
 
 
 class AgentWaiting(AgentEvent):
-    """The agent has nothing to do and waits for a message."""
+    """The agent is idle and waits for a message."""
 
     type: ClassVar[str] = "agent.waiting"
     counts_as_work: ClassVar[bool] = False
@@ -148,9 +106,11 @@ class AgentWaiting(AgentEvent):
 
 
 class AgentUsage(AgentEvent):
-    """What a turn cost. Money is the difference since the last one, never a running total."""
+    """What a turn used. The cost is the difference since the last `agent.usage`, never a running total."""
 
     type: ClassVar[str] = "agent.usage"
+    emitted_by: ClassVar[Emitter] = "agent"
+    measured: ClassVar[bool] = True
     model: str | None = None
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -158,32 +118,44 @@ class AgentUsage(AgentEvent):
     cache_write_tokens: Count = 0
     cost_micro_usd: MicroDollars = 0
 
+    def summarize(self) -> str:
+        tokens = f"{self.input_tokens} tokens in, {self.output_tokens} out, {self.cost_micro_usd / 1e6:.4f} $"
+        return f"{self.model}: {tokens}" if self.model else tokens
+
 
 class AgentError(AgentEvent):
-    """Something went wrong; the attempt goes on."""
+    """An error that does not end the attempt."""
 
     type: ClassVar[str] = "agent.error"
+    emitted_by: ClassVar[Emitter] = "agent"
     counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "failure"
+    symbol: ClassVar[str | None] = "!"
     error: str
     phase: str | None = None
     traceback: str | None = None
     message_type: str | None = None
-    """Of the message that could not be handled, if it was one."""
+    """The type of the message that could not be handled, if the error is about a message."""
     content_length: Count | None = None
+
+    def summarize(self) -> str:
+        return self.error
 
 
 class AgentStreamError(AgentEvent):
-    """The agent's program broke off."""
+    """The agent's program stopped unexpectedly."""
 
     type: ClassVar[str] = "agent.stream_error"
+    emitted_by: ClassVar[Emitter] = "driver"
     counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "failure"
     error: str
     error_type: Literal["sigkill", "command_failed", "stream_init", "unknown"] = "unknown"
     final_output_length: Count = 0
 
 
 class Outcome(AgentEvent):
-    """What both ends of an attempt have in common."""
+    """The fields that both final events of an attempt have in common."""
 
     counts_as_work: ClassVar[bool] = False
     turns: Count = 0
@@ -199,12 +171,17 @@ class Outcome(AgentEvent):
     duration_seconds: Seconds | None = None
     files_changed: Count = 0
 
+    def summarize(self) -> str:
+        return outcome(getattr(self, "error", None), self.exit_code, self.duration_seconds, self.files_changed)
+
 
 class AgentCompleted(Outcome):
-    """The agent has done its task. There is one end per attempt; what comes later changes no state."""
+    """The agent has completed its task. An attempt has one final event; a later one changes no state."""
 
     type: ClassVar[str] = "agent.completed"
     terminal: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "success"
+    symbol: ClassVar[str | None] = "✓"
     success: Literal[True] = True
     branch_name: str | None = None
     agent_type: str | None = None
@@ -219,10 +196,12 @@ class AgentCompleted(Outcome):
 
 
 class AgentFailed(Outcome):
-    """The agent has not done its task."""
+    """The agent has not completed its task."""
 
     type: ClassVar[str] = "agent.failed"
     terminal: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "failure"
+    symbol: ClassVar[str | None] = "✗"
     success: Literal[False] = False
     error: str
     error_type: Literal[
@@ -231,15 +210,21 @@ class AgentFailed(Outcome):
     ]  # fmt: skip
     signal: Whole | None = None
     memory_peak_bytes: Count | None = None
-    """The most that its sandbox has held at once, where that is measured."""
+    """The peak memory of its sandbox, where that is measured."""
     memory_limit_bytes: Count | None = None
 
 
 class AgentShutdown(AgentEvent):
-    """The worker's last word. What its source has said is whole if `sequence` of this event was reached."""
+    """The worker's last event. Its source is complete if no `sequence` up to this event's is missing."""
 
     type: ClassVar[str] = "agent.shutdown"
     counts_as_work: ClassVar[bool] = False
+    closes_source: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "background"
+    symbol: ClassVar[str | None] = "■"
     reason: str
     total_turns: Count = 0
     timestamp: Moment
+
+    def summarize(self) -> str:
+        return self.reason

@@ -1,22 +1,23 @@
-"""What the spawner says of branches."""
+"""Events of the spawner about branches."""
 
 from typing import ClassVar
 
 from pydantic import Field
 
-from sandherd.contracts.events.lifecycle import SpawnerEvent
-from sandherd.contracts.quantities import Count
+from sandherd.contracts.events.base import SpawnerEvent
+from sandherd.contracts.model import Count
 
 
 class BranchEvent(SpawnerEvent):
     """About a task's branch."""
 
+    reserved: ClassVar[bool] = True
     repository: str
     branch: str
 
 
 class BranchCreated(BranchEvent):
-    """The branch was made, before its sandbox."""
+    """The branch was created, before its sandbox."""
 
     type: ClassVar[str] = "branch.created"
     base: str
@@ -38,13 +39,13 @@ class BranchMerged(BranchEvent):
 
 
 class BranchConflicted(BranchEvent):
-    """The branch can't be merged as it is."""
+    """The branch has conflicts and can't be merged as it is."""
 
     type: ClassVar[str] = "branch.conflicted"
     files: list[str] = Field(default_factory=list)
 
 
 class BranchDeleted(BranchEvent):
-    """The branch is gone."""
+    """The branch was deleted."""
 
     type: ClassVar[str] = "branch.deleted"

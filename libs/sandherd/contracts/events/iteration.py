@@ -1,15 +1,16 @@
-"""The iteration family: an agent that goes round until its work is valid."""
+"""The iteration events, of an agent that works in iterations until its work is valid."""
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from sandherd.contracts.events.agent import AgentEvent
-from sandherd.contracts.quantities import Count, MicroDollars, Seconds
+from sandherd.contracts.events.base import Tone
+from sandherd.contracts.model import Count, MicroDollars, Seconds
 
 
 class Iteration(AgentEvent):
-    """The state that every event of the family carries."""
+    """The state that every iteration event carries."""
 
     iteration_num: Count
     successful_iterations: Count = 0
@@ -25,33 +26,44 @@ class Iteration(AgentEvent):
 
 
 class AgentIterationStarted(Iteration):
-    """A round begins."""
+    """An iteration begins."""
 
     type: ClassVar[str] = "agent.iteration_started"
     prompt_preview: str | None = None
 
+    def summarize(self) -> str:
+        return f"iteration {self.iteration_num}: {self.prompt_preview or ''}"
+
 
 class AgentIterationCompleted(Iteration):
-    """A round is done."""
+    """An iteration is complete."""
 
     type: ClassVar[str] = "agent.iteration_completed"
     cost_micro_usd: MicroDollars = 0
     output_preview: str | None = None
 
+    def summarize(self) -> str:
+        return f"iteration {self.iteration_num}, {self.total_cost_micro_usd / 1e6:.4f} $ so far"
+
 
 class AgentIterationFailed(Iteration):
-    """A round failed."""
+    """An iteration failed."""
 
     type: ClassVar[str] = "agent.iteration_failed"
     counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "failure"
     error: str
     error_type: str | None = None
 
+    def summarize(self) -> str:
+        return f"iteration {self.iteration_num}: {self.error}"
+
 
 class AgentIterationValidated(Iteration):
-    """A round's work was judged."""
+    """The work of an iteration was validated."""
 
     type: ClassVar[str] = "agent.iteration_validated"
+    tone: ClassVar[Tone | None] = "attention"
     passed: bool
     feedback: str | None = None
     git_status: dict[str, Any] = Field(default_factory=dict)
@@ -70,3 +82,7 @@ class AgentIterationValidated(Iteration):
         ]
         | None
     ) = None
+
+    def summarize(self) -> str:
+        result = "valid" if self.passed else f"not valid: {', '.join(self.errors)}"
+        return f"iteration {self.iteration_num}: {result}" + (f"; {self.stop_reason}" if self.stop_reason else "")

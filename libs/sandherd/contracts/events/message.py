@@ -1,112 +1,158 @@
-"""What the message-relay says of messages and approvals."""
+"""Events of the message-relay about messages and approvals."""
 
 from typing import ClassVar
 from uuid import UUID
 
-from sandherd.contracts.events.base import EventData
+from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData
+from sandherd.contracts.model import Count, Milliseconds, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Milliseconds, Moment
+from sandherd.contracts.states import ApprovalState, MessageState, State
 
 
 class MessageEvent(EventData):
-    """About one message; none of it is work of an agent."""
+    """About one message; it is not work of an agent."""
 
+    emitted_by: ClassVar[Emitter] = "message-relay"
     counts_as_work: ClassVar[bool] = False
     message_id: SafeName
     message_type: str = "user_message"
 
 
 class MessageQueued(MessageEvent):
-    """The message is kept and waits for its worker."""
+    """The message is stored and waits for its worker."""
 
     type: ClassVar[str] = "message.queued"
+    sets_state: ClassVar[State | None] = MessageState.QUEUED
     content_length: Count
     sender_id: str | None = None
     correlation_id: str | None = None
 
 
 class MessageDelivered(MessageEvent):
-    """The worker has it."""
+    """The message was delivered to the worker."""
 
     type: ClassVar[str] = "message.delivered"
+    sets_state: ClassVar[State | None] = MessageState.DELIVERED
     delivery_ms: Milliseconds
-    """From the command to the worker's answer."""
+    """From the command to the worker's receipt."""
+
+    def summarize(self) -> str:
+        return f"{self.message_id} in {self.delivery_ms:.1f} ms"
 
 
 class MessageAcknowledged(MessageEvent):
-    """The agent has it."""
+    """The message was passed to the agent."""
 
     type: ClassVar[str] = "message.acknowledged"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = MessageState.ACKNOWLEDGED
 
 
 class MessageExpired(MessageEvent):
-    """Nobody took it in time."""
+    """The message expired: the agent did not get it in time."""
 
     type: ClassVar[str] = "message.expired"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = MessageState.EXPIRED
     waited_ms: Milliseconds
 
 
 class MessageRejected(MessageEvent):
-    """It can't be delivered, ever."""
+    """The message can never be delivered."""
 
     type: ClassVar[str] = "message.rejected"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = MessageState.REJECTED
     reason: str
     code: str | None = None
-    """The kind of the reason, as in `contracts.errors`, where there is one."""
+    """The code of the reason, as in `contracts.errors`, where there is one."""
+    command_id: str | None = None
+    """The `id` of the command that sent it; None if an agent sent it, or its worker rejected it later."""
+
+    def summarize(self) -> str:
+        return f"{self.message_id}: {self.reason}"
+
+
+class MessageRefused(CommandRefusal):
+    """A command about a message or an approval was rejected: it is invalid, and no message was created."""
+
+    type: ClassVar[str] = "message.refused"
+    emitted_by: ClassVar[Emitter] = "message-relay"
+    closes_source: ClassVar[bool] = True
 
 
 class ApprovalEvent(EventData):
-    """About one request for a person's leave."""
+    """About one approval."""
 
+    emitted_by: ClassVar[Emitter] = "message-relay"
     counts_as_work: ClassVar[bool] = False
     approval_id: str
 
 
 class ApprovalRequested(ApprovalEvent):
-    """A person is asked."""
+    """An approval is pending: a user has to decide."""
 
     type: ClassVar[str] = "approval.requested"
+    sets_state: ClassVar[State | None] = ApprovalState.PENDING
     tool: str
     reason: str | None = None
-    """Why the agent asks."""
+    """Why the agent requests it."""
     expires_at: Moment | None = None
     on_timeout: str | None = None
-    """What holds when nobody has answered by then: `allow` or `deny`."""
+    """The decision that applies if no user has answered by then: `allow` or `deny`."""
     asked_in: UUID | None = None
-    """The agent's own event, which has the input whole."""
+    """The id of the `agent.approval_requested` event, which has the complete input."""
+
+    def summarize(self) -> str:
+        return f"{self.approval_id}: {self.tool}" + (f", {self.reason}" if self.reason else "")
 
 
 class ApprovalGranted(ApprovalEvent):
-    """A person agreed."""
+    """A user granted the approval."""
 
     type: ClassVar[str] = "approval.granted"
     closes: ClassVar[str | None] = "approval_id"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = ApprovalState.GRANTED
     by: str | None = None
     reason: str | None = None
     answer: SafeName | None = None
-    """The message that takes it to the agent."""
+    """The message that delivers the answer to the agent."""
+
+    def summarize(self) -> str:
+        return self.approval_id + (f" by {self.by}" if self.by else "")
 
 
 class ApprovalDenied(ApprovalEvent):
-    """A person refused."""
+    """The approval was denied: by a user, or without a user's decision (`code`)."""
 
     type: ClassVar[str] = "approval.denied"
     closes: ClassVar[str | None] = "approval_id"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = ApprovalState.DENIED
     by: str | None = None
     reason: str | None = None
     answer: SafeName | None = None
-    """The message that takes it to the agent."""
+    """The message that delivers the answer to the agent."""
     code: str | None = None
-    """Why nobody was asked, as a word for programs; None where a person refused."""
+    """Why no user decided, machine-readable; None if a user denied it."""
+
+    def summarize(self) -> str:
+        return self.approval_id + (f" by {self.by}" if self.by else "") + (f": {self.reason}" if self.reason else "")
 
 
 class ApprovalExpired(ApprovalEvent):
-    """Nobody answered in time, or nobody waits for the answer any more."""
+    """The approval timed out, or its agent no longer waits for the answer."""
 
     type: ClassVar[str] = "approval.expired"
     closes: ClassVar[str | None] = "approval_id"
+    closes_source: ClassVar[bool] = True
+    sets_state: ClassVar[State | None] = ApprovalState.EXPIRED
     outcome: str
-    """`granted` or `denied` as the stated default was; `ended` if its task, or its sandbox for good, was over first;
-    `withdrawn` by its agent; `asked_again` by its task's next attempt, in whose sandbox an answer counts now."""
+    """`granted` or `denied`, by the default given in the request; `ended` if its task, or its sandbox for good, ended
+    first; `withdrawn` by its agent; `asked_again` by its task's next attempt, in whose sandbox an answer counts now."""
     reason: str | None = None
-    """Why it was withdrawn, or where it is asked again."""
+    """Why it was withdrawn, or where it was requested again."""
+
+    def summarize(self) -> str:
+        return f"{self.approval_id}: {self.outcome}" + (f", {self.reason}" if self.reason else "")

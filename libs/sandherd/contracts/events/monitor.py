@@ -1,24 +1,25 @@
-"""What the monitor says: what it found, what it decided, and what came of it."""
+"""Events of the monitor: its findings, its decisions, and their outcomes."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from sandherd.contracts.events.base import EventData
+from sandherd.contracts.events.base import Emitter, EventData
+from sandherd.contracts.model import Count, MicroDollars, Seconds
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, MicroDollars, Seconds
 
 SteeringStep = Literal["nudge", "interrupt", "pause", "terminate"]
 
 
 class MonitorEvent(EventData):
-    """Said by the monitor; none of it is work of an agent."""
+    """Published by the monitor; it is not work of an agent."""
 
+    emitted_by: ClassVar[Emitter] = "monitor"
     counts_as_work: ClassVar[bool] = False
 
 
-class Found(MonitorEvent):
-    """A sandbox that a rule of the idle watch found."""
+class IdleFinding(MonitorEvent):
+    """A sandbox that matches a rule of the idle watch."""
 
     rule: str
     age_seconds: Seconds
@@ -27,20 +28,20 @@ class Found(MonitorEvent):
     action: str = "terminate"
 
 
-class MonitorIdleFound(Found):
-    """Nothing has got on for too long: idle, stuck, finished or too old, as `rule` says."""
+class MonitorIdleFound(IdleFinding):
+    """The sandbox made no progress for too long, or exists for too long: idle, stuck, finished or too old (`rule`)."""
 
     type: ClassVar[str] = "monitor.idle_found"
 
 
-class MonitorDeadFound(Found):
-    """Neither a heartbeat nor an event for too long."""
+class MonitorDeadFound(IdleFinding):
+    """The sandbox published neither a heartbeat nor another event for too long."""
 
     type: ClassVar[str] = "monitor.dead_found"
 
 
-class MonitorFloodFound(Found):
-    """It said so much within `limit_seconds` that it takes the room of all others in the stream."""
+class MonitorFloodFound(IdleFinding):
+    """The sandbox published so much within `limit_seconds` that it uses up the stream's space for all others."""
 
     type: ClassVar[str] = "monitor.flood_found"
     said_bytes: Count
@@ -50,7 +51,7 @@ class MonitorFloodFound(Found):
 
 
 class MonitorGuardianAnalysed(MonitorEvent):
-    """A guardian rule has looked at a sandbox and found something."""
+    """A guardian rule has analysed a sandbox and found something."""
 
     type: ClassVar[str] = "monitor.guardian_analysed"
     rule: str
@@ -59,11 +60,11 @@ class MonitorGuardianAnalysed(MonitorEvent):
     steering_type: str | None = None
     summary: str = ""
     evidence: list[str] = Field(default_factory=list)
-    """Ids of the events that the finding rests on."""
+    """Ids of the events that the finding is based on."""
 
 
 class MonitorInterventionDecided(MonitorEvent):
-    """A steering was decided and is on its way as a message."""
+    """An intervention was decided and is being sent as a message."""
 
     type: ClassVar[str] = "monitor.intervention_decided"
     rule: str
@@ -73,9 +74,12 @@ class MonitorInterventionDecided(MonitorEvent):
     intervention_number: Count = 1
     message: str
 
+    def summarize(self) -> str:
+        return f"{self.rule}: {self.step}: {self.message}"
+
 
 class MonitorInterventionOutcome(MonitorEvent):
-    """What came of a steering."""
+    """The outcome of an intervention."""
 
     type: ClassVar[str] = "monitor.intervention_outcome"
     correlation_id: str
@@ -86,6 +90,7 @@ class MonitorConductorReported(MonitorEvent):
     """The state of the whole herd."""
 
     type: ClassVar[str] = "monitor.conductor_reported"
+    reserved: ClassVar[bool] = True
     status: str
     coherence_score: float = Field(ge=0, le=1)
     sandboxes: Count
@@ -96,22 +101,25 @@ class MonitorDuplicateFound(MonitorEvent):
     """Two sandboxes do the same work."""
 
     type: ClassVar[str] = "monitor.duplicate_found"
+    reserved: ClassVar[bool] = True
     other: SafeName
     similarity: float = Field(ge=0, le=1)
 
 
 class MonitorConflictFound(MonitorEvent):
-    """Two live sandboxes edit one file."""
+    """Two live sandboxes edit the same file."""
 
     type: ClassVar[str] = "monitor.conflict_found"
+    reserved: ClassVar[bool] = True
     other: SafeName
     file_path: str
 
 
 class MonitorBudgetExceeded(MonitorEvent):
-    """A task has used more than it may."""
+    """A task has exceeded a budget."""
 
     type: ClassVar[str] = "monitor.budget_exceeded"
+    reserved: ClassVar[bool] = True
     budget: Literal["cost", "tokens", "turns", "wall_time"]
     limit: Count
     used: Count

@@ -1,61 +1,82 @@
-"""What an agent calls, its model, tools, sub-agents and skills, and what it does to files."""
+"""Events about what an agent calls (its model, tools, sub-agents, skills) and what it changes in files."""
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from sandherd.contracts.events.agent import AgentEvent, Json
-from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.quantities import Count, MicroDollars, Milliseconds, Seconds
+from sandherd.contracts.events.base import ArtifactRef, Emitter, Tone
+from sandherd.contracts.events.summaries import elapsed, tool_call
+from sandherd.contracts.model import Count, MicroDollars, Milliseconds, Seconds
 
 
 class AgentModelCallStarted(AgentEvent):
-    """The model is asked; the call is in flight until it answers."""
+    """The agent calls its model; the call is in flight until the model responds."""
 
     type: ClassVar[str] = "agent.model_call_started"
+    emitted_by: ClassVar[Emitter] = "agent"
     opens: ClassVar[str | None] = "call_id"
     call_id: str
 
+    def summarize(self) -> str:
+        return ""
+
 
 class AgentModelCallCompleted(AgentEvent):
-    """The model answers, or nobody waits for it any more. From its first word on its answer is told as it comes."""
+    """The model begins to respond, or no call awaits its response. Other events carry the response as it arrives."""
 
     type: ClassVar[str] = "agent.model_call_completed"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "call_id"
+    measured: ClassVar[bool] = True
     call_id: str
     duration_ms: Milliseconds | None = None
 
+    def summarize(self) -> str:
+        return elapsed(self.duration_ms)
+
 
 class AgentToolUse(AgentEvent):
-    """The agent calls a tool; it is in flight until its result comes."""
+    """The agent calls a tool; the call is in flight until its result arrives."""
 
     type: ClassVar[str] = "agent.tool_use"
+    emitted_by: ClassVar[Emitter] = "agent"
     opens: ClassVar[str | None] = "tool_use_id"
+    measured: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "action"
+    symbol: ClassVar[str | None] = "⚙"
     tool: str
     tool_use_id: str
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
-    """`program` for a call that is the agent's whole program, which may take as long as the sandbox may live."""
+    """`program` for a call that is the agent's entire program, which may take as long as the sandbox may live."""
+
+    def summarize(self) -> str:
+        return tool_call(self.tool, self.input)
 
 
 class AgentApprovalRequested(AgentEvent):
-    """The agent waits for a person's leave."""
+    """The agent requests an approval and waits for it."""
 
     type: ClassVar[str] = "agent.approval_requested"
     opens: ClassVar[str | None] = "approval_id"
     counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "attention"
     approval_id: str
     tool: str
     input: Json = Field(default_factory=dict)
     reason: str | None = None
     timeout_seconds: Seconds | None = None
-    """How long it waits; without one it waits as long as its sandbox lives."""
+    """How long it waits; None: as long as its sandbox lives."""
     on_timeout: Literal["allow", "deny"] | None = None
-    """What holds when nobody has answered by then."""
+    """The decision that applies if no user has answered by then."""
+
+    def summarize(self) -> str:
+        return f"{self.approval_id}: {tool_call(self.tool, self.input)}"
 
 
 class AgentApprovalWithdrawn(AgentEvent):
-    """The agent waits for this leave no more: its turn is over, or the agent itself while its worker goes on."""
+    """The agent no longer waits for this approval: its turn ended, or it ended itself while its worker runs on."""
 
     type: ClassVar[str] = "agent.approval_withdrawn"
     closes: ClassVar[str | None] = "approval_id"
@@ -63,35 +84,50 @@ class AgentApprovalWithdrawn(AgentEvent):
     approval_id: str
     reason: str
 
+    def summarize(self) -> str:
+        return f"{self.approval_id}: {self.reason}"
+
 
 class AgentToolCompleted(AgentEvent):
-    """A tool has answered."""
+    """A tool call has completed."""
 
     type: ClassVar[str] = "agent.tool_completed"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "tool_use_id"
+    measured: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "action"
     tool: str
     tool_use_id: str | None = None
     tool_input: Json = Field(default_factory=dict)
     tool_response: Any = None
     duration_ms: Milliseconds | None = None
 
+    def summarize(self) -> str:
+        return f"{self.tool} {elapsed(self.duration_ms)}".rstrip()
+
 
 class AgentToolResult(AgentEvent):
-    """What a tool's answer was, as the model is shown it; at most 5,000 characters of it."""
+    """The result of a tool call as it is shown to the model, at most 5,000 characters of it."""
 
     type: ClassVar[str] = "agent.tool_result"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "tool_use_id"
+    measured: ClassVar[bool] = True
     tool_use_id: str
     result: str
     result_truncated: bool = False
     result_full_length: Count = 0
     is_error: bool = False
 
+    def summarize(self) -> str:
+        return f"error: {self.result}" if self.is_error else self.result
+
 
 class AgentUserToolResult(AgentEvent):
-    """A tool's answer as it came back in a user message."""
+    """The result of a tool call as it was returned in a user message."""
 
     type: ClassVar[str] = "agent.user_tool_result"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "tool_use_id"
     tool_use_id: str
     result: str
@@ -102,6 +138,7 @@ class AgentSubagentInvoked(AgentEvent):
     """The agent calls a sub-agent."""
 
     type: ClassVar[str] = "agent.subagent_invoked"
+    emitted_by: ClassVar[Emitter] = "agent"
     opens: ClassVar[str | None] = "tool_use_id"
     tool_use_id: str
     subagent_type: str
@@ -110,9 +147,10 @@ class AgentSubagentInvoked(AgentEvent):
 
 
 class AgentSubagentCompleted(AgentEvent):
-    """A sub-agent has answered."""
+    """A call of a sub-agent has completed."""
 
     type: ClassVar[str] = "agent.subagent_completed"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "tool_use_id"
     tool_use_id: str
     subagent_type: str | None = None
@@ -127,24 +165,28 @@ class AgentSkillInvoked(AgentEvent):
     """The agent calls a skill."""
 
     type: ClassVar[str] = "agent.skill_invoked"
+    emitted_by: ClassVar[Emitter] = "agent"
     opens: ClassVar[str | None] = "tool_use_id"
     tool_use_id: str
     skill_name: str
 
 
 class AgentSkillCompleted(AgentEvent):
-    """A skill has answered."""
+    """A call of a skill has completed."""
 
     type: ClassVar[str] = "agent.skill_completed"
+    emitted_by: ClassVar[Emitter] = "agent"
     closes: ClassVar[str | None] = "tool_use_id"
     tool_use_id: str
     skill_name: str
 
 
 class AgentFileEdited(AgentEvent):
-    """A file of the work tree has changed, whoever changed it."""
+    """A file of the work tree has changed, no matter what changed it."""
 
     type: ClassVar[str] = "agent.file_edited"
+    tone: ClassVar[Tone | None] = "attention"
+    symbol: ClassVar[str | None] = "✎"
     tool_use_id: str | None = None
     file_path: str
     """Relative to the work tree, with forward slashes."""
@@ -158,3 +200,7 @@ class AgentFileEdited(AgentEvent):
     full_diff_available: bool = False
     full_diff_size: Count = 0
     full_diff_ref: ArtifactRef | None = None
+
+    def summarize(self) -> str:
+        name = f"{self.previous_path} → {self.file_path}" if self.previous_path else self.file_path
+        return f"{self.change_type} {name} +{self.lines_added} −{self.lines_removed}"

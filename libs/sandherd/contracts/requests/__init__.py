@@ -1,234 +1,173 @@
-"""What may be asked for at once. A reply is `{"ok": …}` or `{"error": {code, message, field, remedy}}`."""
+"""Requests and their replies. A reply is `{"ok": …}` or `{"error": {code, message, field, remedy}}`.
 
-from sandherd.contracts.requests.access import (
-    INLINE_BYTES,
-    LONGEST_WAIT,
-    ArtifactPiece,
-    ExecOutput,
-    ExecState,
-    FileEntry,
-    FileList,
-    FileRead,
-    FileWritten,
-    Held,
-)
-from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
-from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
-from sandherd.contracts.requests.catalogue import (
-    Catalogue,
-    ListRuntimes,
-    Mount,
-    Orphan,
-    Profile,
-    Prune,
-    Pruned,
-    RuntimeView,
-)
-from sandherd.contracts.requests.dead import (
-    AskDead,
-    DeadLetter,
-    DeadLetters,
-    Requeue,
-    Requeued,
-    RequeueEventIngest,
-    RequeueMessageRelay,
-    RequeueSpawner,
-)
-from sandherd.contracts.requests.examining import (
-    Examination,
-    Examine,
-    ExamineEventIngest,
-    ExamineMessageRelay,
-    ExamineMonitor,
-    ExamineSpawner,
-    Part,
-    PartKind,
-    Waiting,
-)
-from sandherd.contracts.requests.history import (
-    AskAudit,
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
-    Audit,
-    EventList,
-    Gap,
-    HeartbeatSummary,
-    Output,
-    OutputChunk,
-    PastSandboxes,
-    PastTasks,
-    SourceAudit,
-    StoredEvent,
-    Trajectory,
-)
-from sandherd.contracts.requests.live import (
-    AskCredential,
-    CredentialGrant,
-    LiveSandboxes,
-    LiveTasks,
-    SandboxList,
-    SandboxView,
-    TaskList,
-    TaskView,
-)
-from sandherd.contracts.requests.people import (
-    Download,
-    DownloadChunk,
-    Exec,
-    ExecKill,
-    ExecStatus,
-    ListFiles,
-    Upload,
-    UploadChunk,
-)
-from sandherd.contracts.requests.secrets import (
-    DeleteSecret,
-    ListSecrets,
-    SecretDeleted,
-    SecretList,
-    SecretView,
-    SetSecret,
-)
-from sandherd.contracts.requests.serving import AgentServerView, AskAgentServer
-from sandherd.contracts.requests.stream_admin import (
-    ConsumerCreated,
-    ConsumerDeleted,
-    CreateConsumer,
-    DeadDeleted,
-    DeleteConsumer,
-    DeleteDead,
-    PurgeArtifacts,
-    Purged,
-    PurgeEvents,
-)
-from sandherd.contracts.requests.subscriptions import (
-    AskSubscriptions,
-    Subscribe,
-    Subscription,
-    SubscriptionList,
-    Unsubscribe,
-    Unsubscribed,
-)
-from sandherd.contracts.requests.worker import (
-    AskPeers,
-    Fetch,
-    Peer,
-    PeerList,
-    WorkerDownload,
-    WorkerExec,
-    WorkerExecKill,
-    WorkerExecStatus,
-    WorkerListFiles,
-    WorkerUpload,
-)
+The names are imported on first use, as a program uses few of them. `REQUESTS` has all requests.
+"""
 
-__all__ = [
-    "INLINE_BYTES",
-    "LONGEST_WAIT",
-    "REQUESTS",
-    "TIMEOUT_HEADER",
-    "AgentServerView",
-    "ApprovalList",
-    "ApprovalView",
-    "ArtifactPiece",
-    "AskAgentServer",
-    "AskApprovals",
-    "AskAudit",
-    "AskCredential",
-    "AskDead",
-    "AskEvents",
-    "AskOutput",
-    "AskPeers",
-    "AskSubscriptions",
-    "AskTrajectory",
-    "Audit",
-    "Catalogue",
-    "ConsumerCreated",
-    "ConsumerDeleted",
-    "CreateConsumer",
-    "CredentialGrant",
-    "DeadDeleted",
-    "DeadLetter",
-    "DeadLetters",
-    "DeleteConsumer",
-    "DeleteDead",
-    "DeleteSecret",
-    "Download",
-    "DownloadChunk",
-    "EventList",
-    "Examination",
-    "Examine",
-    "ExamineEventIngest",
-    "ExamineMessageRelay",
-    "ExamineMonitor",
-    "ExamineSpawner",
-    "Exec",
-    "ExecKill",
-    "ExecOutput",
-    "ExecState",
-    "ExecStatus",
-    "Fetch",
-    "FileEntry",
-    "FileList",
-    "FileRead",
-    "FileWritten",
-    "Gap",
-    "HeartbeatSummary",
-    "Held",
-    "ListFiles",
-    "ListRuntimes",
-    "ListSecrets",
-    "LiveSandboxes",
-    "LiveTasks",
-    "Mount",
-    "Orphan",
-    "Output",
-    "OutputChunk",
-    "Page",
-    "Part",
-    "PartKind",
-    "PastSandboxes",
-    "PastTasks",
-    "Peer",
-    "PeerList",
-    "Profile",
-    "Prune",
-    "Pruned",
-    "PurgeArtifacts",
-    "PurgeEvents",
-    "Purged",
-    "Reply",
-    "Request",
-    "Requeue",
-    "RequeueEventIngest",
-    "RequeueMessageRelay",
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests.access import (
+        INLINE_BYTES,
+        MAX_WAIT_SECONDS,
+        AgentServerView,
+        ArtifactPiece,
+        AskAgentServer,
+        ChunkStored,
+        ExecOutput,
+        ExecState,
+        FileEntry,
+        FileList,
+        FileRead,
+        FileWritten,
+    )
+    from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
+    from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
+    from sandherd.contracts.requests.catalogue import (
+        Catalogue,
+        ListRuntimes,
+        Mount,
+        Orphan,
+        Profile,
+        Prune,
+        PruneResult,
+        RuntimeView,
+    )
+    from sandherd.contracts.requests.client import (
+        Download,
+        DownloadChunk,
+        Exec,
+        ExecKill,
+        ExecStatus,
+        ListFiles,
+        Upload,
+        UploadChunk,
+    )
+    from sandherd.contracts.requests.dead_letters import (
+        AskDead,
+        DeadLetter,
+        DeadLetters,
+        Requeue,
+        RequeueEventIngest,
+        RequeueMessageRelay,
+        RequeueResult,
+        RequeueSpawner,
+    )
+    from sandherd.contracts.requests.diagnostics import (
+        BROKER_DATA,
+        ConsumerBacklog,
+        Examination,
+        Examine,
+        ExamineEventIngest,
+        ExamineMessageRelay,
+        ExamineMonitor,
+        ExamineSpawner,
+        Part,
+        PartKind,
+    )
+    from sandherd.contracts.requests.history import (
+        AskAudit,
+        AskEvents,
+        AskOutput,
+        AskTrajectory,
+        Audit,
+        EventList,
+        Gap,
+        HeartbeatSummary,
+        Output,
+        OutputChunk,
+        PastSandboxes,
+        PastTasks,
+        SourceAudit,
+        StoredEvent,
+        Trajectory,
+    )
+    from sandherd.contracts.requests.live import (
+        AskCredential,
+        CredentialGrant,
+        LiveSandboxes,
+        LiveTasks,
+        SandboxList,
+        SandboxView,
+        TaskList,
+        TaskView,
+    )
+    from sandherd.contracts.requests.secrets import (
+        DeleteSecret,
+        ListSecrets,
+        SecretDeleted,
+        SecretList,
+        SecretView,
+        SetSecret,
+    )
+    from sandherd.contracts.requests.stream_admin import (
+        ConsumerCreated,
+        ConsumerDeleted,
+        CreateConsumer,
+        DeadDeleted,
+        DeleteConsumer,
+        DeleteDead,
+        PurgeArtifacts,
+        PurgeEvents,
+        PurgeResult,
+    )
+    from sandherd.contracts.requests.subscriptions import (
+        AskSubscriptions,
+        Subscribe,
+        Subscription,
+        SubscriptionList,
+        Unsubscribe,
+        UnsubscribeResult,
+    )
+    from sandherd.contracts.requests.worker import (
+        AskPeers,
+        Fetch,
+        Peer,
+        PeerList,
+        WorkerDownload,
+        WorkerExec,
+        WorkerExecKill,
+        WorkerExecStatus,
+        WorkerListFiles,
+        WorkerUpload,
+    )
+
+_NAMES: Final = {
+    "access": "INLINE_BYTES MAX_WAIT_SECONDS AgentServerView ArtifactPiece AskAgentServer ChunkStored ExecOutput "
+    "ExecState FileEntry FileList FileRead FileWritten",
+    "approvals": "ApprovalList ApprovalView AskApprovals",
+    "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
+    "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
+    "client": "Download DownloadChunk Exec ExecKill ExecStatus ListFiles Upload UploadChunk",
+    "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
-    "Requeued",
-    "RuntimeView",
-    "SandboxList",
-    "SandboxView",
-    "SecretDeleted",
-    "SecretList",
-    "SecretView",
-    "SetSecret",
-    "SourceAudit",
-    "StoredEvent",
-    "Subscribe",
-    "Subscription",
-    "SubscriptionList",
-    "TaskList",
-    "TaskView",
-    "Trajectory",
-    "Unsubscribe",
-    "Unsubscribed",
-    "Upload",
-    "UploadChunk",
-    "Waiting",
-    "WorkerDownload",
-    "WorkerExec",
-    "WorkerExecKill",
-    "WorkerExecStatus",
-    "WorkerListFiles",
-    "WorkerUpload",
-]
+    "diagnostics": "BROKER_DATA ConsumerBacklog Examination Examine ExamineEventIngest ExamineMessageRelay "
+    "ExamineMonitor ExamineSpawner Part PartKind",
+    "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
+    "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
+    "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
+    "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
+    "PurgeArtifacts PurgeEvents PurgeResult",
+    "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
+    "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecKill WorkerExecStatus "
+    "WorkerListFiles WorkerUpload",
+}
+"""The exported names of each module."""
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = tuple(_HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "REQUESTS":  # it is filled as the modules are imported
+        for module in _NAMES:
+            import_module(f"{__name__}.{module}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

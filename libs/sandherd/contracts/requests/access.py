@@ -1,100 +1,102 @@
-"""Commands and files in a sandbox: the fields of what people ask of the spawner, and it of the sandbox's worker.
+"""Commands and files in a sandbox: the fields of clients' requests to the spawner, and of its requests to the worker.
 
-Each question has two classes of the same fields: one names the sandbox (`requests.people`), the other is sent on that
+Each request has two classes with the same fields: one names the sandbox (`requests.client`), the other is sent on that
 sandbox's subject (`requests.worker`).
-Bytes travel as base64url (RFC 4648 §5); what is over `INLINE_BYTES` goes through ARTIFACTS, piece by piece.
+Bytes are encoded as base64url (RFC 4648 §5); what is larger than `INLINE_BYTES` is sent in pieces through ARTIFACTS.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from sandherd.contracts.agent_server import ServerState
 from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.harnesses import Argument, EnvName
-from sandherd.contracts.model import Model
-from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Moment, Whole
+from sandherd.contracts.harnesses import Argument
+from sandherd.contracts.model import Count, Model, Moment, Whole
+from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.requests.base import Request
 
 INLINE_BYTES: Final = 128 * 1024
-"""What one request or answer carries of a file or of output; also the size of a piece."""
-LONGEST_WAIT: Final = 5.0
-"""How long an answer may be held back for something to tell, in seconds."""
+"""Maximum of bytes of a file or of output in one request or reply; also the size of a piece."""
+MAX_WAIT_SECONDS: Final = 5.0
+"""How long a reply may be delayed to wait for output or a result, in seconds."""
 DEFAULT_EXEC_SECONDS: Final = 600
 
 TreePath = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
-"""A path in the sandbox's work tree, relative to it; `.` is the tree. One that leads out of it is refused."""
+"""A path relative to the sandbox's work tree; `.` is the tree itself. A path that leads out of it is refused."""
 Piece = Annotated[bytes, Field(max_length=INLINE_BYTES)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
-Wait = Annotated[float, Field(ge=0, le=LONGEST_WAIT)]
+Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
 TransferName = Annotated[SafeName, StringConstraints(pattern="^trf-")]
-"""One putting or taking, `trf-…`, made by whoever asks: asked again under one name it goes on, and is done once."""
+"""The id of one upload or download, `trf-…`, chosen by the requester. A repeated request with the same id continues the
+transfer, which is done once."""
 
 
 class Binary(Model):
-    """Has bytes among its fields: in JSON they are base64url."""
+    """A model with fields of bytes: in JSON they are base64url."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
 
 class ExecFields(Binary):
-    """A command to run. The same `exec` asked twice runs once."""
+    """A command to run. A repeated request with the same `exec` runs it once."""
 
     exec: SafeName
-    """Its name, `exc-…`, made by whoever asks."""
+    """The command's id, `exc-…`, chosen by the requester."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=256)]
     cwd: TreePath = "."
     env: dict[EnvName, Argument] = Field(default_factory=dict)
-    """Beside the sandbox's own."""
+    """Variables in addition to the sandbox's own."""
     stdin: Piece | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = DEFAULT_EXEC_SECONDS
-    wait_seconds: Wait = LONGEST_WAIT
-    """How long the answer may wait for output or the end."""
+    wait_seconds: Wait = MAX_WAIT_SECONDS
+    """How long the reply may wait for output or the end."""
 
 
 class ExecStatusFields(Model):
-    """The next output of a command, from `offset` on."""
+    """The state of a command, and its output from `offset` on."""
 
     exec: SafeName
     offset: Count = 0
-    wait_seconds: Wait = LONGEST_WAIT
+    wait_seconds: Wait = MAX_WAIT_SECONDS
 
 
 class ExecKillFields(Model):
-    """A signal to a command and all that it has started."""
+    """A signal to a command and all processes that it has started."""
 
     exec: SafeName
     signal: Literal["TERM", "INT", "KILL"] = "TERM"
 
 
 class ExecOutput(Binary):
-    """A piece of what a command wrote, in order."""
+    """A piece of a command's output; the pieces are in order."""
 
     stream: Literal["stdout", "stderr"]
     data: Piece
 
 
 class ExecState(Binary):
-    """A command as it stands. Ask on from `next_offset` until `complete`."""
+    """The state of a command, with a part of its output. Continue from `next_offset` until `complete`."""
 
     exec: SafeName
     state: Literal["running", "exited", "killed", "timed_out", "failed"]
-    """`failed`: it could not be started, see `error`."""
+    """`failed`: the command could not be started, see `error`."""
     exit_code: Whole | None = None
     signal: Whole | None = None
     error: str | None = None
     output: list[ExecOutput] = Field(default_factory=list)
     next_offset: Count = 0
     complete: bool = False
-    """Whether it has ended and all that is kept of its output was given."""
+    """Whether the command has ended and all of its stored output was returned."""
     dropped_bytes: Count = 0
-    """How much it wrote beyond what is kept."""
+    """Bytes of output that were not stored."""
     started_at: Moment | None = None
     ended_at: Moment | None = None
 
 
 class ListFilesFields(Model):
-    """What is in a folder."""
+    """A folder to list."""
 
     path: TreePath = "."
     recursive: bool = False
@@ -112,16 +114,16 @@ class FileEntry(Model):
 
 
 class FileList(Model):
-    """Entries, ordered by path."""
+    """The entries of a folder, ordered by path."""
 
     entries: list[FileEntry]
     truncated: bool = False
 
 
 class UploadFields(Binary):
-    """A file for the work tree, or an archive of a folder: its bytes, or where they wait. Written whole or not.
+    """A file for the work tree, or an archive of a folder: its bytes, or a reference to them. The write is atomic.
 
-    Asked again under the same `transfer` until `done`.
+    Repeat the request with the same `transfer` until `done`.
     """
 
     transfer: TransferName
@@ -131,62 +133,62 @@ class UploadFields(Binary):
     sha256: Digest
     mode: Mode = 0o644
     unpack: bool = False
-    """Whether it is a tar archive, to be unpacked as the folder `path`."""
-    wait_seconds: Wait = LONGEST_WAIT
-    """How long the answer may wait for the end."""
+    """Whether the bytes are a tar archive, to be unpacked as the folder `path`."""
+    wait_seconds: Wait = MAX_WAIT_SECONDS
+    """How long the reply may wait for the end."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
         if (self.data is None) == (self.artifact is None):
-            raise ValueError("either data or artifact, and not both")
+            raise ValueError("give either data or artifact, not both")
         if self.artifact is not None and self.artifact.sha256 != self.sha256:
-            raise ValueError("sha256 is not the artifact's")
+            raise ValueError("sha256 differs from the artifact's")
         return self
 
 
 class FileWritten(Model):
-    """What was written, or how far it is."""
+    """The result of an upload, or its progress."""
 
     path: str
     size: Count
     sha256: Digest
     files: Count = 1
     done: bool = True
-    """Whether it is all there now; else nothing is seen of it yet, and the same is to be asked again."""
+    """Whether the upload is complete. If not, nothing of it is visible yet, and the request has to be repeated."""
     moved: Count = 0
-    """How many bytes the sandbox has so far."""
+    """How many bytes the sandbox has received so far."""
 
 
 class DownloadFields(Model):
-    """A file, or a folder as a tar archive. Asked again under the same `transfer` until `done`."""
+    """A file to download, or a folder as a tar archive. Repeat the request with the same `transfer` until `done`."""
 
     transfer: TransferName
     path: TreePath
-    wait_seconds: Wait = LONGEST_WAIT
-    """How long the answer may wait for the end."""
+    wait_seconds: Wait = MAX_WAIT_SECONDS
+    """How long the reply may wait for the end."""
 
 
 class FileRead(Binary):
-    """What was read: in `data`, or waiting under `artifact` for an hour. Or how far it is."""
+    """The result of a download, in `data` or stored as `artifact` for an hour; or its progress."""
 
     path: str
     kind: Literal["file", "folder"]
-    """Of a folder the bytes are a tar archive."""
+    """For a folder, the bytes are a tar archive."""
     size: Count
-    """Of a folder it is known once it is done."""
+    """For a folder, known once it is done."""
     sha256: Digest | None = None
     """Known once it is done."""
     mode: Mode = 0o644
     data: Piece | None = None
     artifact: ArtifactRef | None = None
     done: bool = True
-    """Whether it is all there; else the same is to be asked again."""
+    """Whether the download is complete; otherwise the request has to be repeated."""
     moved: Count = 0
-    """How many bytes the sandbox has given so far."""
+    """How many bytes the sandbox has sent so far."""
 
 
 class PieceFields(Model):
-    """The next piece of an artifact, in the order of their coming. `not_found` when there is none after it."""
+    """The next piece of an artifact, in stream order. `not_found` if there is none after `after`."""
 
     artifact: SafeName
     after: Count = 0
@@ -194,10 +196,10 @@ class PieceFields(Model):
 
 
 class ArtifactPiece(Binary):
-    """A piece, and where to ask on.
+    """A piece of an artifact, and `after` for the next request.
 
-    Pieces are of `INLINE_BYTES` each but the last, so `index` says where it belongs: they may come in any order, and
-    one may come twice.
+    Every piece but the last has `INLINE_BYTES` bytes, so `index` gives its position: pieces may arrive in any order and
+    more than once.
     """
 
     data: Piece
@@ -205,7 +207,33 @@ class ArtifactPiece(Binary):
     after: Count
 
 
-class Held(Model):
-    """A piece is kept."""
+class ChunkStored(Model):
+    """A piece was stored."""
 
     index: Count
+
+
+class AgentServerView(Model):
+    """The current state of an agent server."""
+
+    sandbox: SafeName
+    kind: str
+    state: ServerState
+    starts: Count = 0
+    url: str | None = None
+    """Its URL, for a client that can reach the sandbox's runtime; None while the server does not respond."""
+    key: str | None = Field(default=None, repr=False)
+    """A secret, returned only on request (`with_key`): the value of the header `X-Session-API-Key`."""
+    headers: dict[str, str] | None = Field(default=None, repr=False)
+    """Further headers that every request to it needs, by name; secret like the key, and returned only with it."""
+    error: str | None = None
+
+
+class AskAgentServer(Request[AgentServerView]):
+    """Return the address and state of a sandbox's agent server."""
+
+    Answer: ClassVar[type[BaseModel]] = AgentServerView
+    type: ClassVar[str] = "spawner.agent_server"
+    sandbox: SafeName
+    with_key: bool = False
+    """Whether to return its key, too, and the headers that every request to it needs."""

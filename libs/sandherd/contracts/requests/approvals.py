@@ -1,18 +1,17 @@
-"""The question to event-ingest of what agents ask leave for."""
+"""The request to event-ingest for approvals."""
 
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Moment
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import ApprovalState, MessageState
 
 
 class ApprovalView(Model):
-    """An approval as it stands."""
+    """The current state of an approval."""
 
     project: SafeName
     sandbox: SafeName
@@ -21,25 +20,25 @@ class ApprovalView(Model):
     task: SafeName | None = None
     tool: str
     input: dict[str, Any] = Field(default_factory=dict)
-    """What the tool is to be called with, whole as the agent said it; empty if that is not kept any more."""
+    """The complete input that the tool is to be called with; empty if it is no longer stored."""
     reason: str | None = None
-    """Why the agent asks."""
+    """Why the agent requests it."""
     requested_at: Moment
     expires_at: Moment | None = None
     on_timeout: str | None = None
-    """What holds when nobody has answered by then: `allow` or `deny`."""
+    """The decision that applies if no user has answered by then: `allow` or `deny`."""
     decided_at: Moment | None = None
     decided_by: str | None = None
     decision_reason: str | None = None
     outcome: str | None = None
-    """Of one that has expired: `granted` or `denied` as the default was; `ended` with its task, `withdrawn` by its
-    agent, or `asked_again` by the next attempt. `decision_reason` says more."""
+    """For an expired one: `granted` or `denied`, by its default; `ended` with its task, `withdrawn` by its agent, or
+    `asked_again` by the next attempt. `decision_reason` has details."""
     answer: SafeName | None = None
-    """The message that takes the answer to the agent."""
+    """The message that delivers the answer to the agent."""
     answer_state: MessageState | None = None
-    """How far that message is."""
+    """The state of that message."""
     answer_reason: str | None = None
-    """Why the agent did not get it."""
+    """Why the message was not delivered to the agent."""
 
 
 class ApprovalList(Model):
@@ -50,7 +49,7 @@ class ApprovalList(Model):
 
 
 class AskApprovals(Request[ApprovalList], Page):
-    """What agents ask leave for, and what they asked for before."""
+    """List pending and earlier approvals."""
 
     Answer: ClassVar[type[BaseModel]] = ApprovalList
     type: ClassVar[str] = "event-ingest.approvals"

@@ -1,6 +1,6 @@
-"""What every request has in common: its name, its answer, a reply, and a page of a list."""
+"""The base of all requests: the type's name, the model of its reply, and a page of a list."""
 
-from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,7 +8,7 @@ from sandherd.contracts.errors import Problem
 from sandherd.contracts.model import Model
 
 REQUESTS: Final[dict[str, type["Request[Any]"]]] = {}
-"""Every request, by name: `<service>.<verb>`."""
+"""All requests, by name: `<service>.<verb>`."""
 
 TIMEOUT_HEADER: Final = "Sandherd-Timeout"
 """A NATS header of a request: for how many seconds the requester waits for the reply. Without it 30 are assumed."""
@@ -17,14 +17,20 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Request(Model, Generic[AnswerT]):
-    """A question to a service. `Answer` is the model of what stands in the reply's `ok`."""
+    """A request to a service. `Answer` is the model of the reply's `ok`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     Answer: ClassVar[type[BaseModel]]
     type: ClassVar[str]
     answered_by: ClassVar[str]
-    """The service. Not called `service`: an attribute becomes the default of a field of that name."""
+    """The service that replies. Not called `service`: an attribute becomes the default of a field of that name."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, answer: Any) -> type["Request[Any]"]:
+            """The class itself: the reply's type is for type checkers, and pydantic would create a class for each."""
+            return cls
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -34,15 +40,15 @@ class Request(Model, Generic[AnswerT]):
 
 
 class Reply(Model, Generic[AnswerT]):
-    """What comes back: one of the two, never both."""
+    """The reply: one of the two fields, never both."""
 
     ok: AnswerT | None = None
     error: Problem | None = None
 
 
 class Page(Model):
-    """How much of a list, and from where."""
+    """Which page of a list to return: its length and its start."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     cursor: str | None = None
-    """Where the last page ended, as it was given."""
+    """The `next_cursor` or `prev_cursor` of the last page, unchanged."""

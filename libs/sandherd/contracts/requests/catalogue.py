@@ -1,4 +1,4 @@
-"""What can be asked for here: runtimes, profiles, harnesses, caps; and a look at what is really there."""
+"""What a herd offers: runtimes, profiles, harnesses, caps; and the comparison of records with existing sandboxes."""
 
 from collections.abc import Collection
 from pathlib import PurePosixPath
@@ -6,161 +6,166 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from sandherd.contracts.harnesses import EnvName
-from sandherd.contracts.model import Model
-from sandherd.contracts.names import SafeName
+from sandherd.contracts.model import Attempt, Count, Model
+from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
-from sandherd.contracts.quantities import Attempt, Count
 from sandherd.contracts.requests.base import Request
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 
-_KEPT_FREE: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
+_RESERVED: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
 
 
-def _straight(path: str) -> str:
+def _reject_parent(path: str) -> str:
     if ".." in PurePosixPath(path).parts:
-        raise ValueError("a path may not go back by '..'")
+        raise ValueError("a path may not contain '..'")
     return path
 
 
-def _free(path: str) -> str:
-    """A place in a sandbox that is nobody's yet."""
-    place = PurePosixPath(path)
-    if str(place) in {"/", "//"} or any(place.is_relative_to(kept) for kept in _KEPT_FREE):
-        raise ValueError(f"nothing can be mounted there; keep clear of / and of {', '.join(_KEPT_FREE)}")
+def _reject_reserved(path: str) -> str:
+    """A path in a sandbox that is not reserved. Raises `ValueError`."""
+    target = PurePosixPath(path)
+    if str(target) in {"/", "//"} or any(target.is_relative_to(reserved) for reserved in _RESERVED):
+        raise ValueError(f"nothing can be mounted there; / and all below {', '.join(_RESERVED)} are reserved")
     return path
 
 
 MountSource = Annotated[
-    str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127}|/[^\x00:,]+)$"), AfterValidator(_straight)
+    str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127}|/[^\x00:,]+)$"), AfterValidator(_reject_parent)
 ]
-"""The name of a volume, or a folder of the host, from its root on."""
+"""The name of a volume, or the absolute path of a folder of the host."""
 
 
 class Mount(Model):
-    """Something of the host's, or of an engine's, that a sandbox finds in a folder of its own."""
+    """A folder of the host, or a volume of an engine, that is mounted in a sandbox."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: MountSource
-    target: Annotated[str, StringConstraints(pattern=r"^/[^\x00:]+$"), AfterValidator(_straight), AfterValidator(_free)]
+    target: Annotated[
+        str,
+        StringConstraints(pattern=r"^/[^\x00:]+$"),
+        AfterValidator(_reject_parent),
+        AfterValidator(_reject_reserved),
+    ]
     """The folder in the sandbox."""
     read_only: bool = True
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder of the host, and no volume."""
+        """Whether it is a folder of the host rather than a volume."""
         return self.source.startswith("/")
 
     def is_within(self, allowed: Collection[str]) -> bool:
-        """Whether it is one of these, or lies below one of them."""
+        """Whether the source is one of these, or a folder below one of them."""
         if not self.is_folder:
             return self.source in allowed
-        return any(PurePosixPath(self.source).is_relative_to(one) for one in allowed if one.startswith("/"))
+        return any(PurePosixPath(self.source).is_relative_to(folder) for folder in allowed if folder.startswith("/"))
 
 
 class RuntimeView(Model):
-    """A runtime, and what it can do here."""
+    """A runtime, and its capabilities on this host."""
 
     runtime: SafeName
     default: bool = False
     isolation: str | None = None
     can_pause: bool = False
     memory: str = ""
-    """What holds memory in its limit."""
+    """What enforces the memory limit."""
     processes: str = ""
-    """What limits the number of processes."""
+    """What enforces the limit of processes."""
     cores: str = ""
-    """What holds a sandbox to its cores."""
+    """What enforces the limit of cores."""
     disk: str = Field(default="", exclude_if=lambda disk: not disk)
-    """What limits what a sandbox writes to disk: `file system`, or `none`; empty where that is not known."""
+    """What limits how much a sandbox writes to disk: `file system`, or `none`; empty if unknown."""
     ports: bool = False
     """Whether a server in a sandbox can be reached from outside."""
     limit: Count | None = None
-    """How many sandboxes may live in it at once; None: as many as in all."""
+    """Maximum of sandboxes in it at one time; None: only the limit for all runtimes applies."""
     gaps: list[str] = Field(default_factory=list, exclude_if=lambda gaps: not gaps)
-    """What its sandboxes are not protected from on this host, each with what would change that."""
+    """What its sandboxes are not protected from on this host, each with its remedy."""
     network: str = Field(default="", exclude_if=lambda mode: not mode)
-    """What its sandboxes reach, unless their profile says otherwise: `internet`, `allow`, `none` or `host`; nothing
-    where whoever makes them decides."""
-    host_uid: str = Field(default="", exclude_if=lambda whose: not whose)
-    """Under whose uid of the host its sandboxes run: `own` (each sandbox has one that nobody else has), `subordinate`
-    (each has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty where that is not known.
+    """The network mode of its sandboxes, unless their profile sets another: `internet`, `allow`, `none` or `host`;
+    empty where the provider of the sandboxes decides."""
+    host_uid: str = Field(default="", exclude_if=lambda uid: not uid)
+    """The uid of the host that its sandboxes run under: `own` (each sandbox has one that nothing else uses),
+    `subordinate` (each has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty if unknown.
     """
+    plugin: str = Field(default="", exclude_if=lambda origin: not origin)
+    """The distribution and version of a runtime that is a plugin, as `acme-boxes 1.2`; empty for Sandherd's own."""
 
 
 class Profile(Model):
-    """A named kind of sandbox, from the herd's settings."""
+    """A named configuration of sandboxes, from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runtime: SafeName | None = None
     """None: the herd's default."""
-    limits: Limits | None = None
+    limits: SandboxLimits | None = None
     env: dict[str, str] = Field(default_factory=dict)
-    """Variables for every sandbox of it; nothing secret."""
+    """Environment variables of every sandbox with this profile; nothing secret."""
     forward_env: frozenset[EnvName] = Field(default=frozenset(), exclude_if=lambda names: not names)
-    """Names of the spawner's own variables that every sandbox of it gets, as secrets."""
+    """Names of the spawner's own environment variables that every sandbox with this profile gets, as secrets."""
     mounts: tuple[Mount, ...] = Field(default=(), exclude_if=lambda mounts: not mounts)
-    """What every sandbox of it finds beside its own; the herd's settings say what may be mounted at all."""
+    """Mounts of every sandbox with this profile; the herd's settings define what may be mounted."""
     user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
-    """Programs in the process runtime may make user namespaces and mount in them, as Chromium's own sandbox and
-    rootless Podman do. That opens the kernel's namespace, mount and file system code to them."""
+    """Programs in the process runtime may create user namespaces and mount in them, as Chromium's own sandbox and
+    rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
-    """What they reach, in the process runtime; None: as the herd's settings say."""
+    """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
     warm: Count = 0
-    """How many sandboxes of it are kept started, for tasks to take."""
+    """How many sandboxes with this profile are started in advance, for tasks to use."""
 
 
 class Catalogue(Model):
-    """What can be asked for here."""
+    """What tasks and sandboxes can use in this herd: runtimes, profiles, harnesses, limits."""
 
     runtimes: list[RuntimeView]
     profiles: dict[SafeName, Profile] = Field(default_factory=dict)
     harnesses: list[str]
-    caps: Limits
-    """The most that a sandbox may be given."""
-    defaults: Limits
+    caps: SandboxLimits
+    """Maximum limits of a sandbox."""
+    defaults: SandboxLimits
     max_attempts: Attempt
-    """The most attempts that a task may be given."""
+    """Maximum of attempts of a task."""
     max_ttl_seconds: Count
     max_file_bytes: Count
     secrets_key: str | None = Field(default=None, exclude_if=lambda key: key is None)
-    """The key that values of secrets are sealed with (X25519, base64), as `sealed` of a spec."""
+    """The public key to encrypt the values of secrets with (X25519, base64), for `sealed` of a spec."""
 
 
 class ListRuntimes(Request[Catalogue]):
-    """What can be asked for here?"""
+    """Return what tasks and sandboxes can use in this herd."""
 
     Answer: ClassVar[type[BaseModel]] = Catalogue
     type: ClassVar[str] = "spawner.list_runtimes"
 
 
 class Orphan(Model):
-    """Something that a runtime has and no record wants."""
+    """A sandbox that a runtime has and no record refers to."""
 
     sandbox: str
     runtime: SafeName
     removed: bool
-    """Whether it was removed; else its grace time is not over, or it is only looked at."""
+    """Whether it was removed. If not, its grace time has not passed, or this was only a check."""
 
 
-class Pruned(Model):
-    """What a look at everything has found."""
+class PruneResult(Model):
+    """The result of comparing the records with the runtimes' sandboxes."""
 
     present: Count
-    """Sandboxes that the runtimes have."""
+    """Number of sandboxes that the runtimes have."""
     records: Count
-    """Sandboxes that live by the records."""
+    """Number of sandboxes that are live according to the records."""
     orphans: list[Orphan] = Field(default_factory=list)
     lost: list[SafeName] = Field(default_factory=list)
-    """Sandboxes that a record wants and no runtime has; their attempts fail."""
+    """Sandboxes that a record refers to and no runtime has; their attempts fail."""
 
 
-class Prune(Request[Pruned]):
-    """Compare all records with what is really there, now."""
+class Prune(Request[PruneResult]):
+    """Compare all records with the runtimes' sandboxes, immediately."""
 
-    Answer: ClassVar[type[BaseModel]] = Pruned
+    Answer: ClassVar[type[BaseModel]] = PruneResult
     type: ClassVar[str] = "spawner.prune"
     now: bool = False
-    """Remove orphans without waiting for their grace time."""
+    """Whether to remove orphans without waiting for their grace time."""

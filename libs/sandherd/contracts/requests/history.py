@@ -1,33 +1,32 @@
-"""Questions to event-ingest: what was so, what was said, and whether anything is missing."""
+"""Requests to event-ingest for the history: events, tasks, sandboxes, output, and whether anything is missing."""
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Moment
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.requests.live import SandboxList, TaskList
 from sandherd.contracts.states import SandboxState, TaskState
 
 
 class StoredEvent(Model):
-    """An event as it is kept: its envelope, and where it stands in the stream."""
+    """An event as it is stored: its envelope, and its sequence in the stream."""
 
     stream_sequence: int
     envelope: dict[str, Any]
 
 
 class EventList(Model):
-    """Events in the order asked for."""
+    """Events in the requested order."""
 
     events: list[StoredEvent]
     next_cursor: str | None = None
 
 
 class AskEvents(Request[EventList], Page):
-    """Stored events, oldest first unless `newest_first`; a page ends with a cursor for the next."""
+    """List stored events, oldest first unless `newest_first`; a page ends with a cursor for the next."""
 
     Answer: ClassVar[type[BaseModel]] = EventList
     type: ClassVar[str] = "event-ingest.events"
@@ -39,12 +38,12 @@ class AskEvents(Request[EventList], Page):
     since: Moment | None = None
     until: Moment | None = None
     after_sequence: Count | None = None
-    """Only events whose `sequence` is greater; with `sandbox` or `source`."""
+    """Only events with a greater `sequence`; requires `sandbox` or `source`."""
     newest_first: bool = False
 
 
 class HeartbeatSummary(Model):
-    """All heartbeats of a sandbox, folded."""
+    """A summary of all heartbeats of a sandbox."""
 
     count: int
     first_heartbeat: Moment | None = None
@@ -52,21 +51,21 @@ class HeartbeatSummary(Model):
 
 
 class Trajectory(Model):
-    """What an agent did, heartbeats folded into a summary."""
+    """The events of an agent, with its heartbeats replaced by a summary."""
 
     sandbox_id: SafeName
     events: list[StoredEvent]
     heartbeat_summary: HeartbeatSummary
     total_events: int
     trajectory_events: int
-    """All that are no heartbeats, on every page."""
+    """Number of events on all pages that are not heartbeats."""
     next_cursor: str | None = None
     prev_cursor: str | None = None
     has_more: bool = False
 
 
 class AskTrajectory(Request[Trajectory], Page):
-    """What the agent in a sandbox did."""
+    """List the events of the agent in a sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = Trajectory
     type: ClassVar[str] = "event-ingest.trajectory"
@@ -75,7 +74,7 @@ class AskTrajectory(Request[Trajectory], Page):
 
 
 class PastTasks(Request[TaskList], Page):
-    """Tasks in the history."""
+    """List tasks in the history."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "event-ingest.tasks"
@@ -84,7 +83,7 @@ class PastTasks(Request[TaskList], Page):
 
 
 class PastSandboxes(Request[SandboxList], Page):
-    """Sandboxes in the history."""
+    """List sandboxes in the history."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
     type: ClassVar[str] = "event-ingest.sandboxes"
@@ -93,14 +92,14 @@ class PastSandboxes(Request[SandboxList], Page):
 
 
 class Gap(Model):
-    """Numbers that are missing in a source's sequence, both ends included."""
+    """A range of missing numbers in a source's sequence, both ends included."""
 
     first: int
     last: int
 
 
 class SourceAudit(Model):
-    """What is known of one source: how far it got, and what of it is missing."""
+    """The events of one source: how many are stored, the highest sequence, and what is missing."""
 
     source: str
     sandbox: SafeName | None = None
@@ -108,38 +107,38 @@ class SourceAudit(Model):
     highest: int
     missing: int
     gaps: list[Gap]
-    """The first hundred."""
+    """At most the first 100."""
     closed: bool
-    """Whether the source has said its last word, so that nothing is missing at the end either."""
+    """Whether the source's last event is known, so that nothing is missing at the end either."""
     conflicts: int = 0
-    """Events that bear a number which another event of the source has."""
+    """Events with a sequence number that another event of the source has."""
 
 
 class Audit(Model):
-    """Whether all that was said is kept."""
+    """Whether all published events are stored."""
 
     sources: list[SourceAudit]
-    """Those asked for by name, and otherwise only the ones with gaps."""
+    """Those of the requested sandbox; without one, only sources with gaps."""
     source_count: int
     event_count: int
     missing: int
-    """Numbers that were not stored, of all sources but the implausible ones."""
+    """Sequence numbers that are not stored, of all sources but the implausible ones."""
     duplicates_refused: int
     unstored: int
-    """What the stream holds that is not stored yet."""
+    """Events in the stream that are not stored yet."""
     dead: int
     conflicts: int = 0
-    """Events that bear a number which another event of their source has: not both can be the source's own word."""
+    """Events with a sequence number that another event of their source has: at most one of them is the source's own."""
     implausible: int = 0
-    """Sources with a number over a million beyond what is stored of them: forged rather than lost."""
+    """Sources with a number more than a million beyond what is stored of them: forged rather than lost."""
     unsaid: int = 0
-    """Sandboxes that have ended without their agent's last word: what it had not said by then is not known."""
+    """Sandboxes that ended without their worker's last event: what it had not published by then is unknown."""
     unsaid_sandboxes: list[SafeName] = Field(default_factory=list)
-    """The first hundred of them."""
+    """At most the first 100 of them."""
 
 
 class AskAudit(Request[Audit]):
-    """Is anything missing?"""
+    """Check whether events are missing."""
 
     Answer: ClassVar[type[BaseModel]] = Audit
     type: ClassVar[str] = "event-ingest.audit"
@@ -147,7 +146,7 @@ class AskAudit(Request[Audit]):
 
 
 class OutputChunk(Model):
-    """A piece of terminal output, as base64 would cost more than it helps: text with replacement characters."""
+    """A piece of terminal output, as text with replacement characters: base64 would cost more than it helps."""
 
     stream_sequence: int
     time: Moment
@@ -162,7 +161,7 @@ class Output(Model):
 
 
 class AskOutput(Request[Output], Page):
-    """The terminal output of a sandbox, as far as the short-lived OUTPUT stream still has it."""
+    """Return the terminal output of a sandbox, as far as the short-lived OUTPUT stream still has it."""
 
     Answer: ClassVar[type[BaseModel]] = Output
     type: ClassVar[str] = "event-ingest.output"

@@ -1,19 +1,17 @@
-"""Questions to the spawner: what is so now, and a worker's for its credential."""
+"""Requests to the spawner: for current tasks and sandboxes, and a worker's for its credential."""
 
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from sandherd.contracts.harnesses import EnvName
-from sandherd.contracts.model import Model
-from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Attempt, Count, Moment, Number
+from sandherd.contracts.model import Attempt, Count, Model, Moment, Number
+from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import SandboxState, TaskState
 
 
 class TaskView(Model):
-    """A task as it stands."""
+    """The current state of a task."""
 
     project: SafeName
     task: SafeName
@@ -34,21 +32,21 @@ class TaskView(Model):
     depends_on: list[SafeName] = Field(default_factory=list)
     max_attempts: Attempt = 1
     not_before: Moment | None = None
-    """Of a task that waits to be tried again: when it may be."""
+    """For a task that waits for a retry: the earliest time of the retry."""
     waits_for: str | None = None
-    """Of a task that waits: for what, in words."""
+    """For a task that waits: what it waits for, as text."""
     score: float | None = None
-    """Of a task that waits: the higher, the earlier its turn; see docs/scheduling.md."""
+    """For a task that waits: the higher, the earlier it is scheduled; see docs/scheduling.md."""
     profile: SafeName | None = None
     secrets_until: Moment | None = Field(default=None, exclude_if=lambda until: until is None)
-    """Of a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
+    """For a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
     secret_env: list[EnvName] = Field(default_factory=list, exclude_if=lambda names: not names)
-    """Names of its variables whose values are secret and were given with it; after `secrets_until` a retry needs new
-    values of all of them."""
+    """Names of its variables with secret values that were submitted with it; after `secrets_until` a retry needs new
+    values for all of them."""
 
 
 class SandboxView(Model):
-    """A sandbox as it stands."""
+    """The current state of a sandbox."""
 
     project: SafeName
     sandbox: SafeName
@@ -68,7 +66,7 @@ class SandboxView(Model):
     expires_at: Moment | None = None
     profile: SafeName | None = None
     warm: bool = False
-    """Whether it came from the pool."""
+    """Whether it was taken from the pool."""
 
 
 class TaskList(Model):
@@ -86,7 +84,7 @@ class SandboxList(Model):
 
 
 class LiveTasks(Request[TaskList], Page):
-    """The tasks in the spawner's bucket: all that live, and those that ended lately."""
+    """List the tasks in the spawner's bucket: all live ones, and those that ended recently."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "spawner.tasks"
@@ -95,7 +93,7 @@ class LiveTasks(Request[TaskList], Page):
 
 
 class LiveSandboxes(Request[SandboxList], Page):
-    """The sandboxes in the spawner's bucket: all that live, and those that ended lately."""
+    """List the sandboxes in the spawner's bucket: all live ones, and those that ended recently."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
     type: ClassVar[str] = "spawner.sandboxes"
@@ -109,13 +107,13 @@ class CredentialGrant(Model):
     jwt: str
     expires_at: Moment
     may_start: bool = True
-    """Whether its agent may be started now: it is what keeps an attempt that is over from beginning once more."""
+    """Whether its agent may be started now; this prevents an attempt that has ended from being started again."""
     joiner: str | None = None
-    """A new joiner's credentials file, where the sandbox may live longer than the old one is good for."""
+    """A new credentials file for the joiner, where the sandbox may live longer than the old one is valid."""
 
 
 class AskCredential(Request[CredentialGrant]):
-    """A worker's question for a new credential, for a key only it holds. The subject says who asks."""
+    """A worker's request for a new credential, for a key that only it holds. The subject identifies the requester."""
 
     Answer: ClassVar[type[BaseModel]] = CredentialGrant
     type: ClassVar[str] = "spawner.credential"

@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from sandherd.contracts.commands import Note
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Moment
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Sealed, SecretName
 
@@ -20,11 +19,11 @@ class SecretView(Model):
     created_at: Moment
     updated_at: Moment
     updated_by: Note | None = None
-    """Who stored the value, as the client says."""
+    """Who stored the value, according to the client."""
     tasks: Count = 0
     """How many tasks that have not ended reference it."""
     readable: bool = True
-    """Whether its value can be used. Not after a backup without secrets was restored: then it has to be set again."""
+    """Whether its value can be used. It can't after a restore of a backup without secrets: set it again then."""
 
 
 class SecretList(Model):
@@ -34,7 +33,7 @@ class SecretList(Model):
 
 
 class SetSecret(Request[SecretView]):
-    """Store this value under this name, instead of the value it had."""
+    """Store a value under a name, in place of its previous value."""
 
     Answer: ClassVar[type[BaseModel]] = SecretView
     type: ClassVar[str] = "spawner.set_secret"
@@ -46,7 +45,7 @@ class SetSecret(Request[SecretView]):
 
 
 class ListSecrets(Request[SecretList]):
-    """Which named secrets are there?"""
+    """List the named secrets."""
 
     Answer: ClassVar[type[BaseModel]] = SecretList
     type: ClassVar[str] = "spawner.secrets"
@@ -61,10 +60,10 @@ class SecretDeleted(Model):
 
 
 class DeleteSecret(Request[SecretDeleted]):
-    """Delete this named secret, and erase its value."""
+    """Delete a named secret, and erase its value."""
 
     Answer: ClassVar[type[BaseModel]] = SecretDeleted
     type: ClassVar[str] = "spawner.delete_secret"
     name: SecretName
     force: bool = False
-    """Whether to delete it also while tasks that have not ended reference it; else that is a `conflict`."""
+    """Whether to delete it even while tasks that have not ended reference it; otherwise that is a `conflict`."""

@@ -1,17 +1,17 @@
-"""Requests between services: changes to streams that only the spawner's credential may make, once they are checked."""
+"""Requests between services: changes to streams that only the spawner's credential permits, after it checked them."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Count, Model, Number, Seconds
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Number, Seconds
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.subscriptions import Entities, Start
 
 
 class ConsumerCreated(Model):
-    """Whether the consumer was created; it was not if one is in that place already."""
+    """Whether the consumer was created; it was not if that place has one already."""
 
     created: bool
 
@@ -24,13 +24,16 @@ class CreateConsumer(Request[ConsumerCreated]):
     place: Number
     name: SafeName
     types: list[str] = Field(default_factory=list, max_length=64)
-    start: Literal["new", "all"] | Number = "new"
+    start: Start = "new"
     ack_wait_seconds: Seconds
     idle_seconds: Seconds
+    entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
+    update: bool = Field(default=False, exclude_if=lambda update: not update)
+    """Change types and entities of the consumer in this place; all else stays as it is."""
 
 
 class ConsumerDeleted(Model):
-    """Whether there was such a consumer."""
+    """Whether the consumer existed."""
 
     deleted: bool
 
@@ -43,37 +46,37 @@ class DeleteConsumer(Request[ConsumerDeleted]):
     place: Number
 
 
-class Purged(Model):
+class PurgeResult(Model):
     """How many messages were removed."""
 
     messages: Count
 
 
-class PurgeEvents(Request[Purged]):
-    """Remove events below a sequence. Refused for what a durable consumer has not acknowledged."""
+class PurgeEvents(Request[PurgeResult]):
+    """Remove events below a sequence. Refused for events that a durable consumer has not acknowledged."""
 
-    Answer: ClassVar[type[BaseModel]] = Purged
+    Answer: ClassVar[type[BaseModel]] = PurgeResult
     type: ClassVar[str] = "spawner.purge_events"
     below: Number
 
 
-class PurgeArtifacts(Request[Purged]):
+class PurgeArtifacts(Request[PurgeResult]):
     """Remove the oldest pieces of artifacts of one sandbox, all but `keep` of each."""
 
-    Answer: ClassVar[type[BaseModel]] = Purged
+    Answer: ClassVar[type[BaseModel]] = PurgeResult
     type: ClassVar[str] = "spawner.purge_artifacts"
     sandbox: SafeName
     keep: Number
 
 
 class DeadDeleted(Model):
-    """Whether there was such a dead letter."""
+    """Whether the dead letter existed."""
 
     deleted: bool
 
 
 class DeleteDead(Request[DeadDeleted]):
-    """Delete a dead letter that was handled in the end."""
+    """Delete a dead letter that was handled after all."""
 
     Answer: ClassVar[type[BaseModel]] = DeadDeleted
     type: ClassVar[str] = "spawner.delete_dead"

@@ -1,35 +1,53 @@
-"""Questions about durable subscriptions: event-ingest makes a consumer for whoever asks, and takes it away."""
+"""Requests about durable subscriptions: event-ingest has their consumers created and deleted."""
 
-from typing import ClassVar, Literal
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Count, Model, Moment, Number, Seconds
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Moment, Number, Seconds
 from sandherd.contracts.requests.base import Request
 
 
+def _start(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Name the field in an error, and not the alternatives of its type."""
+    try:
+        if isinstance(value, str) and value not in {"new", "all"}:
+            value = datetime.fromisoformat(value)  # below this function, strict types accept no text as a time
+        return validate(value)
+    except ValueError:
+        raise PydanticCustomError("start", "neither 'new', 'all', a stream sequence, nor a time") from None
+
+
+Start = Annotated[Literal["new", "all"] | Number | Moment, WrapValidator(_start)]
+"""Where a subscription begins: at new events, at all that the stream has, at a stream sequence, or at a time."""
+Entities = Annotated[list[SafeName], Field(max_length=16)]
+
+
 class Subscription(Model):
-    """A place of one's own in a project's events. What is not acknowledged comes again."""
+    """A durable position in a project's events. Events that are not acknowledged are redelivered."""
 
     name: SafeName
     stream: str
     consumer: str
-    """The durable pull consumer of that stream to take them from, by its owner's name for as long as it is there."""
+    """The durable pull consumer of that stream to fetch events from; only this subscription has it while it exists."""
     types: list[str]
-    """Only these; all if there are none."""
+    """Only events of these types; all if the list is empty."""
+    entities: list[str] = Field(default_factory=list)
+    """Only events about these tasks and sandboxes; about all if the list is empty."""
     created_at: Moment
     waiting: Count
-    """Events that it has still to be given."""
+    """Events that are not delivered yet."""
     unacknowledged: Count
-    """Events that it was given, and that are not acknowledged."""
+    """Events that were delivered and are not acknowledged."""
     most_unacknowledged: Count
-    """With so many of them it is given no more."""
+    """Maximum of unacknowledged events; at this number no more are delivered."""
     ack_wait_seconds: Seconds
-    """What is not acknowledged for so long comes again."""
+    """After this time an unacknowledged event is redelivered."""
     idle_seconds: Seconds
-    """Nothing taken from it for so long, and it is gone."""
+    """If nothing is fetched for this time, the subscription is deleted."""
 
 
 class SubscriptionList(Model):
@@ -37,40 +55,49 @@ class SubscriptionList(Model):
 
     subscriptions: list[Subscription]
     most: int
-    """So many it may have."""
+    """Maximum of subscriptions of a project."""
 
 
 class AskSubscriptions(Request[SubscriptionList]):
-    """Which subscriptions does the project have?"""
+    """List a project's subscriptions."""
 
     Answer: ClassVar[type[BaseModel]] = SubscriptionList
     type: ClassVar[str] = "event-ingest.subscriptions"
 
 
 class Subscribe(Request[Subscription]):
-    """Make a subscription. The same one asked for twice is one, and keeps its place."""
+    """Create a subscription. Creating the same one again has no effect, and it keeps its position.
+
+    One of the same name with other types or entities is a `conflict`, unless `update` is set.
+    """
 
     Answer: ClassVar[type[BaseModel]] = Subscription
     type: ClassVar[str] = "event-ingest.subscribe"
     name: SafeName
     types: list[str] = Field(default_factory=list, max_length=64)
-    """Only these, as `agent.tool_use`, or those of a domain, as `agent`; all if none is named."""
-    start: Literal["new", "all"] | Number = "new"
-    """What is said from now on, all that the stream still has, or all from this place of the stream on. It counts when
-    the subscription is made, and never again."""
+    """Only these types, such as `agent.tool_use`, or all of a domain, `agent` or `agent.*`; all if the list is empty.
+    """
+    start: Start = "new"
+    """Events from now on, all that the stream still has, or all from this stream sequence, or from this time on. Used
+    only when the subscription is created."""
+    entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
+    """Only events about these tasks and sandboxes, by their `subject`; about all if the list is empty. A task's agents
+    are in sandboxes, which `task.assigned` names."""
+    update: bool = Field(default=False, exclude_if=lambda update: not update)
+    """Change types and entities of an existing subscription; it keeps its position."""
 
 
-class Unsubscribed(Model):
-    """What became of a subscription that was to be taken away."""
+class UnsubscribeResult(Model):
+    """The result of deleting a subscription."""
 
     name: SafeName
     waiting: Count
-    """Events that it had still to be given."""
+    """Events that were not delivered yet."""
 
 
-class Unsubscribe(Request[Unsubscribed]):
-    """Take a subscription away, and forget how far it was."""
+class Unsubscribe(Request[UnsubscribeResult]):
+    """Delete a subscription and its position."""
 
-    Answer: ClassVar[type[BaseModel]] = Unsubscribed
+    Answer: ClassVar[type[BaseModel]] = UnsubscribeResult
     type: ClassVar[str] = "event-ingest.unsubscribe"
     name: SafeName

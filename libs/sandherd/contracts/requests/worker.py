@@ -1,12 +1,11 @@
-"""What the spawner asks of a sandbox's worker, on that sandbox's subject, and what a worker asks of the spawner."""
+"""Requests of the spawner to a sandbox's worker, on that sandbox's subject, and of a worker to the spawner."""
 
 from typing import ClassVar
 
 from pydantic import BaseModel
 
-from sandherd.contracts.model import Model
+from sandherd.contracts.model import Count, Model
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count
 from sandherd.contracts.requests.access import (
     ArtifactPiece,
     DownloadFields,
@@ -26,16 +25,16 @@ from sandherd.contracts.states import SandboxState
 
 
 class Fetch(PieceFields, Request[ArtifactPiece]):
-    """A worker's question for a piece of an artifact that its sandbox was given. `owner` is whose artifact it is."""
+    """A worker's request for a piece of an artifact that its sandbox was given. `owner` is the artifact's sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "spawner.fetch"
     owner: SafeName
-    """The sandbox under whose subject it lies: the asker's own, or that of an earlier attempt offered to it."""
+    """The sandbox under whose subject it is stored: the requester's, or that of an earlier attempt offered to it."""
 
 
 class Peer(Model):
-    """Another agent of the same project, as far as its peers may know it."""
+    """Another agent of the same project, with what its peers may know about it."""
 
     sandbox: SafeName
     task: SafeName
@@ -49,11 +48,11 @@ class PeerList(Model):
 
     peers: list[Peer]
     more: bool = False
-    """Whether there are others beside these."""
+    """Whether there are more than these."""
 
 
 class AskPeers(Request[PeerList]):
-    """A worker's question for the other agents of its project. The subject says who asks, and of which project."""
+    """A worker's request for the other agents of its project. The subject identifies the requester and its project."""
 
     Answer: ClassVar[type[BaseModel]] = PeerList
     type: ClassVar[str] = "spawner.peers"
@@ -95,7 +94,7 @@ class WorkerUpload(UploadFields, Request[FileWritten]):
     Answer: ClassVar[type[BaseModel]] = FileWritten
     type: ClassVar[str] = "worker.upload"
     max_bytes: Count
-    """What may be written, unpacked. The herd's setting: a sandbox's settings are its own."""
+    """Maximum of bytes to write, unpacked. From the herd's settings, as a sandbox has settings of its own."""
 
 
 class WorkerDownload(DownloadFields, Request[FileRead]):
@@ -104,4 +103,4 @@ class WorkerDownload(DownloadFields, Request[FileRead]):
     Answer: ClassVar[type[BaseModel]] = FileRead
     type: ClassVar[str] = "worker.download"
     max_bytes: Count
-    """The largest file or archive that is wanted; a larger one is `too_large`."""
+    """Maximum size of the file or archive; a larger one is refused with `too_large`."""

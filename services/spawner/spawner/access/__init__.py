@@ -1,1 +1,1 @@
-"""Commands and files in sandboxes, for people: looked up here, done by the sandbox's worker. Any replica answers."""
+"""Commands and files in sandboxes, for users: checked here, executed by the sandbox's worker. Any replica replies."""

@@ -1,32 +1,40 @@
-"""What can be asked for here, from the settings and from what the runtimes can do. Pure."""
+"""The runtimes, profiles and limits that this herd offers, from its settings and its runtimes' capabilities. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from sandherd.contracts.harnesses import HARNESSES
 from sandherd.contracts.requests import Catalogue, RuntimeView
-from sandherd.contracts.specs import MOST_ATTEMPTS
+from sandherd.contracts.specs import MAX_ATTEMPTS
 from sandherd.settings import Settings
 from spawner.access.refusals import MIB
-from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
+from spawner.spec_resolution import SpawnPolicy
 
 
-def catalogue(settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime], secrets_key: str) -> Catalogue:
-    """The answer to `list_runtimes`."""
+def catalogue(
+    settings: Settings,
+    menu: SpawnPolicy,
+    runtimes: Mapping[str, Runtime],
+    *,
+    harnesses: Sequence[str],
+    secrets_key: str,
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> Catalogue:
+    """The reply to `list_runtimes`. `origins`: the distributions of runtimes that are plugins."""
     return Catalogue(
-        runtimes=[_view(runtimes[name], menu, settings) for name in sorted(runtimes)],
+        runtimes=[_view(runtimes[name], menu, settings, origins.get(name, "")) for name in sorted(runtimes)],
         profiles=dict(menu.profiles),
-        harnesses=list(HARNESSES),
+        harnesses=list(harnesses),
         caps=menu.caps,
         defaults=menu.defaults,
-        max_attempts=MOST_ATTEMPTS,
+        max_attempts=MAX_ATTEMPTS,
         max_ttl_seconds=int(menu.max_ttl),
         max_file_bytes=settings.max_file_mb * MIB,
         secrets_key=secrets_key,
     )
 
 
-def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
+def _view(runtime: Runtime, menu: SpawnPolicy, settings: Settings, plugin: str) -> RuntimeView:
     can = runtime.capabilities
     return RuntimeView(
         runtime=runtime.name,
@@ -42,4 +50,5 @@ def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
         host_uid=can.host_uid,
         limit=settings.runtime_limits.get(runtime.name),
         gaps=list(can.gaps),
+        plugin=plugin,
     )

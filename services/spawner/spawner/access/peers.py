@@ -1,47 +1,47 @@
-"""Who else works in a sandbox's project: what an agent may know of the others, and no more."""
+"""The other sandboxes of a sandbox's project, with only the fields that an agent may see."""
 
 import heapq
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sandherd.bus.service import Asked
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import AskPeers, Peer, PeerList, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDING
-from spawner.live import Live
+from sandherd.service.service import IncomingRequest
+from spawner.live_state import LiveState
 
-MOST: Final = 100
+MAX_PEERS: Final = 100
 _TEXT: Final = 200
 
 
 class Peers:
-    """Answers `spawner.peers`. The subject says which sandbox asks: the broker has checked that."""
+    """Answers `spawner.peers`. The subject names the requesting sandbox, as verified by the broker."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveState) -> None:
         self._live = live
 
-    async def of(self, asked: Asked[AskPeers]) -> PeerList:
-        """The others of the asker's own project."""
-        project, asker = asked.names["project"], asked.names["sandbox"]
+    async def of(self, incoming: IncomingRequest[AskPeers]) -> PeerList:
+        """The other sandboxes of the requester's project."""
+        project, requester = incoming.names["project"], incoming.names["sandbox"]
         views = (
             view
             for view in self._live.sandbox_index.views()
-            if view.project == project and asked.request.sandbox in {None, view.sandbox}
+            if view.project == project and incoming.request.sandbox in {None, view.sandbox}
         )
-        return peers_of(asker, views, lambda task: self._text(project, task))
+        return peers_of(requester, views, lambda task: self._text(project, task))
 
     def _text(self, project: str, task: str) -> str:
         known = self._live.task_index.get(f"{project}.{task}")
         return known.view.text if known else ""
 
 
-def peers_of(asker: str, views: Iterable[SandboxView], text: Callable[[SafeName], str]) -> PeerList:
-    """Those in which an agent works that a message can reach, newest first, without the asker's own. Pure."""
-    reached = (view for view in views if view.task and view.state not in SANDBOX_ENDING and view.sandbox != asker)
-    newest = heapq.nlargest(MOST + 1, reached, key=lambda view: (view.requested_at, view.sandbox))
+def peers_of(requester: str, views: Iterable[SandboxView], text: Callable[[SafeName], str]) -> PeerList:
+    """Sandboxes with an agent that can receive messages, newest first, without the requester's own. Pure."""
+    reachable = (view for view in views if view.task and view.state not in SANDBOX_ENDING and view.sandbox != requester)
+    newest = heapq.nlargest(MAX_PEERS + 1, reachable, key=lambda view: (view.requested_at, view.sandbox))
     peers = [
         Peer(sandbox=view.sandbox, task=view.task, state=view.state, text=text(view.task)[:_TEXT])
-        for view in newest[:MOST]
+        for view in newest[:MAX_PEERS]
         if view.task
     ]
-    return PeerList(peers=peers, more=len(newest) > MOST)
+    return PeerList(peers=peers, more=len(newest) > MAX_PEERS)

@@ -1,10 +1,10 @@
-"""Why a question about a sandbox is not handed on, and what its worker's silence means. All pure."""
+"""Why a request about a sandbox is not forwarded, and errors for workers that do not reply. All pure."""
 
 from typing import Final
 
+from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import INLINE_BYTES
 from sandherd.contracts.states import SandboxState
 from spawner.sandboxes.record import SandboxRecord
 
@@ -13,28 +13,28 @@ _LONGEST_TEXT: Final = 2000
 
 
 def project_refusal(project: str) -> Problem | None:
-    """A sandbox is in one project, and the asker has to say in which."""
+    """The refusal of a request without one project: a sandbox belongs to one, and the request must name it."""
     if project != FLEET:
         return None
     return Problem(
         code=Code.INVALID_FIELD,
-        message=f"{FLEET!r} stands for all projects: name the project of the sandbox",
+        message=f"{FLEET!r} means all projects: name the project of the sandbox",
         field="project",
     )
 
 
 def unknown(project: str, sandbox: str) -> Problem:
-    """No record tells of it."""
+    """There is no record of this sandbox."""
     return Problem(
         code=Code.NOT_FOUND,
         message=f"there is no sandbox {sandbox} in project {project}",
         field="sandbox",
-        remedy="`sandherd sandboxes list` shows those that there are",
+        remedy="`sandherd sandboxes list` shows the existing ones",
     )
 
 
 def state_refusal(record: SandboxRecord) -> Problem | None:
-    """Why nothing can be asked of this sandbox now, or None if its worker is to be asked."""
+    """Why no request can be sent to this sandbox now, or None if its worker can receive requests."""
     why = f" ({record.reason})" if record.reason else ""
     if record.ended:
         return _conflict(f"sandbox {record.sandbox} has ended{why}")
@@ -46,44 +46,58 @@ def state_refusal(record: SandboxRecord) -> Problem | None:
 
 
 def unanswered(record: SandboxRecord, what: str) -> Problem:
-    """Its worker was asked and said nothing."""
+    """The worker did not reply."""
     return Problem(
         code=Code.UNAVAILABLE,
         message=f"the worker of sandbox {record.sandbox} {what} (state {record.state})",
         field="sandbox",
-        remedy="ask again: nothing is done twice",
+        remedy="repeat the request: nothing is done twice",
     )
 
 
-def nonsense(record: SandboxRecord, what: str) -> Problem:
-    """Its worker answered what is no answer: asking again would give no other."""
+def invalid_reply(record: SandboxRecord, what: str) -> Problem:
+    """The worker's reply is invalid: repeating the request would not help."""
     return Problem(
         code=Code.REFUSED,
         message=f"the worker of sandbox {record.sandbox} {what}",
         field="sandbox",
-        remedy="it does not do as a worker does: end the sandbox with `sandherd sandboxes terminate`",
+        remedy="it does not behave like a worker: end the sandbox with `sandherd sandboxes terminate`",
     )
 
 
 def size_refusal(size: int, cap: int, field: str) -> Problem | None:
-    """Why so many bytes are not taken, or None."""
+    """Why this size is refused, or None."""
     if size <= cap:
         return None
     return Problem(
         code=Code.TOO_LARGE,
-        message=f"{field}: {size} bytes; a file or an archive may have {cap} ({cap // MIB} MiB) at the most",
+        message=f"{field}: {size} bytes; a file or an archive may have at most {cap} ({cap // MIB} MiB)",
         field=field,
         remedy="the herd's setting is max_file_mb (SANDHERD_MAX_FILE_MB)",
     )
 
 
 def piece_refusal(index: int, size: int, cap: int) -> Problem | None:
-    """Why a piece is not held: it would stand beyond the cap."""
-    return size_refusal(index * INLINE_BYTES + size, cap, "index" if index * INLINE_BYTES > cap else "data")
+    """Why a chunk is not stored, or None: it would exceed the cap."""
+    return size_refusal(index * CHUNK_BYTES + size, cap, "index" if index * CHUNK_BYTES > cap else "data")
+
+
+def upload_refusal(project: str, stored: int, limit: int) -> Problem | None:
+    """Why no further chunk of a project's uploads is stored, or None: `stored` bytes would exceed the limit."""
+    if stored + CHUNK_BYTES <= limit:
+        return None
+    return Problem(
+        code=Code.REFUSED,
+        message=f"uploads of project {project} use {stored // MIB} MiB, the maximum is {limit // MIB} MiB",
+        field="project",
+        remedy="they are stored for an hour, those of tasks with their records (`sandherd tasks list` shows them), and "
+        "those of tasks that were not submitted up to two hours; the herd's setting is "
+        "project_uploads_mb (SANDHERD_PROJECT_UPLOADS_MB)",
+    )
 
 
 def from_worker(problem: Problem) -> Problem:
-    """A worker's own refusal, as it is. A sandbox is not trusted: what could steer a terminal is taken out."""
+    """A worker's own refusal. A sandbox is not trusted: characters that could control a terminal are replaced."""
     return Problem(
         code=problem.code,
         message=plain(problem.message),
@@ -99,7 +113,7 @@ def refuse(problem: Problem | None) -> None:
 
 
 def error_of(problem: Problem) -> ContractError:
-    """The refusal, to be raised."""
+    """The refusal as an exception."""
     return ContractError(problem.code, problem.message, field=problem.field, remedy=problem.remedy)
 
 
@@ -108,5 +122,5 @@ def _conflict(message: str, remedy: str | None = None) -> Problem:
 
 
 def plain(text: str) -> str:
-    """What a sandbox says, without what could steer a terminal."""
+    """A sandbox's text, truncated, with characters that could control a terminal replaced."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_LONGEST_TEXT])

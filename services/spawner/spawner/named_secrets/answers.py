@@ -6,55 +6,55 @@ from typing import Final
 
 from nacl.public import PrivateKey
 
-from sandherd.bus.answering import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import DeleteSecret, ListSecrets, SecretDeleted, SecretList, SecretView, SetSecret
-from sandherd.contracts.specs import MAX_SECRET_BYTES, SHORTEST_SECRET
+from sandherd.contracts.specs import MAX_SECRET_BYTES, MIN_SECRET_LENGTH
 from sandherd.contracts.states import TASK_ENDED
 from sandherd.sealed_secrets import open_sealed, secret_member
-from spawner.live import Live
+from sandherd.service.requests import IncomingRequest
+from spawner.live_state import LiveState
 from spawner.named_secrets.record import SecretRecord
 from spawner.named_secrets.store import users
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import StoreUnavailableError
 
-MOST_SECRETS: Final = 100
-"""How many secrets a project may have."""
+MAX_SECRETS: Final = 100
+"""Maximum secrets of a project."""
 _LISTED: Final = 20
 
 
-class SecretAnswers:
-    """The handlers of requests about named secrets. No answer has a value. Raise `ContractError`."""
+class SecretRequestHandler:
+    """The handlers of requests about named secrets. No reply contains a value. Raise `ContractError`."""
 
-    def __init__(self, live: Live, sealing: PrivateKey) -> None:
-        """`sealing` opens the values that clients have sealed."""
+    def __init__(self, live: LiveState, sealing_key: PrivateKey) -> None:
+        """`sealing_key` decrypts values that clients sealed."""
         self._live = live
-        self._sealing = sealing
+        self._sealing_key = sealing_key
 
-    async def set_secret(self, asked: Asked[SetSecret]) -> SecretView:
-        """Store a value, instead of the one before."""
-        project, request = _one(asked.project), asked.request
+    async def set_secret(self, incoming: IncomingRequest[SetSecret]) -> SecretView:
+        """Store a value; replaces the previous one."""
+        project, request = _one(incoming.project), incoming.request
         value = self._opened(project, request)
         with _available():
-            await self._check_room(project, request.name)
+            await self._check_limit(project, request.name)
             record = await self._live.secrets.put(project, request.name, value, request.updated_by)
             return _view(record, self._users(project, request.name), readable=True)
 
-    async def list_secrets(self, asked: Asked[ListSecrets]) -> SecretList:
-        """The secrets of a project, or of all."""
+    async def list_secrets(self, incoming: IncomingRequest[ListSecrets]) -> SecretList:
+        """The secrets of a project, or of all projects."""
         with _available():
-            records = await self._live.secrets.all(None if asked.project == FLEET else asked.project)
+            records = await self._live.secrets.all(None if incoming.project == FLEET else incoming.project)
             readable = await self._live.secrets.readable()
         views = [_view(one, self._users(one.project, one.name), readable=one.vault_key in readable) for one in records]
         return SecretList(secrets=views)
 
-    async def delete_secret(self, asked: Asked[DeleteSecret]) -> SecretDeleted:
-        """Delete a secret; one that tasks still need only if that is forced."""
-        project, name = _one(asked.project), asked.request.name
+    async def delete_secret(self, incoming: IncomingRequest[DeleteSecret]) -> SecretDeleted:
+        """Delete a secret. One that tasks still need is deleted only with `force`."""
+        project, name = _one(incoming.project), incoming.request.name
         with _available():
             await self._live.catch_up()
             found = self._users(project, name)
-            if found and not asked.request.force and await self._live.secrets.get(project, name):
+            if found and not incoming.request.force and await self._live.secrets.get(project, name):
                 raise _in_use(name, found)
             if not await self._live.secrets.delete(project, name):
                 raise _unknown(project, name)
@@ -66,7 +66,7 @@ class SecretAnswers:
 
     def _opened(self, project: str, request: SetSecret) -> str:
         """The value that was sealed for this project and name."""
-        values = open_sealed(request.sealed, self._sealing) or {}
+        values = open_sealed(request.sealed, self._sealing_key) or {}
         member = secret_member(project, request.name)
         if set(values) != {member}:
             raise ContractError(
@@ -76,19 +76,19 @@ class SecretAnswers:
                 remedy="set it again; update the client if that does not help",
             )
         value = values[member]
-        if "\0" in value or not SHORTEST_SECRET <= len(value.encode()) <= MAX_SECRET_BYTES:
-            limits = f"{SHORTEST_SECRET} to {MAX_SECRET_BYTES} bytes, and no NUL"
+        if "\0" in value or not MIN_SECRET_LENGTH <= len(value.encode()) <= MAX_SECRET_BYTES:
+            limits = f"{MIN_SECRET_LENGTH} to {MAX_SECRET_BYTES} bytes, and no NUL"
             raise ContractError(
                 Code.INVALID_FIELD, f"a secret has {limits}", field="value", remedy="give another value"
             )
         return value
 
-    async def _check_room(self, project: str, name: str) -> None:
-        there = {record.name for record in await self._live.secrets.all(project)}
-        if name not in there and len(there) >= MOST_SECRETS:
+    async def _check_limit(self, project: str, name: str) -> None:
+        existing = {record.name for record in await self._live.secrets.all(project)}
+        if name not in existing and len(existing) >= MAX_SECRETS:
             raise ContractError(
                 Code.REFUSED,
-                f"project {project} has {len(there)} secrets; there may be {MOST_SECRETS}",
+                f"project {project} has {len(existing)} secrets; there may be {MAX_SECRETS}",
                 field="name",
                 remedy="delete one with `sandherd secrets delete`",
             )

@@ -9,7 +9,7 @@ from spawner.records.record import Record
 
 
 class SecretRecord(Record):
-    """A value of a project, encrypted with a key of its own: each value that is set has a new one."""
+    """A project's secret, encrypted with its own key. Each value that is set has a new key."""
 
     secret: SecretName
     version: str
@@ -35,7 +35,7 @@ class SecretRecord(Record):
         """The name of its key, which is erased when another value is set."""
         return f"{self.key}.{self.version}"
 
-    def about(self) -> dict[str, str | None]:
+    def event_ids(self) -> dict[str, str | None]:
         """Nothing: it publishes no events."""
         return {}
 

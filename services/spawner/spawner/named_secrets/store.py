@@ -7,10 +7,10 @@ from uuid import uuid4
 
 from sandherd.bus.connection import Bus
 from spawner.named_secrets.record import SecretRecord
-from spawner.records.store import Held, Store
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import StoreUnavailableError
+from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
-from spawner.resolving import Refusal
+from spawner.spec_resolution import Refusal
 
 BUCKET: Final = "secrets"
 
@@ -19,12 +19,12 @@ class SecretStore:
     """Named secrets by project and name. Every method raises `StoreUnavailableError`."""
 
     def __init__(self, bus: Bus, now: Callable[[], datetime], vault: Vault | None) -> None:
-        self._records = Store(bus, BUCKET, SecretRecord, _unheard, vault=vault)
+        self._records = Store(bus, BUCKET, SecretRecord, _without_index, vault=vault)
         self._vault = vault
         self._now = now
 
     async def put(self, project: str, name: str, value: str, updated_by: str | None) -> SecretRecord:
-        """Store a value; the key of the one before is erased."""
+        """Store a value; the previous value's key is erased."""
         now = self._now()
         new = SecretRecord(
             project=project,
@@ -35,8 +35,8 @@ class SecretStore:
             updated_at=now,
             updated_by=updated_by,
         )
-        held, ours = await self._records.create(new)
-        if ours and held.record.version == new.version:
+        held, created = await self._records.create(new)
+        if created and held.record.version == new.version:
             return held.record
         changed = await self._records.change(new.key, lambda old, _: _replaced(old, new))
         return changed.record if changed else await self.put(project, name, value, updated_by)
@@ -52,7 +52,7 @@ class SecretStore:
         return (held.record.value or None) if held else None
 
     async def all(self, project: str | None) -> list[SecretRecord]:
-        """The secrets of a project, or of all, without values, by name."""
+        """The secrets of a project, or of all projects, without values, by name."""
         keys = sorted(key for key in await self._records.keys() if project in {None, key.partition(".")[0]})
         found = [await self._records.load_closed(key) for key in keys]
         return [held.record for held in found if held]
@@ -76,20 +76,20 @@ class SecretStore:
         return False
 
     async def needs_key(self, key: str) -> bool:
-        """Whether this `vault_key` opens a value that is stored."""
+        """Whether this `vault_key` decrypts a stored value."""
         project, name, version = key.split(".", 2)
         record = await self.get(project, name)
         return record is not None and record.version == version
 
     async def refusal(self, project: str, named: Mapping[str, str]) -> Refusal | None:
-        """Why a spec with these references (variable: name) can't be taken, or None."""
+        """Why a spec with these references (variable: name) is refused, or None."""
         for name in sorted(set(named.values())):
             if await self.get(project, name) is None:
                 return Refusal(missing(project, name), "spec.secrets")
         return None
 
     async def values(self, project: str, named: Mapping[str, str]) -> dict[str, str] | Refusal:
-        """The values of these variables, or why they can't be had."""
+        """The values of these variables, or why they are unavailable."""
         found = {variable: await self.value(project, name) for variable, name in named.items()}
         absent = [named[variable] for variable, value in sorted(found.items()) if value is None]
         if absent:
@@ -100,7 +100,7 @@ class SecretStore:
 
 
 def missing(project: str, name: str) -> str:
-    """There is no such secret: what to do."""
+    """The message for a missing secret, with the remedy."""
     return f"there is no secret {name} in project {project}: store it with `sandherd secrets set {name}`"
 
 
@@ -113,7 +113,7 @@ def _replaced(old: SecretRecord, new: SecretRecord) -> SecretRecord:
     return new.model_copy(update={"created_at": old.created_at, "sealed": None})
 
 
-def _unheard(_held: Held[SecretRecord]) -> None:
+def _without_index(_held: StoredRecord[SecretRecord]) -> None:
     """No index follows this bucket."""
 
 

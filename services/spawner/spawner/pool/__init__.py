@@ -1,1 +1,1 @@
-"""The pool: sandboxes that are started before anybody needs them, without an identity and without a credential."""
+"""The pool: warm sandboxes, started before they are needed, without an identity and without a credential."""

@@ -1,39 +1,39 @@
-"""What is to be done about the pool, as pure functions over what is kept of it, and what is wanted."""
+"""Decisions about the pool, as pure functions of its records and of its desired size."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from spawner.pool.record import WarmRecord, WarmState
-from spawner.resolving import Menu
+from spawner.spec_resolution import SpawnPolicy
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the pool keeps for one profile."""
+class PoolProfile:
+    """The warm sandboxes that the pool holds for one profile."""
 
     profile: str
     runtime: str
-    limits: Limits
+    limits: SandboxLimits
     count: int
     user_namespaces: bool = False
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a pass finds to be done."""
+    """The result of a pass."""
 
-    make: tuple[Kind, ...]
-    """One entry for each that is missing."""
+    make: tuple[PoolProfile, ...]
+    """One entry for each missing warm sandbox."""
     drop: tuple[str, ...]
-    """Units that nobody needs as they are."""
+    """Units that are no longer needed."""
 
 
-def kinds(menu: Menu) -> tuple[Kind, ...]:
-    """What the herd's settings want to be kept."""
+def kinds(menu: SpawnPolicy) -> tuple[PoolProfile, ...]:
+    """The pool that the herd's settings request."""
     return tuple(
-        Kind(
+        PoolProfile(
             name,
             profile.runtime or menu.default_runtime,
             menu.limits(profile.limits),
@@ -45,33 +45,33 @@ def kinds(menu: Menu) -> tuple[Kind, ...]:
     )
 
 
-def needs(wanted: Iterable[Kind], records: Iterable[WarmRecord], now: datetime, max_age: float) -> Needs:
-    """What is missing and what is too much. What is claimed is not the pool's any more. `max_age` is in seconds."""
+def needs(wanted: Iterable[PoolProfile], records: Iterable[WarmRecord], now: datetime, max_age: float) -> Needs:
+    """What is missing and what is surplus. Claimed units no longer belong to the pool. `max_age` is in seconds."""
     free = sorted(
         (record for record in records if record.state is not WarmState.CLAIMED),
         key=lambda record: (record.requested_at, record.unit),
         reverse=True,
     )
     youngest = now - timedelta(seconds=max_age)
-    room = {_key(kind): kind.count for kind in wanted}
+    remaining = {_key(kind): kind.count for kind in wanted}
     drop = []
     for record in free:
         key = _key(record)
-        if room.get(key, 0) > 0 and record.requested_at > youngest:
-            room[key] -= 1
+        if remaining.get(key, 0) > 0 and record.requested_at > youngest:
+            remaining[key] -= 1
         else:
             drop.append(record.unit)
-    missing = [kind for kind in wanted for _ in range(room[_key(kind)])]
+    missing = [kind for kind in wanted for _ in range(remaining[_key(kind)])]
     return Needs(make=tuple(missing), drop=tuple(drop))
 
 
-def _key(of: Kind | WarmRecord) -> tuple[str, str, Limits, bool]:
-    """What a sandbox can't change any more once it is started."""
+def _key(of: PoolProfile | WarmRecord) -> tuple[str, str, SandboxLimits, bool]:
+    """The properties that can't be changed after a sandbox has started."""
     return of.profile, of.runtime, of.limits, of.user_namespaces
 
 
-def requested(unit: str, kind: Kind, now: datetime) -> WarmRecord:
-    """The intent to start one."""
+def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
+    """The record of a requested warm sandbox."""
     return WarmRecord(
         unit=unit,
         profile=kind.profile,
@@ -83,19 +83,19 @@ def requested(unit: str, kind: Kind, now: datetime) -> WarmRecord:
 
 
 def ready(record: WarmRecord) -> WarmRecord:
-    """It waits."""
+    """The record once it is ready to be claimed."""
     return record.model_copy(update={"state": WarmState.READY}) if record.state is WarmState.REQUESTED else record
 
 
 def claimed(record: WarmRecord, by: str, now: datetime) -> WarmRecord:
-    """It is to be this sandbox; only one that waits can be."""
+    """Claim it for this sandbox; only a ready one can be claimed."""
     if record.state is not WarmState.READY:
         return record
     return record.model_copy(update={"state": WarmState.CLAIMED, "claimed_by": by, "claimed_at": now})
 
 
-def claimable(records: Mapping[str, WarmRecord], profile: str, runtime: str, limits: Limits) -> list[str]:
-    """The units that could be claimed, those first that have waited longest."""
+def claimable(records: Mapping[str, WarmRecord], profile: str, runtime: str, limits: SandboxLimits) -> list[str]:
+    """The claimable units, oldest first."""
     found = [
         record
         for record in records.values()
@@ -105,5 +105,5 @@ def claimable(records: Mapping[str, WarmRecord], profile: str, runtime: str, lim
 
 
 def stale(record: WarmRecord, now: datetime, grace: float) -> bool:
-    """Whether the sandbox that it was claimed for should have been written down by now. `grace` is in seconds."""
+    """Whether the record of the sandbox that claimed it is overdue. `grace` is in seconds."""
     return record.claimed_at is not None and now >= record.claimed_at + timedelta(seconds=grace)

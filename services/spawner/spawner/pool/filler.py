@@ -1,4 +1,4 @@
-"""Keeps the pool filled, on the replica that holds the sweep's lease: starts what is missing, replaces what died."""
+"""Fills the pool on the replica with the sweep lease: starts missing warm sandboxes, replaces ended ones."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,27 +8,33 @@ from typing import Final
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import new_name
 from sandherd.telemetry import logs
-from spawner.live import Live
+from spawner.live_state import LiveState
 from spawner.pool import decisions
-from spawner.pool.decisions import Kind
+from spawner.pool.decisions import PoolProfile
 from spawner.pool.record import WarmRecord, WarmState
-from spawner.records.store import Held
+from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, WarmPlan
-from spawner.sandboxes.keeper import FOR_NOW
-from spawner.sandboxes.runtimes import answered
+from spawner.sandboxes.reconciler import FOR_NOW
+from spawner.sandboxes.runtime_calls import call_with_timeout
 
 PREFIX: Final = "wrm"
 _CLAIM_GRACE: Final = 60.0
-"""A claim whose sandbox was not written down by then is nobody's: whoever made it has died, or its task was ended."""
+"""Seconds after which a claim without a sandbox record is abandoned: the claimer crashed, or its task was ended."""
 _FREE: Final = (WarmState.REQUESTED, WarmState.READY)
-_log: Final = logs.get("pool")
+_log: Final = logs.get("pool.filler")
 
 
 class Filler:
-    """One pass after the other, at once when one was claimed. Intent first: the record, then the runtime is asked."""
+    """Runs passes, immediately after a claim. Writes the intent first: the record, then the runtime call."""
 
     def __init__(
-        self, live: Live, lease: Lease, runtimes: Mapping[str, Runtime], kinds: tuple[Kind, ...], *, max_age: float
+        self,
+        live: LiveState,
+        lease: Lease,
+        runtimes: Mapping[str, Runtime],
+        kinds: tuple[PoolProfile, ...],
+        *,
+        max_age: float,
     ) -> None:
         self._live = live
         self._lease = lease
@@ -41,28 +47,28 @@ class Filler:
         live.pool_index.on_change(lambda _key, record: self._changed(record))
 
     async def run(self, interval: float, timeout: float) -> None:
-        """Until cancelled. `timeout` is how long a runtime is waited for, in seconds."""
+        """Run until cancelled. `timeout` of each runtime call is in seconds."""
         await asyncio.gather(self._live.pool_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
             if not self._lease.held:
-                self._live.meters.forget("sandherd_warm_sandboxes")  # another replica shows them now
+                self._live.meters.hide("sandherd_warm_sandboxes")  # another replica shows them now
             await self._lease.wait_held()
             self._wake.clear()
             try:
                 await self.fill(timeout)
             except LeaseLostError as error:
-                _log.info("left to another", lease=str(error))
+                _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
-                _log.warning("not filled", error=repr(error))
+                _log.warning("pool not filled, retrying", error=repr(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._wake.wait()
 
     async def fill(self, timeout: float) -> None:
-        """One pass. Raises `LeaseLostError`, and what keeps it from its end for now."""
+        """One pass. Raises `LeaseLostError`, and transient errors that prevent its completion."""
         for record in self._live.pool_index.views():
             self._lease.check()
-            await self._tend(record, timeout)
+            await self._check(record, timeout)
         found = decisions.needs(self._kinds, self._live.pool_index.views(), self._live.now(), self._max_age)
         for unit in found.drop:
             await self._drop(unit, timeout)
@@ -72,9 +78,9 @@ class Filler:
             await self._prepare(held, timeout)
         self._measure()
 
-    async def _tend(self, record: WarmRecord, timeout: float) -> None:
+    async def _check(self, record: WarmRecord, timeout: float) -> None:
         if record.state is WarmState.CLAIMED:
-            await self._settle(record, timeout)
+            await self._close_claim(record, timeout)
             return
         runtime = self._runtimes.get(record.runtime)
         held = await self._live.pool.load(record.unit)
@@ -83,12 +89,12 @@ class Filler:
         if held.record.state is WarmState.REQUESTED:
             await self._prepare(held, timeout)
             return
-        seen = await answered(runtime.look(record.unit), timeout, f"runtime {runtime.name}")
+        seen = await call_with_timeout(runtime.observe(record.unit), timeout, f"runtime {runtime.name}")
         if seen is None or not seen.alive:
-            _log.warning("one of the pool has ended", unit=record.unit, end=str(seen and seen.end))
+            _log.warning("warm sandbox ended", unit=record.unit, end=str(seen and seen.end))
             await self._drop(record.unit, timeout)
 
-    async def _prepare(self, held: Held[WarmRecord], timeout: float) -> None:
+    async def _prepare(self, held: StoredRecord[WarmRecord], timeout: float) -> None:
         record = held.record
         runtime = self._runtimes[record.runtime]
         self._lease.check()
@@ -96,21 +102,21 @@ class Filler:
             plan = WarmPlan(
                 unit=record.unit, limits=record.limits, user_namespaces=record.user_namespaces, profile=record.profile
             )
-            await answered(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
+            await call_with_timeout(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
         except RuntimeFailedError as error:
-            _log.warning("one of the pool could not be started", unit=record.unit, error=str(error))
+            _log.warning("warm sandbox not started", unit=record.unit, error=str(error))
             await self._drop(record.unit, timeout)
             return
         self._lease.check()
         await self._live.pool.replace(held, decisions.ready(record))
 
-    async def _settle(self, record: WarmRecord, timeout: float) -> None:
-        """One that was claimed is its sandbox's, once that is written down; one that nobody came for is removed.
+    async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
+        """Drop a claimed one from the pool once its sandbox's record exists; remove it if the claim was abandoned.
 
-        It is not given back: whoever claimed it may only be slow, and none may ever be two's.
+        It is not returned to the pool: the claimer may only be slow, and no unit may serve two sandboxes.
         """
         held = await self._live.sandboxes.load(record.claimed_by or "")
-        if held is not None and held.record.alias == record.unit:
+        if held is not None and held.record.runtime_unit == record.unit:
             mine = await self._live.pool.load(record.unit)
             if mine is not None:
                 await self._live.pool.remove(mine)
@@ -118,14 +124,14 @@ class Filler:
             await self._drop(record.unit, timeout, WarmState.CLAIMED)
 
     async def _drop(self, unit: str, timeout: float, *states: WarmState) -> None:
-        """First the record, so that nobody claims it; what then is left is an orphan, which the sweep removes."""
+        """Remove the record first, so that it can't be claimed; a leftover is an orphan, which the sweep removes."""
         self._lease.check()
         held = await self._live.pool.load(unit)
         if held is None or held.record.state not in (states or _FREE) or not await self._live.pool.remove(held):
             return
         runtime = self._runtimes.get(held.record.runtime)
         if runtime:
-            await answered(runtime.remove(unit), timeout, f"runtime {runtime.name}")
+            await call_with_timeout(runtime.remove(unit), timeout, f"runtime {runtime.name}")
 
     def _changed(self, record: WarmRecord) -> None:
         if record.state is WarmState.CLAIMED:

@@ -1,45 +1,47 @@
-"""Claiming a sandbox of the pool: a compare-and-set, so that none is ever two's."""
+"""Claims warm sandboxes from the pool by compare-and-set, so that none is claimed twice."""
 
 from datetime import datetime
 from typing import Final
 
-from sandherd.contracts.specs import Limits
-from spawner.live import Live
+from sandherd.contracts.specs import SandboxLimits
+from spawner.live_state import LiveState
 from spawner.pool import decisions
-from spawner.records.unavailable import StoreUnavailableError
-from spawner.resolving import Menu, expiry, same_as_profile
+from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import SpawnPolicy, expiry, same_as_profile
 from spawner.tasks.record import TaskRecord
 
 METRIC: Final = "sandherd_warm_claims_total"
 
 
 class Pool:
-    """What waits to be claimed. Whoever finds nothing starts cold, and waits for nobody."""
+    """The claimable warm sandboxes. Without a match a sandbox is started cold, without waiting."""
 
-    def __init__(self, live: Live, menu: Menu) -> None:
+    def __init__(self, live: LiveState, menu: SpawnPolicy) -> None:
         self._live = live
         self._menu = menu
-        self._kept = bool(decisions.kinds(menu))
+        self._has_profiles = bool(decisions.kinds(menu))
 
     async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
-        """The record of the sandbox of a task's attempt, of the pool if one of its kind waits there."""
+        """The record of the sandbox of a task's attempt, from the pool if it has a match."""
         unit = await self.claim(f"{task.project}.{sandbox}", task.spec.profile, task.runtime, task.limits, now)
         return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, self._menu, now), unit=unit)
 
-    async def claim(self, key: str, profile: str | None, runtime: str, limits: Limits, now: datetime) -> str | None:
-        """A unit for the sandbox of this key, or None. Claimed twice for the same sandbox, it is the same."""
-        if not self._kept or profile is None or not same_as_profile(limits, profile, self._menu):
+    async def claim(
+        self, key: str, profile: str | None, runtime: str, limits: SandboxLimits, now: datetime
+    ) -> str | None:
+        """A unit for the sandbox with this key, or None. Repeated for the same sandbox, it returns the same unit."""
+        if not self._has_profiles or profile is None or not same_as_profile(limits, profile, self._menu):
             return None
         records = {unit: known.view for unit, known in self._live.pool_index.items()}
-        ours = next((unit for unit, record in records.items() if record.claimed_by == key), None)
-        if ours:
-            return ours
+        already_claimed = next((unit for unit, record in records.items() if record.claimed_by == key), None)
+        if already_claimed:
+            return already_claimed
         try:
             return await self._claim_first(decisions.claimable(records, profile, runtime, limits), key, now)
         except StoreUnavailableError:
-            # A claim that was taken without an answer is found by the filler, which removes it.
+            # A claim that succeeded without a reply is found and removed by the filler.
             return None
 
     async def _claim_first(self, units: list[str], key: str, now: datetime) -> str | None:

@@ -1,16 +1,16 @@
-"""A sandbox of the pool as it is kept in the bucket `pool`: only until it is somebody's."""
+"""A warm sandbox's record in the bucket `pool`, removed once it is claimed and its sandbox's record exists."""
 
 from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
 
 from sandherd.contracts.names import FLEET, SafeName
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from spawner.records.record import Record
 
 
 class WarmState(StrEnum):
-    """How far it has come."""
+    """The state of a warm sandbox."""
 
     REQUESTED = "requested"
     READY = "ready"
@@ -18,22 +18,22 @@ class WarmState(StrEnum):
 
 
 class WarmRecord(Record):
-    """What was asked of a runtime before anybody needed it. It says nothing: its sandbox's own record will."""
+    """A warm sandbox requested from a runtime. It publishes no events: its sandbox's own record does."""
 
     project: SafeName = FLEET
-    """None's yet."""
+    """No project yet."""
     unit: SafeName
-    """What its runtime knows it by: `wrm-…`."""
+    """Its name in its runtime: `wrm-…`."""
     profile: SafeName
     runtime: SafeName
-    limits: Limits
+    limits: SandboxLimits
     user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
-    """Whether its programs may make user namespaces."""
+    """Whether its programs may create user namespaces."""
     state: WarmState = WarmState.REQUESTED
     requested_at: AwareDatetime
     claimed_at: AwareDatetime | None = None
     claimed_by: str | None = None
-    """`<project>.<sandbox>`: whose it is to be."""
+    """`<project>.<sandbox>` of the sandbox that claimed it."""
 
     @property
     def name(self) -> str:
@@ -47,9 +47,9 @@ class WarmRecord(Record):
 
     @property
     def source(self) -> str:
-        """It is the source of no event."""
+        """Unused: it publishes no events."""
         return f"/sandherd/spawner/{self.unit}"
 
-    def about(self) -> dict[str, str | None]:
-        """It is about nothing yet."""
+    def event_ids(self) -> dict[str, str | None]:
+        """Nothing: it publishes no events."""
         return {}

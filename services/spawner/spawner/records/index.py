@@ -1,4 +1,4 @@
-"""What is in a bucket, in memory: for questions about all of it, and for being told when something changes."""
+"""An in-memory index of a bucket, for queries over all its records and for change notifications."""
 
 import asyncio
 from collections import Counter
@@ -12,53 +12,51 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
-from spawner.records.known import Known
-from spawner.records.record import Record
-from spawner.records.store import Held
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import IndexEntry, Record, StoreUnavailableError
+from spawner.records.store import StoredRecord
 
 _CHECK: Final = 5.0
 _PAUSE: Final = 0.5
-_log: Final = logs.get("records")
+_log: Final = logs.get("records.index")
 
 RecordT = TypeVar("RecordT", bound=Record)
 ViewT = TypeVar("ViewT")
 
 
 class Index(Generic[RecordT, ViewT]):
-    """The newest known state of every record of one bucket, from our own writes and from a watch for all others'."""
+    """The newest known state of every record of one bucket, from our own writes and from a watch of all others'."""
 
     def __init__(self, bucket: str, model: type[RecordT], view: Callable[[RecordT], ViewT]) -> None:
         self._bucket = bucket
         self._model = model
         self._view = view
-        self._known: dict[str, Known[ViewT]] = {}
+        self._known: dict[str, IndexEntry[ViewT]] = {}
         self._listeners: list[Callable[[str, ViewT], None]] = []
-        self._mourners: list[Callable[[str], None]] = []
+        self._removal_listeners: list[Callable[[str], None]] = []
         self._sizes: Counter[str] = Counter()
         self._seen = 0
         self._moved = asyncio.Event()
         self._behind: int | None = None
         self.complete = asyncio.Event()
-        """Set once all that was in the bucket at the start is known."""
+        """Set once everything that was in the bucket at the start is indexed."""
 
-    def on_change(self, tell: Callable[[str, ViewT], None]) -> None:
-        """From now on `tell(key, view)` is called for every record that is new or changed."""
-        self._listeners.append(tell)
+    def on_change(self, callback: Callable[[str, ViewT], None]) -> None:
+        """From now on `callback(key, view)` is called for every record that is new or changed."""
+        self._listeners.append(callback)
 
-    def on_removal(self, tell: Callable[[str], None]) -> None:
-        """From now on `tell(key)` is called for every record that was removed."""
-        self._mourners.append(tell)
+    def on_removal(self, callback: Callable[[str], None]) -> None:
+        """From now on `callback(key)` is called for every record that was removed."""
+        self._removal_listeners.append(callback)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, key: str) -> Known[ViewT] | None:
-        """What is known of one record."""
+    def get(self, key: str) -> IndexEntry[ViewT] | None:
+        """What is known of one record, or None."""
         return self._known.get(key)
 
-    def items(self) -> Iterator[tuple[str, Known[ViewT]]]:
-        """Every key and what is known of it, as of now."""
+    def items(self) -> Iterator[tuple[str, IndexEntry[ViewT]]]:
+        """A snapshot of all keys and what is known of them."""
         return iter(list(self._known.items()))
 
     def views(self) -> Iterator[ViewT]:
@@ -73,35 +71,35 @@ class Index(Generic[RecordT, ViewT]):
         """The bytes of all records."""
         return self._sizes.total()
 
-    def heard(self, held: Held[RecordT]) -> None:
-        """Take in a record, unless a newer state of it is known."""
+    def update(self, held: StoredRecord[RecordT]) -> None:
+        """Index a record, unless a newer revision of it is known."""
         record = held.record
         known = self._known.get(record.key)
         if known is not None and known.revision >= held.revision:
             return
         view = self._view(record)
-        self._known[record.key] = Known(held.revision, view, bool(record.outbox), record.alias, held.size)
+        self._known[record.key] = IndexEntry(held.revision, view, bool(record.outbox), record.runtime_unit, held.size)
         self._sizes[project_of(record.key)] += held.size - (known.size if known else 0)
-        for tell in self._listeners:
-            tell(record.key, view)
+        for callback in self._listeners:
+            callback(record.key, view)
 
-    def forget(self, key: str, revision: int) -> None:
-        """A record was removed, at this revision."""
+    def remove(self, key: str, revision: int) -> None:
+        """Drop a record that was removed at this revision."""
         known = self._known.get(key)
         if known is not None and known.revision < revision:
             self._drop(key)
 
     async def follow(self, bus: Bus) -> None:
-        """Keep up with the bucket until cancelled. A watch that has gone deaf is noticed and begun again."""
+        """Follow the bucket until cancelled. A watch that stops delivering is detected and restarted."""
         while True:
             try:
                 await self._watch(bus, await bus.js.key_value(self._bucket))
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-                _log.warning("watching again", bucket=self._bucket, error=repr(error))
+                _log.warning("watch failed, restarting", bucket=self._bucket, error=repr(error))
             await asyncio.sleep(_PAUSE)
 
     async def catch_up(self, bus: Bus) -> None:
-        """Return once all that is in the bucket now was heard. Raises `StoreUnavailableError` if that takes long."""
+        """Return once everything now in the bucket is indexed. Raises `StoreUnavailableError` after 5 s."""
         try:
             async with asyncio.timeout(_CHECK):
                 last = await self._last(bus)
@@ -109,10 +107,10 @@ class Index(Generic[RecordT, ViewT]):
                     self._moved.clear()
                     await self._moved.wait()
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-            raise StoreUnavailableError(f"{self._bucket} is not known to its end: {error!r}") from error
+            raise StoreUnavailableError(f"{self._bucket} is not fully indexed: {error!r}") from error
 
     async def _watch(self, bus: Bus, kv: KeyValue) -> None:
-        """One watch, until it turns out to be deaf. It begins with the last state of every key."""
+        """Run one watch until it stops delivering. It begins with the last state of every key."""
         floor = await self._last(bus)
         watcher = await kv.watchall()
         present: set[str] = set()
@@ -121,7 +119,7 @@ class Index(Generic[RecordT, ViewT]):
         try:
             while True:
                 try:
-                    # Not its own `updates`: that waits in a way that swallows cancellations in Python 3.11.
+                    # Not its own `updates`, which swallows cancellations in Python 3.11.
                     async with asyncio.timeout(_CHECK):
                         entry = await anext(watcher)
                 except TimeoutError:
@@ -131,46 +129,46 @@ class Index(Generic[RecordT, ViewT]):
                 if entry is None:
                     initial = False
                     self._drop_others(present, begun)
-                    self._see(floor)
+                    self._set_revision(floor)
                     self.complete.set()
                     continue
                 if initial:
                     present.add(entry.key)
-                self._take(entry)
+                self._apply(entry)
         finally:
             if not bus.closed:
                 await watcher.stop()  # type: ignore[no-untyped-call]  # nats-py
 
-    def _see(self, revision: int) -> None:
+    def _set_revision(self, revision: int) -> None:
         self._seen = max(self._seen, revision)
         self._moved.set()
 
-    def _take(self, entry: KeyValue.Entry) -> None:
+    def _apply(self, entry: KeyValue.Entry) -> None:
         revision = entry.revision or 0
-        self._see(revision)
+        self._set_revision(revision)
         if entry.operation is not None:
-            self.forget(entry.key, revision)
+            self.remove(entry.key, revision)
             return
         try:
             document = entry.value or b""
-            self.heard(Held(self._model.model_validate_json(document), revision, len(document)))
+            self.update(StoredRecord(self._model.model_validate_json(document), revision, len(document)))
         except ValidationError as error:
-            # Written by a version that this one can't read: it is left alone, and said.
-            _log.error("a record that can't be read", bucket=self._bucket, key=entry.key, error=str(error)[:300])
+            # Written by an incompatible version: left unchanged, and logged.
+            _log.error("record unreadable", bucket=self._bucket, key=entry.key, error=str(error)[:300])
 
     def _drop_others(self, present: set[str], begun: int) -> None:
-        """What was known before and is not there any more was removed while nobody watched."""
+        """Drop records that were removed while no watch was running."""
         for key, known in list(self._known.items()):
             if key not in present and known.revision <= begun:
                 self._drop(key)
 
     def _drop(self, key: str) -> None:
         self._sizes[project_of(key)] -= self._known.pop(key).size
-        for tell in self._mourners:
-            tell(key)
+        for callback in self._removal_listeners:
+            callback(key)
 
     async def _deaf(self, bus: Bus) -> bool:
-        """Whether the bucket has had something, for one check already, that the watch did not tell."""
+        """Whether the watch still lacks a message that the bucket already had at the previous check."""
         missed = self._behind is not None and self._seen < self._behind
         last = await self._last(bus)
         self._behind = last if last > self._seen else None
@@ -182,5 +180,5 @@ class Index(Generic[RecordT, ViewT]):
 
 
 def project_of(key: str) -> str:
-    """The project of a record, which its key begins with."""
+    """The project of a record: the first part of its key."""
     return key.partition(".")[0]

@@ -1,46 +1,49 @@
-"""How much of a bucket the records of one project may take, and what is reserved for records that exist. Pure.
+"""Limits the bytes of a bucket that one project's records use, and reserves bytes for existing records. Pure.
 
-A bucket that is full refuses every write, also the changes of state of other projects' records. So new records are
-refused before: those of a project that uses its share, and all of them above `FULL` of the bucket. Records that are
-created at the same time do not count for each other.
+A full bucket refuses every write, including state changes of other projects' records. So new records are refused
+earlier: those of a project that has reached its limit, and all of them above `FULL` of the bucket. Records created
+concurrently are not counted against each other.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS
-from spawner.resolving import Refusal
+from spawner.spec_resolution import Refusal
 
 FULL: Final = 0.8
-"""The part of a bucket's bytes above which no new record is made; the rest is for changes of those that exist."""
+"""Fraction of a bucket's bytes above which no record is created; the rest is reserved for existing records."""
 _MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits in bytes: for the records of one project, and for all of the bucket until new ones are refused."""
+    """Limits in bytes above which new records are refused: of one project's records, and of all in the bucket."""
 
     project: int
     bucket: int
 
     @classmethod
     def of(cls, bucket: str, project_mb: int) -> "Quota":
-        """The limits of a bucket, at this setting of `project_records_mb`. Raises `StopIteration` without such."""
+        """The limits of a bucket with this `project_records_mb`. Raises `StopIteration` if there is no such bucket."""
         size = next(declared.max_bytes for declared in BUCKETS if declared.name == bucket)
         return cls(project_mb * _MIB, int(size * FULL))
 
     def refusal(self, project: str, used: int, total: int) -> Refusal | None:
-        """Why a project that uses `used` bytes of a bucket in which `total` are used gets no new record, or None."""
+        """Why a project that uses `used` of the bucket's `total` used bytes may not create a record, or None."""
         if used >= self.project:
             return Refusal(
-                f"the records of project {project} take {used // _MIB} MiB, all that they may "
-                "(SANDHERD_PROJECT_RECORDS_MB): those that have ended are removed after SANDHERD_KEEP_ENDED",
+                f"the records of project {project} use {used // _MIB} MiB, the maximum "
+                "(SANDHERD_PROJECT_RECORDS_MB): ended ones are removed after SANDHERD_KEEP_ENDED",
                 "project",
+                Code.REFUSED,
             )
         if total >= self.bucket:
             return Refusal(
-                f"the records of all projects take {total // _MIB} MiB, and the rest is reserved for those that exist: "
-                "those that have ended are removed after SANDHERD_KEEP_ENDED",
+                f"the records of all projects use {total // _MIB} MiB, and the rest is reserved for existing ones: "
+                "ended ones are removed after SANDHERD_KEEP_ENDED",
                 "project",
+                Code.REFUSED,
             )
         return None

@@ -1,8 +1,9 @@
-"""What tasks and sandboxes have in common as records: a name, and events said in the very write that made them true."""
+"""Base of task and sandbox records: a name, and events stored in the same write as the state that they report."""
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,55 +12,59 @@ from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import SafeName, new_uuid_at
 
 
+class StoreUnavailableError(Exception):
+    """The bucket did not respond. The change may or may not have been applied; it is safe to repeat."""
+
+
 class Record(BaseModel):
     """A record in a bucket.
 
-    It is a source of events of its own: `sequence` counts what it has said, and `outbox` holds what is written but
-    perhaps not published yet. Both change in the same compare-and-set as the state, so that a crash at any moment
-    loses no event, doubles none, and leaves no gap.
+    It is its own source of events: `sequence` counts its events, and `outbox` contains those written but perhaps not
+    published yet. Both change in the same compare-and-set as the state, so a crash at any moment loses no event,
+    duplicates none, and leaves no gap.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     project: SafeName
     traceparent: str | None = None
-    """Its own span, which is told when it ends; what happens to it is part of that."""
+    """Its own span, recorded when it ends; parent of the spans of its activity."""
     parent: str | None = None
-    """The span around that, if there is one."""
+    """The parent of that span, if there is one."""
     sequence: int = 0
     outbox: tuple[str, ...] = ()
     sealed: str | None = None
-    """What of it is secret, encrypted with a key of its own. The store writes and reads it (`records.vault`)."""
+    """Its secret part, encrypted with the record's own key. Written and read by the store (`records.vault`)."""
 
     def secret_part(self) -> str | None:
-        """What of it must not be stored in clear, as text; None if there is nothing."""
+        """The part that must not be stored in plain text, as text; None without such a part."""
         return None
 
     def without_secret_part(self) -> Self:
-        """The record as it is stored in clear."""
+        """The record as stored in plain text."""
         return self
 
     def with_secret_part(self, text: str) -> Self:
-        """The record as it was, from what is stored in clear and what was sealed."""
+        """The original record, from the plain-text part and the decrypted secret part."""
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """The entity."""
+        """The name of the task or sandbox."""
         raise NotImplementedError
 
     @property
-    def alias(self) -> str:
-        """What it is known by outside of its bucket."""
+    def runtime_unit(self) -> str:
+        """Its name in its runtime, if that may differ from the record's name."""
         return self.name
 
     @property
     def source(self) -> str:
-        """The source of its events; no other record ever has the same."""
+        """The source of its events, unique to this record."""
         raise NotImplementedError
 
-    def about(self) -> dict[str, str | None]:
-        """The task and the sandbox that its events name."""
+    def event_ids(self) -> dict[str, str | None]:
+        """The task and the sandbox ids of its events."""
         raise NotImplementedError
 
     @property
@@ -69,13 +74,13 @@ class Record(BaseModel):
 
     @property
     def vault_key(self) -> str:
-        """The name, within its bucket, of the key that its secret part is encrypted with."""
+        """The name, within its bucket, of the key that encrypts its secret part."""
         return self.key
 
-    def saying(self, now: datetime, *said: EventData) -> Self:
-        """The record with these events to be published."""
+    def with_events(self, now: datetime, *events: EventData) -> Self:
+        """The record with these events added to its outbox."""
         record = self
-        for data in said:
+        for data in events:
             sequence = record.sequence + 1
             envelope = wrap(
                 data,
@@ -85,19 +90,39 @@ class Record(BaseModel):
                 project=self.project,
                 subject=self.name,
                 time=now,
-                id=new_uuid_at(now),  # made once: it is written with the state, and published from there
+                id=new_uuid_at(now),  # created once: it is written with the state and published from there
                 traceparent=self.traceparent,
-                **self.about(),
+                **self.event_ids(),
             )
             document = envelope.to_json().decode()
             record = record.model_copy(update={"sequence": sequence, "outbox": (*record.outbox, document)})
         return record
 
     def without(self, published: frozenset[str]) -> Self:
-        """The record after these documents of its outbox were published."""
-        return self.model_copy(update={"outbox": tuple(said for said in self.outbox if said not in published)})
+        """The record without these published documents in its outbox."""
+        remaining = tuple(document for document in self.outbox if document not in published)
+        return self.model_copy(update={"outbox": remaining})
 
 
-def read_said(document: str) -> Envelope[Any]:
-    """An event as it lies in an outbox."""
+def parse_outbox_event(document: str) -> Envelope[Any]:
+    """Parse an event from an outbox."""
     return parse(document.encode(), EVENTS[json.loads(document)["type"]])
+
+
+ViewT_co = TypeVar("ViewT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry(Generic[ViewT_co]):
+    """What is known of one record: its view, and the revision of that view.
+
+    `unsaid` is whether it has events in its outbox that are not published.
+    """
+
+    revision: int
+    view: ViewT_co
+    unsaid: bool
+    runtime_unit: str = ""
+    """Its name in its runtime: by default the record's name."""
+    size: int = 0
+    """Size of the stored record, in bytes."""

@@ -1,9 +1,9 @@
-"""Keys of stored secrets: one for each record, encrypted at rest, erased when its record needs it no more.
+"""Keys of stored secrets: one for each record, encrypted at rest, erased when its record no longer needs it.
 
-A record in a bucket holds the secret part of its spec encrypted with a key of its own. That key is in the bucket
-`secret_keys`, encrypted with the herd's, which is derived from the spawner's signing key and is in no file of the
-broker. Deleting the key's message has the broker write random bytes over it (`no_erase` is false by default); a write
-over a message, a purge or an acknowledgement would leave its bytes in the block until that is compacted.
+A record in a bucket contains the secret part of its spec, encrypted with the record's own key. That key is in bucket
+`secret_keys`, encrypted with the herd's key, which is derived from the spawner's signing key and is in no file of the
+broker. Deleting the key's message makes the broker overwrite it with random bytes (`no_erase` is false by default);
+a newer message, a purge or an acknowledgement would leave its bytes in the block until that is compacted.
 """
 
 import hmac
@@ -17,20 +17,20 @@ from nacl.utils import random
 from nats.js.kv import KeyValue
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.kv import bucket_of, last_message
 from sandherd.bus.message_erasure import erase
-from sandherd.bus.reading import bucket_of, last_on
 from sandherd.telemetry import logs
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import StoreUnavailableError
 
 BUCKET: Final = "secret_keys"
 _STREAM: Final = f"KV_{BUCKET}"
-_MOST_KNOWN: Final = 10_000
+_MAX_CACHED_KEYS: Final = 10_000
 _PURPOSE: Final = b"sandherd stored secrets"
-_log: Final = logs.get("records")
+_log: Final = logs.get("records.vault")
 
 
 def herd_key(seed: str) -> bytes:
-    """The key that the keys of records are encrypted with, from the seed of a signing key of the spawner."""
+    """The key that encrypts the records' keys, derived from the seed of one of the spawner's signing keys."""
     return hmac.digest(seed.encode(), _PURPOSE, "sha256")
 
 
@@ -44,11 +44,11 @@ class Vault:
         self._left: dict[str, bytes | None] = {}
 
     async def seal(self, name: str, text: str) -> str:
-        """The text encrypted with the key of this name, which is made if there is none.
+        """The text encrypted with the key of this name, which is created if it does not exist.
 
         Raises `StoreUnavailableError`, as `open` does.
         """
-        # Not the one that is known here: another replica may have erased it meanwhile.
+        # Not the cached key: another replica may have erased it meanwhile.
         key = await self._read(name) or await self._make(name)
         return SecretBox(key).encrypt(text.encode()).hex()
 
@@ -58,30 +58,30 @@ class Vault:
         return _opened(await self._read(name), sealed) if text is None else text
 
     async def erase(self, name: str) -> None:
-        """Destroy a key: what it encrypted is random bytes from then on. What fails is tried again by `erase_left`."""
+        """Destroy a key, so that what it encrypted can't be decrypted. A failure is retried by `retry_erasures`."""
         self._left[name] = self._known.pop(name, None)
         await self._erase(name, None)
 
     async def _erase(self, name: str, only: bytes | None) -> None:
-        """Erase a key; if `only` is given, no other one that has come in its place."""
+        """Erase a key; if `only` is given, do not erase a different key that replaced it."""
         try:
-            found = await last_on(self._bus, _STREAM, self._subject(name))
+            found = await last_message(self._bus, _STREAM, self._subject(name))
             if only is None or only == self._decrypted(found.data):
                 await erase(self._bus, _STREAM, found.seq or 0)
         except nats.js.errors.NotFoundError:
             pass
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-            _log.warning("a key of stored secrets is not erased yet", key=name, error=repr(error))
+            _log.warning("encryption key not erased, retrying", key=name, error=repr(error))
             return
         self._left.pop(name, None)
 
-    async def erase_left(self) -> None:
-        """Erase what could not be erased before."""
+    async def retry_erasures(self) -> None:
+        """Retry the erasures that failed."""
         for name, key in tuple(self._left.items()):
             await self._erase(name, key)
 
     async def names(self) -> frozenset[str]:
-        """The names of all keys that there are. Raises `StoreUnavailableError`."""
+        """The names of all keys. Raises `StoreUnavailableError`."""
         try:
             state = (await self._bus.js.stream_info(_STREAM, subjects_filter=">")).state
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
@@ -90,7 +90,7 @@ class Vault:
 
     async def _read(self, name: str) -> bytes | None:
         try:
-            found = await last_on(self._bus, _STREAM, self._subject(name))
+            found = await last_message(self._bus, _STREAM, self._subject(name))
         except nats.js.errors.NotFoundError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
@@ -101,14 +101,14 @@ class Vault:
         return key
 
     def _decrypted(self, data: bytes | None) -> bytes | None:
-        """The key in a message; None if it was written with other keys of the herd."""
+        """The key in a message; None if it was encrypted with a different herd key."""
         try:
             return self._box.decrypt(data or b"")
         except (CryptoError, ValueError):
             return None
 
     def _remember(self, name: str, key: bytes) -> None:
-        if len(self._known) >= _MOST_KNOWN:
+        if len(self._known) >= _MAX_CACHED_KEYS:
             self._known.pop(next(iter(self._known)))
         self._known[name] = key
 
@@ -118,7 +118,7 @@ class Vault:
             await self._kv.create(name, bytes(self._box.encrypt(key)))
         except nats.js.errors.KeyWrongLastSequenceError:  # another replica was first
             found = await self._read(name)
-            if found is None:  # of no use to anybody: the herd has other keys now
+            if found is None:  # unusable: encrypted with a different herd key
                 await self._erase(name, None)
             return found or await self._make(name)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
@@ -140,5 +140,5 @@ def _opened(key: bytes | None, sealed: str) -> str | None:
         return None
     try:
         return SecretBox(key).decrypt(bytes.fromhex(sealed)).decode()
-    except CryptoError:  # another life of the same name had this key
+    except CryptoError:  # the key of a previous record of the same name
         return None

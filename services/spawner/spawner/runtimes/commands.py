@@ -1,88 +1,98 @@
-"""What may be run in a sandbox beside its worker, what came of it, and files for it. The same at every runtime."""
+"""Commands, files and ports of a running sandbox: types that all runtimes share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final, Self
 
-from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
 OWN: Final = frozenset({"work", "state", "home", "previous"})
-"""A sandbox's own folders: `work` is the agent's tree, `state` what the worker keeps."""
+"""A sandbox's own directories: `work` is the agent's work tree, `state` is the worker's state."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to be put into a sandbox, with its folders."""
+    """A file to be written into a sandbox; missing parent directories are created."""
 
     path: str
     content: bytes
     mode: int = 0o600
 
     def below(self, root: str) -> Self:
-        """The same file, with the path that it has in a box whose own folders lie in `root`."""
+        """The same file, with its path in a box whose own directories are in `root`."""
         return replace(self, path=placed(self.path, root))
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A command that has ended, or was ended for its time. Output over the bound is cut, and that is said."""
+class CommandResult:
+    """The result of a command that ended or timed out. `cut`: output above the limit was discarded."""
 
     code: int | None
-    """Its exit status; None if it was ended."""
+    """Its exit status; None if it timed out."""
     out: bytes
     err: bytes = b""
-    """Empty where the provider merges both."""
+    """Empty if the provider merges both streams."""
     timed_out: bool = False
     cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What is run in a sandbox beside its program."""
+    """A command to run in a sandbox next to its program. `seconds`: its timeout; `max_output`: in bytes."""
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
-    """Where; None: in the work tree."""
+    """The working directory; None: the work tree."""
     seconds: float = 60.0
-    most_output: int = 4 * 1024 * 1024
+    max_output: int = 4 * 1024 * 1024
 
     def below(self, root: str) -> Self:
-        """The same command, to run in a box whose own folders lie in `root`."""
+        """The same command, for a box whose own directories are in `root`."""
         return self if self.folder is None else replace(self, folder=placed(self.folder, root))
 
 
 class Output:
-    """What a command writes to its two streams, up to a bound for both."""
+    """Collects the output of a command, with one limit in bytes for both streams."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, limit: int) -> None:
+        self._left = limit
         self._parts: dict[bool, list[bytes]] = {False: [], True: []}
         self._cut = False
 
     def add(self, data: bytes, *, error: bool) -> None:
-        """Keep as much as there is room for; the rest is read and forgotten, so that the command does not stall."""
+        """Add output up to the limit; the rest is read and discarded, so that the command does not block."""
         self._cut |= len(data) > self._left
-        kept = data[: self._left]
-        self._left -= len(kept)
-        self._parts[error].append(kept)
+        added = data[: self._left]
+        self._left -= len(added)
+        self._parts[error].append(added)
 
-    def ran(self, code: int | None, *, late: bool) -> Ran:
-        """The command, as it has ended."""
+    def ran(self, code: int | None, *, late: bool) -> CommandResult:
+        """The result of the command. `late`: it timed out."""
         out, err = (b"".join(self._parts[error]) for error in (False, True))
-        return Ran(None if late else code, out, err, timed_out=late, cut=self._cut)
+        return CommandResult(None if late else code, out, err, timed_out=late, cut=self._cut)
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The steps of a path in a sandbox, the first of them one of its own folders. Raises `RuntimeFailedError`."""
+    """The parts of a path in a sandbox; the first is one of its own directories. Raises `RuntimeFailedError`."""
     parts = PurePosixPath(path).parts
     if not parts or parts[0] not in OWN or ".." in parts or "\0" in path:
-        told = f"{path!r} is no path in a sandbox's own folders: it begins with one of {', '.join(sorted(OWN))}"
-        raise RuntimeFailedError(RuntimeFault.REFUSED, told)
+        message = f"{path!r} is not a path in a sandbox's own directories: it must begin with {', '.join(sorted(OWN))}"
+        raise RuntimeFailedError(RuntimeFault.REFUSED, message)
     return parts
 
 
 def placed(path: str, root: str) -> str:
-    """A path in a sandbox as one below `root`. Raises `RuntimeFailedError` for one that leads elsewhere."""
+    """Map a path in a sandbox to a path below `root`. Raises `RuntimeFailedError` if it is outside."""
     return str(PurePosixPath(root, *parts_of(path)))
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a port of a sandbox. Its URL contains no secret."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers that every request needs in addition to what the server itself requires. If not empty, they are secret:
+    return them only to the requester, never put them in a log, event or error."""

@@ -1,101 +1,89 @@
-"""What the spawner asks of a runtime, and what a runtime may answer. Nothing else drives one."""
+"""The interface of runtimes: the calls of the spawner and their results. Only the spawner uses a runtime."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from sandherd.contracts.commands import Limits, SandboxSpec
-from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.offers import Previous
+from sandherd.contracts.attempt_inputs import Previous
+from sandherd.contracts.commands import SandboxLimits, SandboxSpec
 from sandherd.contracts.requests import Mount
+from spawner.runtimes.commands import Address, Command, CommandResult, File
+from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
-if TYPE_CHECKING:
-    from spawner.runtimes.addresses import Address
-    from spawner.runtimes.commands import Command, File, Ran
+__all__ = [
+    "NOT_ENFORCED",
+    "Capabilities",
+    "Isolation",
+    "ObservedSandbox",
+    "RunEnd",
+    "Runtime",
+    "RuntimeFailedError",
+    "RuntimeFault",
+    "SandboxPlan",
+    "WarmPlan",
+    "able",
+]
 
 _USAGE: Final = 2
+_SPOOL: Final = 5
 _NOT_STARTED: Final = 7
-"""A worker's exit statuses for what it can't begin with, and for having had no leave to begin."""
+"""A worker's exit statuses: for invalid input, and for not being permitted to begin."""
 
 
 class Isolation(StrEnum):
-    """How far a sandbox is kept from the host and from other sandboxes."""
+    """What separates a sandbox from the host and from other sandboxes."""
 
     BUBBLEWRAP = "bubblewrap"
     PROVIDER = "provider"
-    """Another's: a container engine's, or a service's that rents sandboxes."""
+    """That of a container engine or a cloud service."""
     NONE = "none"
 
 
-NOT_HELD: Final = "none"
-"""What a runtime says of a limit that it does not hold a sandbox to."""
-
-
-class RuntimeFault(StrEnum):
-    """What can go wrong at a runtime. A closed set: decisions are made by it, never by words in a text."""
-
-    REFUSED = ErrorType.RUNTIME_REFUSED  # it will never make this sandbox as asked, or can't do such a thing at all
-    UNAVAILABLE = ErrorType.RUNTIME_UNAVAILABLE
-    """It can't at this moment, or has not answered: it may have done it. The same may be asked again."""
-    QUOTA = ErrorType.RUNTIME_QUOTA  # there is no room for it now
-    LOST = ErrorType.SANDBOX_LOST
-    """It has no such sandbox."""
-
-
-class RuntimeFailedError(Exception):
-    """A runtime did not do what was asked. `fault` says of what kind."""
-
-    def __init__(self, fault: RuntimeFault, message: str, *, wait: float | None = None) -> None:
-        super().__init__(message)
-        self.fault = fault
-        self.wait = wait
-        """For how many seconds not to ask again, where the runtime says so."""
-
-    @property
-    def permanent(self) -> bool:
-        """Whether asking again is of no use."""
-        return self.fault not in {RuntimeFault.UNAVAILABLE, RuntimeFault.QUOTA}
+NOT_ENFORCED: Final = "none"
+"""The value of a limit that a runtime does not enforce."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPlan:
-    """All that a runtime needs to make one sandbox. `joiner` is the text of its credentials file: a secret."""
+    """What a runtime needs to create one sandbox. `joiner` is the content of its credentials file: a secret."""
 
     project: str
     sandbox: str
     unit: str
-    """What the runtime is to know it by: its own name, or that of one that was prepared beforehand."""
+    """Its name in the runtime: its own, or that of a sandbox of the pool that it takes over."""
     task: str | None
     attempt: int
     fence: int
     spec: SandboxSpec
-    """A `TaskSpec` where there is a task."""
-    limits: Limits
+    """A `TaskSpec` if there is a task."""
+    limits: SandboxLimits
     mounts: Sequence[Mount] = ()
     user_namespaces: bool = False
-    """Whether its profile lets what runs in it make user namespaces."""
+    """Whether its profile allows processes in it to create user namespaces."""
     previous: Previous | None = None
     max_work_bytes: int = 0
-    """The largest archive of its work tree that is put by if the attempt fails."""
+    """Maximum size in bytes of the archive of its work tree that is stored if the attempt fails."""
     joiner: str
     nats_url: str
+    tls: Mapping[str, str] = field(default_factory=dict)
+    """The PEM texts for its connection to the broker, by the variables of their files; the key is a secret."""
     heartbeat_interval: float
     stop_grace: float
-    """How long the worker has between being asked to end and being ended, in seconds."""
+    """Seconds between the request to the worker to end and killing it."""
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPlan:
-    """All that a runtime needs to start a sandbox that nobody has claimed: no identity, no credential, no secret."""
+    """What a runtime needs to start an unclaimed sandbox: no identity, no credential, no secret."""
 
     unit: str
-    limits: Limits
+    limits: SandboxLimits
     user_namespaces: bool = False
-    """Whether its profile lets what runs in it make user namespaces."""
+    """Whether its profile allows processes in it to create user namespaces."""
     profile: str | None = None
-    """Of the sandboxes that it may become."""
+    """The profile of the sandboxes that may claim it."""
 
 
 @dataclass(frozen=True)
@@ -105,19 +93,26 @@ class RunEnd:
     code: int | None
     out_of_memory: bool = False
     last_line: str = ""
-    """The last thing on its standard error, for people."""
-    gone: bool = False
-    """Whether its runtime has given the sandbox up, with all that it held: nothing in it can be started again."""
+    """The last line of its standard error, for users."""
+    recovered_code: int | None = None
+    """Exit status of the run that this one recovered; None if it recovered none, or if that is unknown."""
+    files_deleted: bool = False
+    """Whether its runtime has deleted the sandbox with its files: nothing in it can be started again."""
 
     @property
     def drained(self) -> bool:
-        """Whether all that the worker said is acknowledged by the broker: it ends with 0 only then."""
+        """Whether the broker has acknowledged all events of the worker: only then it ends with 0."""
         return self.code == 0
 
     @property
     def never_spoke(self) -> bool:
-        """Whether it did not even begin, so that there is nothing to recover."""
+        """Whether it never began, so that there is nothing to recover."""
         return self.code in {_USAGE, _NOT_STARTED}
+
+    @property
+    def disk_refused(self) -> bool:
+        """Whether the worker ended because it could not write its spool: a full or broken disk."""
+        return _SPOOL in (self.code, self.recovered_code)
 
     @property
     def not_started(self) -> bool:
@@ -126,125 +121,128 @@ class RunEnd:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A sandbox as it really is: what the runtime finds, whatever any record says."""
+class ObservedSandbox:
+    """The actual state of a sandbox, as its runtime finds it; its record may differ."""
 
     unit: str
-    """What the runtime knows it by."""
+    """Its name in the runtime."""
     alive: bool
     runs: int = 0
     """How often a worker was started in it."""
     end: RunEnd | None = None
-    """How the last run ended; None while it lives, and where none was ever started."""
+    """How the last run ended; None while one is running, and if none was ever started."""
     project: str | None = None
-    """Whose it is, by what it was labelled with when it was made."""
+    """Its project, by the label that it got when it was created."""
     since: float = 0.0
-    """When it was made, in seconds since 1970; always the same for the same sandbox."""
+    """When it was created, in seconds since 1970; always the same for the same sandbox."""
     frozen: bool | None = None
-    """Whether it stands still, or is about to, because its runtime was asked for that; None where that is not known."""
+    """Whether it is frozen or about to be, because its runtime was requested to freeze it; None if not known."""
+    disruption: str = ""
+    """Why its runtime ends it without our request, as by an eviction; empty if it does not."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a runtime can promise here, found out once at its start."""
+    """What a runtime supports on this host; determined once, when it is opened."""
 
     isolation: Isolation
     memory: str
-    """What holds memory in its limit: `cgroup` (the sandbox as a whole), `rlimit` (each process for itself),
-    `provider` (whoever makes it), or `none`."""
+    """Enforces the memory limit: `cgroup` (for the whole sandbox), `rlimit` (for each process), `provider`, `none`."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
-    cores: str = NOT_HELD
-    """What holds a sandbox to its cores: `cgroup`, `provider`, or `none`."""
+    cores: str = NOT_ENFORCED
+    """What enforces the number of cores: `cgroup`, `provider`, or `none`."""
     disk: str = ""
-    """What limits what a sandbox writes to disk: `file system`, or `none`; empty where that is not known."""
+    """What limits the disk usage of a sandbox: `file system`, or `none`; empty if that is not known."""
     can_pause: bool = False
     ports: bool = False
-    """Whether what listens in a sandbox can be reached from outside, by `Runtime.address`."""
+    """Whether a listening port of a sandbox can be reached from outside, by `Runtime.address`."""
     can_prepare: bool = False
-    """Whether it can start sandboxes beforehand, for the pool."""
+    """Whether it can start sandboxes in advance, for the pool."""
     images: bool = False
-    """Whether it makes sandboxes of images, or of snapshots."""
+    """Whether it creates sandboxes from images or snapshots."""
     mounts: bool = False
-    """Whether a sandbox may find there what its profile mounts."""
+    """Whether it supports the mounts of profiles."""
     gaps: tuple[str, ...] = ()
-    """What sandboxes are not protected from here though other hosts could do it, each with what would change that."""
+    """What sandboxes are not protected from on this host although other hosts could, each with a remedy."""
     network: str = ""
-    """What sandboxes reach (`contracts.network.NetworkMode`); nothing: whoever makes them decides."""
+    """What sandboxes can reach (`contracts.network.NetworkMode`); empty if the provider decides."""
     host_uid: str = ""
-    """Under whose uid of the host sandboxes run: `own`, `subordinate`, `spawner` or `root`; empty: not known."""
+    """The host uid of sandboxes: `own`, `subordinate`, `spawner` or `root`; empty if not known."""
+    unusable: str = ""
+    """Why no sandbox can be created in it at all, so that every request for one is rejected; empty if some can."""
 
 
 class Runtime(Protocol):
-    """A place where sandboxes are made. All methods are safe to repeat; they raise `RuntimeFailedError`.
+    """Creates and ends sandboxes. All methods are safe to repeat; they raise `RuntimeFailedError`.
 
-    `unit` is what a sandbox was made as: the `unit` of its plan.
+    `unit` is the `unit` of the plan that the sandbox was created from.
     """
 
     name: str
     capabilities: Capabilities
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
-        """From now on `tell(unit)` is called when the worker of a sandbox has ended."""
+    def on_exit(self, notify: Callable[[str], None]) -> None:
+        """Call `notify(unit)` from now on whenever the worker of a sandbox has ended."""
 
     async def prepare(self, plan: WarmPlan) -> None:
-        """Start a sandbox whose worker waits for its identity. Done already: nothing happens."""
+        """Start a sandbox whose worker waits for its identity. Does nothing if that was done."""
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Make the sandbox and start its worker, or give a prepared one its identity. Done already: nothing happens."""
+        """Create the sandbox and start its worker, or give a prepared one its identity. Done already: does nothing."""
 
     async def recover(self, plan: SandboxPlan) -> None:
-        """Start the worker once more in a sandbox whose worker died, to say what is left unsaid."""
+        """Start a worker in a sandbox whose worker was lost, to publish the events that it left."""
 
     async def pause(self, unit: str) -> None:
-        """Freeze every process of the sandbox. Raises `refused` where that can't be done."""
+        """Freeze every process of the sandbox. Raises `refused` if that is not supported."""
 
     async def resume(self, unit: str) -> None:
-        """Let it go on."""
+        """Continue a frozen sandbox."""
 
     async def stop(self, unit: str, grace: float) -> None:
-        """Ask the worker to end, wait up to `grace` seconds, then end every process of the sandbox, frozen or not."""
+        """Request the worker to end, wait up to `grace` seconds, then end all its processes, frozen or not."""
 
-    async def leave(self, unit: str) -> None:
-        """Give back what a stopped sandbox holds of the host beside its files, but nothing that tells how it ended."""
+    async def release(self, unit: str) -> None:
+        """Release what a stopped sandbox holds of the host beside its files; how it ended stays known."""
 
-    async def look(self, unit: str) -> Seen | None:
-        """The sandbox as it is, or None if there is none."""
+    async def observe(self, unit: str) -> ObservedSandbox | None:
+        """The state of the sandbox, or None if it does not exist."""
 
-    async def find_all(self) -> list[Seen]:
-        """All that is really there, wanted or not."""
+    async def find_all(self) -> list[ObservedSandbox]:
+        """All existing sandboxes, also those without a record."""
 
     async def remove(self, unit: str) -> None:
-        """End every process of the sandbox and remove what it leaves on the host."""
+        """End every process of the sandbox and remove its files."""
 
-    async def run(self, unit: str, command: "Command") -> "Ran":
-        """Run a command beside the worker of a sandbox that runs. At its time limit all that it has started is ended.
+    async def run(self, unit: str, command: Command) -> CommandResult:
+        """Run a command beside the worker of a running sandbox. At its time limit all that it has started is killed.
 
-        Its folder, like every path here, begins with one of the sandbox's own: see `spawner.runtimes.commands.OWN`.
+        Its folder, like every path here, begins with a folder of the sandbox: see `spawner.runtimes.commands.OWN`.
         """
 
-    async def put(self, unit: str, files: "Collection[File]") -> None:
-        """Put files into the sandbox, each whole or not at all. No link of the agent's leads one out of it."""
+    async def write_files(self, unit: str, files: Collection[File]) -> None:
+        """Write files into the sandbox, each atomically. Links that the agent created can't refer outside of it."""
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
-        """A file's content, or None if there is none. Raises `refused` for one of more than `limit` bytes."""
+        """A file's content, or None if it does not exist. Raises `refused` if it has more than `limit` bytes."""
 
-    async def address(self, unit: str, port: int) -> "Address":
-        """Where a port of the sandbox is, for whoever may reach it. Raises `refused` where there is no way to it."""
+    async def address(self, unit: str, port: int) -> Address:
+        """The address of a port of the sandbox. Raises `refused` if it can't be reached."""
 
-    async def keep(self, unit: str) -> None:
-        """Put what it leaves aside for a person to look at: something in it was never said."""
+    async def quarantine(self, unit: str) -> None:
+        """Move the files of a sandbox to quarantine: events in it were never published."""
 
-    async def find_kept(self) -> list[str]:
-        """The sandboxes whose things were put aside."""
+    async def list_quarantined(self) -> list[str]:
+        """The sandboxes in quarantine."""
 
-    async def take_back(self, unit: str) -> None:
-        """Put back what was put aside, so that it can be recovered. It is not there any more: nothing happens."""
+    async def unquarantine(self, unit: str) -> None:
+        """Move a sandbox out of quarantine, so that it can be recovered. Does nothing if it is not there."""
 
     async def close(self) -> None:
-        """Let go of everything; sandboxes live on."""
+        """Release all resources; sandboxes continue."""
 
 
 def able(runtimes: Mapping[str, Runtime]) -> dict[str, Capabilities]:
-    """What each of these can do here."""
+    """The capabilities of each runtime."""
     return {name: runtime.capabilities for name, runtime in runtimes.items()}

@@ -1,4 +1,4 @@
-"""Sparse image files with an ext4 file system, readable by their owner alone. Everything here blocks."""
+"""Sparse image files with an ext4 file system, readable only by their owner. All functions block."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ _SBIN: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 
 class DiskError(OSError):
-    """A sized file system can't be made or mounted; the message says why."""
+    """A sized file system can't be created or mounted; the message has the reason."""
 
 
 def make(image: Path, size: int) -> None:
@@ -33,7 +33,7 @@ def make(image: Path, size: int) -> None:
 
 
 def copy(source: Path, to: Path) -> None:
-    """Copy an image, without its holes. Raises `OSError`."""
+    """Copy an image sparsely. Raises `OSError`."""
     draft = _draft(to)
     with source.open("rb") as old, _create(draft) as new:
         _copy_sparse(old, new)
@@ -41,14 +41,14 @@ def copy(source: Path, to: Path) -> None:
 
 
 def _draft(image: Path) -> Path:
-    """A name of its own for each writer."""
+    """A draft path unique to each writer."""
     return image.with_name(f"{image.name}.{secrets.token_hex(4)}{DRAFT}")
 
 
 def _create(path: Path) -> BinaryIO:
-    """A new file that only its owner may read, from its first moment."""
+    """Create a file that only its owner may read, from the moment it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _SECRET)
-    os.fchmod(descriptor, _SECRET)  # whatever the umask took away
+    os.fchmod(descriptor, _SECRET)  # regardless of the umask
     return os.fdopen(descriptor, "wb")
 
 
@@ -62,7 +62,7 @@ def _copy_sparse(old: BinaryIO, new: BinaryIO) -> None:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return  # only a hole is left
+            return  # no data follows
         end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
         while at < end:
             block = os.pread(old.fileno(), min(_CHUNK, end - at), at)

@@ -1,4 +1,4 @@
-"""What a worker finds in its environment: names and paths, never anything secret."""
+"""The environment variables of a worker: names and paths, never secrets."""
 
 import os
 import sys
@@ -8,13 +8,16 @@ from typing import Final
 
 from spawner.runtimes.bubblewrap import INSIDE
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.layout import Place
+from spawner.runtimes.layout import SandboxDirectory
 
 MARK: Final = "SANDHERD_PLACE"
-"""Every process of a sandbox carries it, so that those that ran away are found. Its value is the sandbox's directory:
-a name is one sandbox's in one herd, and a host may have several herds."""
+"""The variable that marks every process of a sandbox, to find processes that left its session. Its value is the
+sandbox's directory, because names are unique only within a herd, and a host may have several herds."""
 _SIGNALLED: Final = 128
 """A shell's exit status after signal n is 128 + n."""
+
+TLS_FILES: Final = {"NATS_CA": "nats-ca.pem", "NATS_CERT": "nats-cert.pem", "NATS_KEY": "nats-key.pem"}
+"""The files in a sandbox's state directory that a worker connects to the broker with, by their variables."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,13 @@ class Paths:
     home: Path
     previous: Path
     group: Path | None
-    """Where its control group can be read; None means: where it is on the host."""
+    """The path of its control group; None: the path on the host."""
     place: Path
     search: str
 
 
-def paths(place: Place, *, inside: bool) -> Paths:
-    """Seen from inside bubblewrap, or as they are on the host."""
+def paths(place: SandboxDirectory, *, inside: bool) -> Paths:
+    """The directories as seen from inside bubblewrap, or on the host."""
     if not inside:
         search = os.environ.get("PATH", os.defpath)
         return Paths(place.work, place.state, place.home, place.previous, None, place.folder, search)
@@ -42,7 +45,7 @@ def paths(place: Place, *, inside: bool) -> Paths:
 
 
 def common(seen: Paths, group: Path | None) -> dict[str, str]:
-    """What is the same for every sandbox of a place: what a worker finds that is started beforehand."""
+    """The variables that do not depend on the sandbox's plan: those of a worker that is started in advance."""
     found = {
         MARK: str(seen.place),
         "SANDHERD_STATE_DIR": str(seen.state),
@@ -57,10 +60,15 @@ def common(seen: Paths, group: Path | None) -> dict[str, str]:
     return found
 
 
-def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
-    """The whole environment of the worker; nothing of the spawner's own goes along.
+def memory_loss(known: bool) -> dict[str, str]:  # noqa: FBT001  # what is known decides whether there is a variable
+    """In a recovery: the variable that says that the kernel killed the lost worker for lack of memory, if it did."""
+    return {"SANDHERD_LOST_FOR_MEMORY": "1"} if known else {}
 
-    `lost` is the exit status of the worker that is made up for, in a recovery.
+
+def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
+    """The complete environment of the worker; nothing is inherited from the spawner.
+
+    `lost`: in a recovery, the exit status of the lost worker.
     """
     found = common(seen, group) | {
         "SANDHERD_PROJECT": plan.project,
@@ -74,6 +82,7 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int |
         "HEARTBEAT_INTERVAL": f"{plan.heartbeat_interval:g}",
         "SANDHERD_STOP_GRACE": f"{plan.stop_grace:g}",
     }
+    found |= {name: str(seen.state / TLS_FILES[name]) for name in plan.tls}
     if plan.task:
         found["SANDHERD_TASK_ID"] = plan.task
     if plan.previous:

@@ -1,6 +1,6 @@
-"""Mounting of file system images through loop devices, by system calls: a `mount` process costs ten times as much.
+"""Mounts file system images through loop devices with system calls: a `mount` process takes ten times as long.
 
-Only root of the host can do this. Everything here blocks, for milliseconds.
+Only root of the host can do this. All functions block, for milliseconds.
 """
 
 import ctypes
@@ -29,49 +29,64 @@ _LOOP_CTL_GET_FREE: Final = 0x4C82
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_GET_STATUS64: Final = 0x4C05
 _AUTOCLEAR: Final = 4
-"""The kernel frees the device when nothing has it open or mounted any more, also after a `kill -9` before the mount."""
+"""The kernel frees the device once it is neither open nor mounted, even after a `kill -9` before the mount."""
 _LABEL: Final = 48
 """Bytes of a label; the kernel stores 63."""
 _ATTEMPTS: Final = 64
-"""Between asking for a free device and taking it, another process may take it."""
+"""The maximum number of tries: another process may take a free device before we do."""
 _CONFIG: Final = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 64x")
 """`struct loop_config` of linux/loop.h."""
 _STATUS: Final = struct.Struct("=56x 64s 112x")
 """The label of the device in `struct loop_info64` of linux/loop.h."""
 _OPTIONS: Final = "discard,noinit_itable,errors=remount-ro"
-"""`discard` gives the blocks of removed files back to the host."""
+"""`discard` returns the blocks of removed files to the host."""
 
 
 def mount_image(image: Path, place: Path) -> None:
     """Mount an ext4 image at a directory. Raises `OSError`.
 
-    An image that is still in use, by another mount or a process, is mounted through the device that it has: two devices
-    for one image would destroy its file system.
+    An image still in use, by another mount or a process, is mounted through its existing device: two devices for one
+    image would destroy its file system.
     """
     with image.open("r+b") as file:
         device, path = _device_of(image) or _loop(file.fileno(), _label(image))
     try:
         _mount(path, place, "ext4", _MS_NOSUID | _MS_NODEV | _MS_NOATIME, _OPTIONS)
     finally:
-        os.close(device)  # from here on the mount alone holds the device
+        os.close(device)  # from now on only the mount uses the device
 
 
 def is_in_use(image: Path) -> bool:
-    """Whether a loop device has this image: something still uses its file system."""
+    """Whether a loop device has this image, so its file system is still in use."""
     if found := _device_of(image):
         os.close(found[0])
     return found is not None
 
 
+def processes_with(image: Path) -> list[int]:
+    """Process ids, the first of each mount namespace in which the image's file system is mounted."""
+    if not (found := _device_of(image)):
+        return []
+    number = os.fstat(found[0]).st_rdev
+    os.close(found[0])
+    device, seen = f"{os.major(number)}:{os.minor(number)}".encode(), dict[str, int]()
+    for process in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        with suppress(OSError):  # it has ended
+            lines = Path(f"/proc/{process}/mountinfo").read_bytes().splitlines()
+            if any(line.split()[2] == device for line in lines):
+                seen.setdefault(str(Path(f"/proc/{process}/ns/mnt").readlink()), process)
+    return list(seen.values())
+
+
 def bind(source: Path, place: Path) -> None:
-    """Mount a directory at another, with all that is mounted below it. Raises `OSError`."""
+    """Bind-mount a directory at another, with all mounts below it. Raises `OSError`."""
     _mount(str(source), place, None, _MS_BIND | _MS_REC, None)
 
 
 def detach(*places: Path) -> None:
-    """Unmount all that is mounted at these directories and below. Raises `OSError`.
+    """Unmount everything mounted at or below these directories. Raises `OSError`.
 
-    A process that has a file of it open keeps the file system in use.
+    While a process has an open file, the file system stays in use.
     """
     for place in places:
         while os.path.ismount(place):
@@ -80,8 +95,8 @@ def detach(*places: Path) -> None:
 
 
 def _mount(source: str, place: Path, kind: str | None, flags: int, options: str | None) -> None:
-    words = [None if word is None else word.encode() for word in (kind, options)]
-    if _libc.mount(source.encode(), bytes(place), words[0], ctypes.c_ulong(flags), words[1]) != 0:
+    encoded = [None if text is None else text.encode() for text in (kind, options)]
+    if _libc.mount(source.encode(), bytes(place), encoded[0], ctypes.c_ulong(flags), encoded[1]) != 0:
         raise _error("mount", place)
 
 
@@ -91,13 +106,13 @@ def _error(what: str, place: Path) -> OSError:
 
 
 def _label(image: Path) -> bytes:
-    """What a device with this image is marked with, so that it is found again."""
+    """The label of a device with this image, by which it is found again."""
     found = image.stat()
     return hashlib.sha256(f"{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:_LABEL].encode()
 
 
 def _device_of(image: Path) -> tuple[int, str] | None:
-    """The loop device that has this image: its descriptor, and its path."""
+    """The loop device of this image: its descriptor and path; None if it has none."""
     label = _label(image)
     for bound in Path("/sys/block").glob("loop*/loop"):
         path = f"/dev/{bound.parent.name}"
@@ -118,7 +133,7 @@ def _label_of(device: int) -> bytes:
 
 
 def _loop(image: int, label: bytes) -> tuple[int, str]:
-    """A loop device for this open image: its descriptor, and its path. Raises `OSError`."""
+    """Set up a loop device for this open image; returns its descriptor and path. Raises `OSError`."""
     config = _CONFIG.pack(image, 0, *(0,) * 5, 0, 0, 0, _AUTOCLEAR, label, b"", b"", 0, 0)
     control = os.open(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -129,11 +144,11 @@ def _loop(image: int, label: bytes) -> tuple[int, str]:
                 return device, f"/dev/loop{number}"
     finally:
         os.close(control)
-    raise OSError(errno.EBUSY, "other processes take each free loop device first", str(_LOOP_CONTROL))
+    raise OSError(errno.EBUSY, "other processes took each free loop device first", str(_LOOP_CONTROL))
 
 
 def _open_device(number: int) -> int:
-    """Open a loop device. Its node is created where no devtmpfs does that, as in a container."""
+    """Open a loop device. Its node is created if no devtmpfs does that, as in a container."""
     path = Path(f"/dev/loop{number}")
     if not path.exists():
         with suppress(FileExistsError):
@@ -142,7 +157,7 @@ def _open_device(number: int) -> int:
 
 
 def _configure(device: int, config: bytes) -> bool:
-    """Give the device its image; false if it is taken. Raises `OSError`, and closes it unless it has the image."""
+    """Attach the image; false if the device is in use. Raises `OSError`. Closes the device if it has not the image."""
     try:
         fcntl.ioctl(device, _LOOP_CONFIGURE, config)
     except OSError as error:

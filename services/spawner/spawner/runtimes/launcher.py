@@ -1,4 +1,4 @@
-"""A program of its own: it prepares what bubblewrap can't, and becomes bubblewrap.
+"""A separate program: it prepares what bubblewrap can't, and becomes bubblewrap by exec.
 
     python -I -S launcher.py <launch file>
 
@@ -20,33 +20,35 @@ _JOIN_SESSION_KEYRING: Final = 1
 _NEW_MOUNTS: Final = 0x00020000
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
-"""Of unshare(2) and mount(2)."""
+_DETACH: Final = 2
+"""Of unshare(2), mount(2) and umount2(2)."""
 _CAPABILITIES_3: Final = 0x20080522
 """The version of capset(2)."""
 _NO_KEYRINGS: Final = 38
-"""ENOSYS: a kernel without keyrings has none to leak."""
+"""ENOSYS: a kernel without keyrings can't leak any."""
 
 _NODES: Final = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
-"""Device nodes of a sandbox, with the numbers that they have on every Linux."""
+"""Device nodes of a sandbox, with their numbers, which are the same on every Linux."""
 _LINKS: Final = {
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
     "core": "/proc/kcore", "ptmx": "pts/ptmx",
 }  # fmt: skip
-_MOST_TERMINALS: Final = 64
+_MAX_TERMINALS: Final = 64
 """Pseudo-terminals of one sandbox. All sandboxes of a host share 3,072, unless it sets `kernel.pty.max`."""
 
 
 def main() -> int:
-    """Become bubblewrap. Returns only if that fails."""
-    with open(sys.argv[1], "rb") as file:  # noqa: PTH123  # nothing more is loaded
-        launch = marshal.load(file)  # noqa: S302  # our spawner's own, which nobody else may write
+    """Become bubblewrap. Returns only on failure."""
+    with open(sys.argv[1], "rb") as file:  # noqa: PTH123  # no further module is loaded
+        launch = marshal.load(file)  # noqa: S302  # written by the spawner; no other user may write it
     try:
         join_session_keyring()
         if launch["user"] is not None:
-            _stage(launch["stage"], launch["mounts"], launch["covers"])
+            folder = os.path.dirname(os.path.dirname(os.path.dirname(sys.argv[1])))  # noqa: PTH120  # as above
+            _stage(launch["stage"], launch["mounts"], launch["covers"], folder)
             _become(launch["user"])
         if os.getuid() != 0:
-            _give_up_rights()
+            _drop_capabilities()
         argv = list(launch["argv"])
         if launch["filter"]:
             argv[1:1] = ["--seccomp", str(_in_memory(launch["filter"]))]
@@ -57,7 +59,7 @@ def main() -> int:
 
 
 def join_session_keyring() -> None:
-    """Leave the keyring of the session that started us: its keys are none of the sandbox's. Raises `OSError`."""
+    """Join a new session keyring: the sandbox must not have the keys of the spawner's session. Raises `OSError`."""
     number = _KEYCTL.get(os.uname().machine)
     if number is None:
         return
@@ -65,11 +67,12 @@ def join_session_keyring() -> None:
         raise OSError(ctypes.get_errno(), "no new session keyring: " + os.strerror(ctypes.get_errno()))
 
 
-def _stage(stage: str, mounts: list[list[Any]], covers: list[str]) -> None:
-    """Mount each source at a place below `stage`, which nobody else sees. Raises `OSError`."""
+def _stage(stage: str, mounts: list[list[Any]], covers: list[str], folder: str) -> None:
+    """Mount each source below `stage`, in a mount namespace of its own. Raises `OSError`."""
     if _LIBC.unshare(_NEW_MOUNTS) != 0:
         raise OSError(ctypes.get_errno(), "no mount namespace: " + os.strerror(ctypes.get_errno()))
-    _mount(None, "/", None, _RECURSIVE | _SLAVE)  # what the host unmounts later is unmounted here, too
+    _mount(None, "/", None, _RECURSIVE | _SLAVE)  # what the host unmounts later is unmounted here too
+    _unmount_others(folder)
     _mount("tmpfs", stage, "tmpfs", _NO_SETUID | _NO_DEVICES, "mode=0755,size=1m")
     for source, target, writable in mounts:
         _make_like(source, target)
@@ -82,17 +85,31 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str]) -> None:
     _make_devices(f"{stage}/dev")
 
 
+def _unmount_others(folder: str) -> None:
+    """Unmount the file systems of other sandboxes: where the host's mounts are private, these copies would hold them.
+
+    In a user namespace the copies can't be unmounted; no sandbox has a file system of its own there.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  # as above
+        escaped = [line.split()[4] for line in file]
+    points = [point.decode("unicode_escape").encode("latin-1") for point in escaped]
+    own, all_of_them = os.fsencode(folder), os.fsencode(os.path.dirname(folder)) + b"/"  # noqa: PTH120  # as above
+    for point in reversed(points):
+        if point.startswith(all_of_them) and point != own and not point.startswith(own + b"/"):
+            _LIBC.umount2(point, _DETACH)
+
+
 def _close(target: str) -> None:
-    """No setuid programs and no devices there. Raises `OSError`."""
+    """Remount with `nosuid` and `nodev`. Raises `OSError`."""
     flags = _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES
     try:
         _mount(None, target, None, flags)
-    except PermissionError:  # in a user namespace no option of the host's mount may be taken away
+    except PermissionError:  # in a user namespace no option of the host's mount may be removed
         _mount(None, target, None, flags | os.statvfs(target).f_flag & _NO_PROGRAMS)
 
 
 def _make_devices(folder: str) -> None:
-    """A `/dev` of the sandbox's own, which belongs to root. Raises `OSError`."""
+    """Make a `/dev` for the sandbox, which belongs to root. Raises `OSError`."""
     os.mkdir(folder)  # noqa: PTH102  # as above
     _mount("tmpfs", folder, "tmpfs", _NO_SETUID | _NO_PROGRAMS, "mode=0755,size=64k,nr_inodes=64")
     for name, (major, minor) in _NODES.items():
@@ -101,15 +118,15 @@ def _make_devices(folder: str) -> None:
         os.symlink(target, f"{folder}/{name}")  # noqa: PTH211  # as above
     for name in ("pts", "shm"):
         os.mkdir(f"{folder}/{name}")  # noqa: PTH102  # as above
-    terminals = f"newinstance,ptmxmode=0666,mode=0620,max={_MOST_TERMINALS}"
+    terminals = f"newinstance,ptmxmode=0666,mode=0620,max={_MAX_TERMINALS}"
     _mount("devpts", f"{folder}/pts", "devpts", _NO_SETUID | _NO_PROGRAMS, terminals)
 
 
 def _make_node(path: str, device: int, host: str) -> None:
-    """A node of this device; where a container lacks CAP_MKNOD, the host's. Raises `OSError`."""
+    """Make a node of this device, or mount the host's in a container without CAP_MKNOD. Raises `OSError`."""
     try:
         os.mknod(path, 0o020666, device)
-        os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above, whatever the umask; it is no file
+        os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above, independent of the umask; it is not a file
     except PermissionError:
         _make_like(host, path)
         _mount(host, path, None, _BIND)
@@ -123,21 +140,21 @@ def _make_like(source: str, target: str) -> None:
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    words = [None if word is None else word.encode() for word in (source, target, kind, options)]
-    if _LIBC.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]) != 0:
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
+    if _LIBC.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{source or target} can't be mounted: {os.strerror(number)}")
 
 
 def _become(user: int) -> None:
-    """This uid and gid alone, with no way back. Raises `OSError`."""
+    """Set this uid and gid, irrevocably. Raises `OSError`."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
-def _give_up_rights() -> None:
-    """Capabilities that a spawner has over its user's subordinate ids: no sandbox has any. Raises `OSError`."""
+def _drop_capabilities() -> None:
+    """Drop the capabilities that a spawner has over its user's subordinate ids. Raises `OSError`."""
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
     if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,10 +1,10 @@
-"""Where the process runtime keeps a sandbox on the host, in a directory with its name.
+"""The files of a sandbox of the process runtime on the host, in a directory with its name.
 
 - `work`: the agent's work tree
-- `state`: what the worker needs and keeps: joiner.creds, task.json, spool
+- `state`: the worker's files: joiner.creds, task.json, spool
 - `home`: HOME in the sandbox
-- `previous`: where its worker lays out what the attempt before has left
-- `run/<n>`: what the runtime knows of the n-th run of the worker; never visible inside
+- `previous`: the results of the previous attempt, unpacked by the worker
+- `run/<n>`: the runtime's files about the n-th run of the worker; not visible inside
 """
 
 import os
@@ -16,19 +16,19 @@ from typing import Final
 
 from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
 from sandherd.private_files import make_directory
-from spawner.runtimes.removing import remove_entry, remove_tree
+from spawner.runtimes.directory_removal import grant_owner_permissions, remove_entry, remove_tree
 from spawner.runtimes.run_files import Run
 from spawner.runtimes.sized_disks import SizedDisks
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
-_WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new")
-"""The worker's own key, half of one, and half of a new way in."""
+_WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new", "nats-key.pem")
+"""The worker's key, an incomplete one, and an incomplete bootstrap credential."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 
 @dataclass(frozen=True)
-class Place:
+class SandboxDirectory:
     """The directories of one sandbox."""
 
     folder: Path
@@ -45,12 +45,12 @@ class Place:
 
     @property
     def state(self) -> Path:
-        """What the worker keeps."""
+        """The worker's state."""
         return self.folder / "state"
 
     @property
     def home(self) -> Path:
-        """HOME in the sandbox."""
+        """`HOME` in the sandbox."""
         return self.folder / "home"
 
     @property
@@ -60,42 +60,42 @@ class Place:
 
     @property
     def task(self) -> Path:
-        """What is to be done."""
+        """The task, as a file."""
         return self.state / "task.json"
 
     @property
     def previous(self) -> Path:
-        """Where what the attempt before has left is laid out."""
+        """The folder with the files of the previous attempt."""
         return self.folder / "previous"
 
     @property
     def offer(self) -> Path:
-        """What it is offered of the attempt before."""
+        """The file that describes the previous attempt."""
         return self.state / "previous.json"
 
     @property
-    def begin(self) -> Path:
-        """The pipe by which a worker that was started beforehand is told to begin."""
+    def start_pipe(self) -> Path:
+        """The pipe on which a prepared worker waits for its start signal."""
         return self.state / "begin"
 
     @property
     def environment(self) -> Path:
-        """The variables such a worker is given then."""
+        """The variables that a prepared worker gets then."""
         return self.state / "environment.json"
 
     @property
     def warm(self) -> Path:
-        """Stands there while the worker waits to be told to begin."""
+        """Exists while a prepared worker waits."""
         return self.folder / "run" / "warm"
 
     @property
     def label(self) -> Path:
-        """The project it belongs to, for when no record says so any more."""
+        """The project of the sandbox, for when no record exists any more."""
         return self.folder / "run" / "project"
 
     @property
     def user(self) -> int | None:
-        """The host uid of the sandbox's processes, which its directories belong to; None: the spawner's own."""
+        """The host uid of the sandbox's processes and directories; None: the spawner's own."""
         try:
             return int((self.folder / "run" / "uid").read_text())
         except (OSError, ValueError):
@@ -107,54 +107,54 @@ class Place:
         return (self.work, self.state, self.home, self.previous)
 
     def record_user(self, uid: int) -> None:
-        """Write down the host uid of the sandbox's processes."""
+        """Store the host uid of the sandbox's processes."""
         (self.folder / "run" / "uid").write_text(str(uid))
 
-    def give(self, descriptor: int) -> None:
-        """Give an open file to the sandbox's own uid, where it has one."""
+    def set_owner(self, descriptor: int) -> None:
+        """Change the owner of an open file to the sandbox's uid, if it has one."""
         if (uid := self.user) is not None:
             os.fchown(descriptor, uid, uid)
 
     @property
     def resolv_conf(self) -> Path:
-        """Its `/etc/resolv.conf`, where it has a network of its own."""
+        """Its `/etc/resolv.conf`, if it has a network of its own."""
         return self.folder / "run" / "resolv.conf"
 
     def exists(self) -> bool:
-        """Whether anything of it is there."""
+        """Whether its directory exists."""
         return self.folder.is_dir()
 
     def make(self) -> None:
-        """Make the directories; those that are there stay as they are."""
+        """Create the directories; existing ones are not changed."""
         for folder in (self.folder, self.work, self.state, self.home, self.previous, self.folder / "run"):
             make_directory(folder, _OWN)
 
     def read_label(self) -> str | None:
-        """The project that it was labelled with."""
+        """The project by its label."""
         try:
             return safe_name(self.label.read_text())
         except (OSError, UnsafeNameError):
             return None
 
     def write_secret(self, path: Path, text: str) -> None:
-        """Put a file that only its owner may read where the sandbox finds it, whole or not at all."""
+        """Write a file that only its owner may read, atomically."""
         part = self.folder / "run" / f"{path.name}.{secrets.token_hex(8)}"
         if part.parent.stat().st_dev != path.parent.stat().st_dev:
-            part = path.with_name(f".{part.name}")  # no rename leads into a file system of the sandbox's own
+            part = path.with_name(f".{part.name}")  # a file can't be renamed into the sandbox's own file system
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
         with os.fdopen(descriptor, "w") as file:
             os.fchmod(file.fileno(), _SECRET)
             file.write(text)
-            self.give(descriptor)
+            self.set_owner(descriptor)
         if path.is_dir() and not path.is_symlink():
-            remove_entry(path)  # an agent made it in place of the file
+            remove_entry(path)  # made by an agent in place of the file
         part.replace(path)
 
-    def forget_secrets(self) -> None:
-        """Remove what lets its holder in, and the task with its secrets. A recovery is given them anew."""
+    def delete_secrets(self) -> None:
+        """Delete its credentials, and the task with its secrets. A recovery gets new ones."""
         if self.state.is_symlink() or not self.state.is_dir():
             return
-        self.state.chmod(_OWN)  # the agent may have taken our rights away
+        grant_owner_permissions(self.state)  # which the agent may have removed
         names = (self.joiner.name, self.task.name)
         run = self.folder / "run"
         halves = [part for name in names for part in (*run.glob(f"{name}.*"), *self.state.glob(f".{name}.*"))]
@@ -162,7 +162,7 @@ class Place:
             remove_entry(path)
 
     def runs(self) -> list[Run]:
-        """The runs there were, oldest first."""
+        """The runs, oldest first."""
         folder = self.folder / "run"
         if not folder.is_dir():
             return []
@@ -174,14 +174,14 @@ class Place:
         return any(run.claim.exists() for run in self.runs())
 
     def new_run(self) -> Run:
-        """The next run, its directory made. One that nobody has claimed is used again."""
+        """The next run, with its directory. An unclaimed one is used again."""
         runs = self.runs()
         if runs and not runs[-1].claim.exists():
             return runs[-1]
         return self._run(len(runs))
 
     def first_run(self) -> Run:
-        """The first run, its directory made, whether somebody has claimed it or not."""
+        """The first run, with its directory, claimed or not."""
         return self._run(0)
 
     def _run(self, number: int) -> Run:
@@ -195,9 +195,9 @@ class Layout:
     """All sandboxes of one process runtime."""
 
     root: Path
-    aside: Path
+    quarantine_root: Path
     disk_megabytes: int = 0
-    """The size of a new sandbox's file system; 0: it has none of its own."""
+    """The size of a new sandbox's file system; 0: none of its own."""
 
     @property
     def disks(self) -> SizedDisks:
@@ -205,45 +205,46 @@ class Layout:
         return SizedDisks(self.root.with_name(f"{self.root.name}-disks"), self.disk_megabytes)
 
     def folders(self) -> list[Path]:
-        """Every directory of a sandbox, also of those that were set aside."""
-        return [*(self.aside / name for name in self.kept()), *(place.folder for place in self.places())]
+        """Every directory of a sandbox, also of those in quarantine."""
+        quarantined = (self.quarantine_root / name for name in self.list_quarantined())
+        return [*quarantined, *(place.folder for place in self.directories())]
 
-    def place(self, sandbox: str) -> Place:
-        """Where a sandbox is. Raises `UnsafeNameError` for a name that could lead elsewhere."""
-        return Place(self.root / safe_name(sandbox, "sandbox"))
+    def directory(self, sandbox: str) -> SandboxDirectory:
+        """The directories of a sandbox. Raises `UnsafeNameError` for a name that could refer to another path."""
+        return SandboxDirectory(self.root / safe_name(sandbox, "sandbox"))
 
-    def places(self) -> list[Place]:
+    def directories(self) -> list[SandboxDirectory]:
         """Every sandbox that has a directory."""
-        if not self.root.is_dir():
-            return []
-        return [Place(entry) for entry in self.root.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+        return [SandboxDirectory(self.root / name) for name in _sandbox_names(self.root)]
 
     def remove(self, sandbox: str) -> None:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
-        place = self.place(sandbox)
+        place = self.directory(sandbox)
         self.disks.remove(place.folder)
         if place.exists():
             remove_tree(place.folder)
 
-    def keep(self, sandbox: str) -> Path:
-        """Put a sandbox's directory aside, where no sweep looks, and return where. Its secrets are not kept."""
-        self.place(sandbox).forget_secrets()
-        make_directory(self.aside, _OWN)
-        kept = self.aside / safe_name(sandbox, "sandbox")
-        folder = self.place(sandbox).folder
-        if not self.disks.move(folder, kept):
-            folder.rename(kept)
-        return kept
+    def quarantine(self, sandbox: str) -> Path:
+        """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""
+        self.directory(sandbox).delete_secrets()
+        make_directory(self.quarantine_root, _OWN)
+        quarantined = self.quarantine_root / safe_name(sandbox, "sandbox")
+        if not self.disks.move(folder := self.directory(sandbox).folder, quarantined):
+            folder.rename(quarantined)
+        return quarantined
 
-    def kept(self) -> list[str]:
-        """The sandboxes whose directories were put aside."""
-        if not self.aside.is_dir():
-            return []
-        return [entry.name for entry in self.aside.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+    def list_quarantined(self) -> list[str]:
+        """The sandboxes in quarantine."""
+        return _sandbox_names(self.quarantine_root)
 
-    def take_back(self, sandbox: str) -> None:
-        """Put a directory back that was put aside, if it is."""
-        kept = self.aside / safe_name(sandbox, "sandbox")
-        folder = self.place(sandbox).folder
-        if kept.is_dir() and not self.disks.move(kept, folder):
-            kept.rename(folder)
+    def unquarantine(self, sandbox: str) -> None:
+        """Move a directory out of quarantine, if it is there."""
+        quarantined = self.quarantine_root / safe_name(sandbox, "sandbox")
+        folder = self.directory(sandbox).folder
+        if quarantined.is_dir() and not self.disks.move(quarantined, folder):
+            quarantined.rename(folder)
+
+
+def _sandbox_names(folder: Path) -> list[str]:
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry.name for entry in entries if entry.is_dir() and _NAME.fullmatch(entry.name)]

@@ -1,10 +1,10 @@
-"""From what a task may use to what the kernel is told."""
+"""Converts the limits of a sandbox into kernel limits."""
 
 import resource
 from dataclasses import dataclass
 from typing import Final
 
-from sandherd.contracts.commands import Limits
+from sandherd.contracts.commands import SandboxLimits
 
 _MIB: Final = 1024 * 1024
 _KIB_PER_MIB: Final = 1024
@@ -12,7 +12,7 @@ _KIB_PER_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """The limits of each process (setrlimit), as `ulimit` takes them; None is left alone."""
+    """The limits of each process (setrlimit), in the units of `ulimit`; None: unchanged."""
 
     open_files: int
     cpu_seconds: int
@@ -31,15 +31,17 @@ class GroupLimits:
     cores: float | None = None
 
 
-def for_group(limits: Limits) -> GroupLimits:
-    """What the sandbox as a whole may use."""
+def for_group(limits: SandboxLimits) -> GroupLimits:
+    """The limits of the sandbox as a whole."""
     return GroupLimits(memory_bytes=limits.memory_mb * _MIB, processes=limits.processes, cores=limits.cores)
 
 
-def for_processes(limits: Limits, *, hard_files: int, memory_group: bool, count_processes: bool) -> ProcessLimits:
-    """What each process may use: memory only where no control group holds the whole sandbox in its limit.
+def for_processes(
+    limits: SandboxLimits, *, hard_files: int, memory_group: bool, count_processes: bool
+) -> ProcessLimits:
+    """The limits of each process. Memory is limited here only if no control group limits the sandbox as a whole.
 
-    `hard_files` is the greatest number of open files that this host lets us set.
+    `hard_files` is the maximum number of open files that this process may set.
     """
     return ProcessLimits(
         open_files=min(limits.open_files, hard_files),
@@ -50,5 +52,5 @@ def for_processes(limits: Limits, *, hard_files: int, memory_group: bool, count_
 
 
 def hard_open_files() -> int:
-    """How many open files this process may allow another at the most."""
+    """The maximum number of open files that this process may set for another process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -1,4 +1,4 @@
-"""The files of one run of a worker of the process runtime, which nothing in the sandbox can reach."""
+"""Paths of the files of one worker run of the process runtime; nothing in the sandbox can access them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,40 +12,40 @@ class Run:
 
     @property
     def claim(self) -> Path:
-        """Who runs it; whoever creates this file first does."""
+        """The process that runs it: the first that creates this file."""
         return self.folder / "claim"
 
     @property
     def exit(self) -> Path:
-        """Its exit status, once it has ended."""
+        """Its exit status, written once it has ended."""
         return self.folder / "exit"
 
     @property
     def info(self) -> Path:
-        """What bubblewrap says of the namespaces."""
+        """Bubblewrap's information on the namespaces."""
         return self.folder / "info"
 
     @property
     def network(self) -> Path:
-        """What the sandbox may reach; its forwarder reads it."""
+        """The sandbox's network policy, read by its forwarder."""
         return self.folder / "network.json"
 
     @property
     def gate(self) -> Path:
-        """The pipe at which the sandbox waits until its network is there."""
+        """The pipe on which the sandbox waits until its network is ready."""
         return self.folder / "gate"
 
     @property
     def log(self) -> Path:
-        """What the worker writes to its standard output and error, up to a size limit."""
+        """The worker's standard output and error, up to a size limit."""
         return self.folder / "log"
 
     @property
     def pipe(self) -> Path:
-        """The named pipe to the process that writes the log, which is outside of the sandbox."""
+        """The named pipe to the process that writes the log, outside the sandbox."""
         return self.folder / "pipe"
 
     @property
     def launch(self) -> Path:
-        """What `launcher` reads."""
+        """The launch file that `launcher` reads."""
         return self.folder / "launch"

@@ -1,10 +1,10 @@
-"""Host user ids of sandboxes: each sandbox has an unprivileged one that no other has.
+"""Host user ids of sandboxes: each sandbox has its own unprivileged uid.
 
-They are of a range that is reserved for them where the spawner is root, else of its user's subordinate ids.
+They are from a range reserved for sandboxes if the spawner is root, else from its user's subordinate ids.
 
-A reservation is a file named after the uid in a folder that all spawners of the range share. It holds the path of the
-sandbox's directory, and stays until the sandbox is removed. The sandbox's directory in turn records the uid. After a
-reboot the reservations are gone: a sandbox then gets its recorded uid again if nobody has taken it meanwhile.
+A reservation is a file named after the uid, in a directory shared by all spawners that use the range. It contains the
+path of the sandbox's directory, and is deleted with the sandbox. The sandbox's directory in turn records the uid. A
+reboot deletes the reservations: a sandbox then gets its recorded uid again unless another one has taken it meanwhile.
 """
 
 import errno
@@ -20,60 +20,60 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.private_files import make_directory
-from spawner.runtimes.layout import Place
+from spawner.runtimes.layout import SandboxDirectory
 
 RESERVATIONS: Final = Path("/run/sandherd/uids")
 _OWN: Final = 0o700
 _PASSABLE: Final = 0o711
-"""Sandboxes' uids pass through it to what is staged for them."""
+"""Sandboxes' uids must be able to traverse it to their staged files."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES: Final = 4096
 _ID: Final = 2
 """The field of the number in `/etc/passwd` and `/etc/group`."""
 _FOREIGN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.EOVERFLOW})
-"""What file systems answer that do not let a file be given to a uid."""
+"""Errors of file systems that do not allow changing a file's owner to a uid."""
 _SHARED: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NoUserError(Exception):
-    """There is no host uid for a sandbox; the text says what to change."""
+    """There is no host uid for a sandbox; the message contains the remedy."""
 
 
 @dataclass(frozen=True)
 class SandboxUsers:
-    """The range of host uids for sandboxes; each is used as gid, too."""
+    """The range of host uids for sandboxes; each is used as a gid, too."""
 
     first: int
     count: int
     folder: Path = RESERVATIONS
     of_user: tuple[str, ...] = ()
-    """What `/etc/subuid` calls the user whose subordinate ids they are; empty: the spawner is root."""
+    """The names in `/etc/subuid` of the user who owns the subordinate ids; empty: the spawner is root."""
 
     @property
     def ids(self) -> range:
-        """All of the range."""
+        """All uids of the range."""
         return range(self.first, self.first + self.count)
 
-    def claim(self, place: Place) -> int:
-        """Reserve and record a uid for this sandbox, the recorded one if it is still its own.
+    def claim(self, place: SandboxDirectory) -> int:
+        """Reserve and record a uid for this sandbox; the recorded one if it is still available.
 
         Raises `NoUserError`, `OSError`.
         """
         with self._locked():
             recorded = place.user
-            if recorded is not None and recorded in self.ids and self._take(recorded, place.folder):
+            if recorded is not None and recorded in self.ids and self._reserve(recorded, place.folder):
                 return recorded
             for _ in range(_TRIES):
                 uid = self.first + secrets.randbelow(self.count)
-                if self._take(uid, place.folder):
-                    place.record_user(uid)  # before anybody else looks: a reservation without a record is nobody's
+                if self._reserve(uid, place.folder):
+                    place.record_user(uid)  # while locked: a reservation without a record is considered stale
                     return uid
         more = "give the user a larger range in /etc/subuid and /etc/subgid"
         fix = more if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
         raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {fix}")
 
-    def release(self, place: Place) -> None:
-        """Give up this sandbox's reservation, if it has one. Its processes have ended."""
+    def release(self, place: SandboxDirectory) -> None:
+        """Delete this sandbox's reservation, if it has one. Its processes must have ended."""
         uid = place.user
         if uid is None:
             return
@@ -82,9 +82,9 @@ class SandboxUsers:
                 (self.folder / str(uid)).unlink(missing_ok=True)
 
     def remove_stale(self) -> list[int]:
-        """Remove the reservations of sandboxes that are gone, as when their spawner's home was deleted.
+        """Delete the reservations of sandboxes that no longer exist, as when their spawner's home was deleted.
 
-        Returns their uids. One whose uid still has a process is left. Raises `NoUserError`, `OSError`.
+        Returns their uids. A reservation whose uid still has a process remains. Raises `NoUserError`, `OSError`.
         """
         with self._locked():
             reserved = (int(entry.name) for entry in os.scandir(self.folder) if entry.name.isdecimal())
@@ -95,7 +95,7 @@ class SandboxUsers:
                 (self.folder / str(uid)).unlink()
         return removed
 
-    def _take(self, uid: int, folder: Path) -> bool:
+    def _reserve(self, uid: int, folder: Path) -> bool:
         holder = self._holder(uid)
         if holder == str(folder):
             return True
@@ -114,14 +114,14 @@ class SandboxUsers:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """No other spawner of this host changes reservations meanwhile."""
+        """Lock the reservations against other spawners on this host."""
         make_directory(self.folder.parent, _PASSABLE)
         make_directory(self.folder, _OWN)
         lock = os.open(self.folder, _FOLDER)
         try:
             found = os.fstat(lock)
             if found.st_uid != os.getuid() or found.st_mode & _SHARED:
-                raise NoUserError(f"{self.folder} can be changed by others: remove it, and start the spawner again")
+                raise NoUserError(f"{self.folder} is writable by others: remove it, and restart the spawner")
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
@@ -129,12 +129,12 @@ class SandboxUsers:
 
 
 def _records(folder: Path, uid: int) -> bool:
-    """Whether the sandbox in this directory is there and says that the uid is its own."""
-    return Place(folder).user == uid
+    """Whether the sandbox in this directory exists and has recorded this uid."""
+    return SandboxDirectory(folder).user == uid
 
 
 def _uids_in_use() -> set[int]:
-    """The uids of this host's processes. A sandbox that was removed behind our back may still have some."""
+    """The uids of this host's processes. A sandbox whose directory was deleted externally may still have some."""
     found: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
@@ -144,33 +144,33 @@ def _uids_in_use() -> set[int]:
 
 
 def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("/proc")) -> str | None:
-    """Why this range can't be used on this host, and what to change; None if it can."""
+    """Why this range can't be used on this host, and how to fix it; None if it can."""
     found = [
         *(f"some of {users.first}–{users.ids[-1]} do not exist here ({path})" for path in _unmapped(users, proc)),
         *(f"{who} in {path} has id {uid}" for path, who, uid in _accounts(etc) if uid in users.ids),
         *(
             f"{who} in {path} has some of them"
-            for path, who, theirs in _delegated(etc, users)
-            if _overlap(theirs, users)
+            for path, who, delegated in _delegated(etc, users)
+            if _overlap(delegated, users)
         ),
     ]
-    fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that are nobody else's"
+    fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that nothing else uses"
     if users.of_user:
-        fix = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that are nobody else's"
+        fix = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that nothing else uses"
     return f"host ids for sandboxes: {found[0]}; {fix}" if found else None
 
 
 def refuses_owners(folder: Path, users: SandboxUsers) -> str | None:
-    """Why files in this directory can't belong to these uids, as on some network file systems; None: they can.
+    """Why files in this directory can't be owned by these uids, as on some network file systems; None: they can.
 
-    A disk that is full is no such reason.
+    A full disk is not such a reason.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
             os.chown(trial, users.first, users.first)
             os.chown(trial, os.getuid(), os.getgid())
     except OSError as error:
-        return f"files in {folder} can't belong to them: {error.strerror}" if error.errno in _FOREIGN else None
+        return f"they can't own files in {folder}: {error.strerror}" if error.errno in _FOREIGN else None
     return None
 
 
@@ -188,7 +188,7 @@ def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
 
 
 def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
-    """What others were given."""
+    """The ranges delegated to other users."""
     for path in (etc / "subuid", etc / "subgid"):
         for line in _lines(path):
             who, first, count = (*line.split(":"), "", "")[:3]
@@ -197,13 +197,13 @@ def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, rang
 
 
 def _covers(line: str, ids: range) -> bool:
-    """Whether a line of a uid map (user_namespaces(7)) has all of these."""
+    """Whether a line of a uid map (user_namespaces(7)) contains all of these."""
     inside, _, count = (int(field) for field in line.split())
     return inside <= ids[0] and ids[-1] < inside + count
 
 
-def _overlap(theirs: range, users: SandboxUsers) -> bool:
-    return theirs.start < users.ids.stop and users.ids.start < theirs.stop
+def _overlap(ids: range, users: SandboxUsers) -> bool:
+    return ids.start < users.ids.stop and users.ids.start < ids.stop
 
 
 def _lines(path: Path) -> list[str]:
@@ -213,11 +213,11 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def give_tree(folder: Path, uid: int, gid: int | None = None) -> None:
-    """Give a directory and all that is in it to a uid, and to the gid of the same number, or this one.
+def change_owner(folder: Path, uid: int, gid: int | None = None) -> None:
+    """Change the owner of a directory tree to a uid, and to `gid`; None: the gid equal to the uid.
 
-    However deep it is; links are given, not followed. Nothing may run in it. The directory itself is given last: one
-    that is not the uid's has to be given once more. Raises `OSError`.
+    Works at any depth; links are changed, not followed. No process may use the tree. The root directory is changed
+    last: if it has another owner, the tree must be changed again. Raises `OSError`.
     """
     gid = uid if gid is None else gid
     here = os.open(folder, _FOLDER)
@@ -241,6 +241,6 @@ def give_tree(folder: Path, uid: int, gid: int | None = None) -> None:
 
 
 def _moved(here: int, step: str) -> int:
-    there = os.open(step, _FOLDER, dir_fd=here)
+    below = os.open(step, _FOLDER, dir_fd=here)
     os.close(here)
-    return there
+    return below

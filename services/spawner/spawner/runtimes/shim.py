@@ -1,9 +1,9 @@
-"""The shim: a small shell between the spawner and a worker, which outlives the spawner and remembers how it ended.
+"""The shim: a small shell between the spawner and a worker; it outlives the spawner and stores how the worker ended.
 
 It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
 groups, starts the network forwarder, sets the limits, runs the worker, and writes its exit status. After the worker it
 starts no other program, for when a sandbox is ended, every process but the shim is killed. The status is read only when
-the shim is gone, so it is whole; after a power cut it may be missing, which means the same as a worker that was killed.
+the shim has ended, so it is complete; after a power cut it may be missing, which counts as a worker that was killed.
 
 An isolated worker writes to a pipe, not to the log file. A process outside of the sandbox's groups and namespaces
 copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file or fill
@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sandherd.processes import ProcessId, read_stat
+from spawner.runtimes.contract import RunEnd
 from spawner.runtimes.limits import ProcessLimits
-from spawner.runtimes.processes import ProcessId, read_stat
 from spawner.runtimes.run_files import Run
 
 CLAIMED_BY_ANOTHER: Final = 75
@@ -26,9 +27,10 @@ CLAIMED_BY_ANOTHER: Final = 75
 LOG_BYTES: Final = 1024 * 1024
 """The maximum size of a run's log."""
 _BLOCK: Final = 512
-"""What `ulimit -f` counts in."""
+"""The unit of `ulimit -f`."""
 _TAIL: Final = 300
 _OWN: Final = 0o600
+_SIGNALLED: Final = 128
 
 _TEMPLATE: Final = """
 run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6 log=$7 python=$8 forwarder=$9
@@ -58,15 +60,15 @@ if [ "$data" != none ]; then ulimit -d "$data"; fi
 echo $? >"$run/exit"
 if [ "$writer" ]; then wait "$writer" 2>/dev/null; fi
 """
-"""Only what POSIX and both dash and bash have, and `cat`; nothing of the task stands in it."""
+"""Uses only POSIX features that dash and bash have, and `cat`; contains nothing of the task."""
 
 _SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace("LOG_BLOCKS", str(LOG_BYTES // _BLOCK))
 _INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
-"""dash says `-p` for the number of processes, bash says `-u`."""
+"""The option for the number of processes is `-p` in dash and `-u` in bash."""
 
 
 def make_pipe(run: Run) -> None:
-    """The pipe that the run's output goes through; nobody but the spawner's user may open it. Raises `OSError`."""
+    """Make the pipe for the run's output; only the spawner's user may open it. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(run.pipe, _OWN)
 
@@ -84,9 +86,9 @@ def argv(
 ) -> list[str]:
     """The command line of the shim, which runs `command` in `folder`, with a network `forwarder` beside it.
 
-    `piped`: what it writes goes through `run.pipe`.
+    `piped`: its output is written to `run.pipe`.
 
-    Nothing secret may stand in it: every user of the host can read it.
+    It must not contain a secret: every user of the host can read it.
     """
     return [
         "/bin/sh",
@@ -114,7 +116,7 @@ def limiting_processes(limits: ProcessLimits, command: list[str]) -> list[str]:
 
 
 def read_claim(run: Run) -> ProcessId | None:
-    """The shim that claimed the run; None if nobody did, or its shim died in the very act."""
+    """The shim that claimed the run; None if none did, or if the shim ended while claiming it."""
     try:
         boot, _, stat = run.claim.read_text().partition(" ")
         return ProcessId(boot=boot, **read_stat(stat))
@@ -122,8 +124,22 @@ def read_claim(run: Run) -> ProcessId | None:
         return None
 
 
+def read_end(runs: list[Run], *, kills: int) -> RunEnd:
+    """How the last run ended. `kills` is how many processes of the sandbox the kernel has killed for memory.
+
+    A command that was killed is no reason for the end of a worker: that was killed itself, or its status is unknown.
+    """
+    first, last = read_exit(runs[0]), read_exit(runs[-1])
+    return RunEnd(
+        last,
+        out_of_memory=kills > 0 and (first is None or first > _SIGNALLED),
+        last_line=read_last_line(runs[-1]),
+        recovered_code=first if len(runs) > 1 else None,
+    )
+
+
 def read_last_line(run: Run) -> str:
-    """The last line that the worker wrote to its standard error, cut short."""
+    """The last line that the worker wrote to its standard error, truncated."""
     try:
         with run.log.open("rb") as log:
             log.seek(max(0, run.log.stat().st_size - _TAIL))
@@ -134,7 +150,7 @@ def read_last_line(run: Run) -> str:
 
 
 def read_exit(run: Run) -> int | None:
-    """The exit status that the shim wrote, if it did."""
+    """The exit status that the shim wrote, if any."""
     try:
         return int(run.exit.read_text())
     except (FileNotFoundError, ValueError):

@@ -1,8 +1,8 @@
 """A file system of a fixed size for each sandbox: a sparse ext4 image, mounted at the sandbox's directory.
 
-It is one limit for all that the sandbox can write to, in bytes and in inodes, whichever process wrote it and whether
-the file still has a name. Only root of the host can mount one. Images are stored beside the directory of the sandboxes,
-so that sandboxes are found by their directories with and without images. What is not `async` here blocks.
+It limits all that the sandbox can write, in bytes and in inodes, including deleted files that are still open. Only the
+host's root user can mount one. Images are stored next to the directory of the sandboxes, so that sandboxes are found by
+their directories with and without images. Functions that are not `async` block.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _SUFFIX: Final = ".img"
 _TEMPLATE: Final = ".template"
 _TRIAL: Final = "trial"
 _SPARE: Final = ".held/spare"
-_RUN: Final = "run"
-_RUNS: Final = ".run"
+_RUN_MOUNT: Final = "run"
+_RUNS_SUFFIX: Final = ".run"
 _SPARE_BYTES: Final = 2 * _MIB
 _SPARE_FILES: Final = 16
-_FREE_SECONDS: Final = 5.0
-"""How long the kernel may take to end the file system of a sandbox whose processes have ended."""
-_LOOK_AGAIN: Final = 0.01
-_log: Final = logs.get("runtime.disk")
+_FREE_SECONDS: Final = 30.0
+"""How long the kernel may take to release the file system of a sandbox whose processes have ended, in seconds."""
+_POLL_SECONDS: Final = 0.01
+_log: Final = logs.get("runtime.sized_disks")
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class SizedDisks:
             _reserve(place / _SPARE)
 
     def is_missing(self, place: Path) -> bool:
-        """Whether the sandbox has a file system that is not mounted: what is in it, such as its runs, can't be seen."""
+        """Whether the sandbox's file system is not mounted, so that its contents, such as its runs, are not visible."""
         return self.image(place.name).exists() and not is_attached(place)
 
-    async def mend(self, place: Path) -> None:
+    async def repair(self, place: Path) -> None:
         """Prepare the file system of a sandbox that has ended for its recovery. Raises `OSError`.
 
         The reserve is released. A file system that refuses writes, as after the host's disk was full, is mounted again,
@@ -89,12 +89,12 @@ class SizedDisks:
         await asyncio.to_thread(shutil.rmtree, place / _SPARE, ignore_errors=True)
 
     async def _until_free(self, place: Path) -> None:
-        """Return when the kernel has ended the file system, shortly after its last process. Raises `DiskError`."""
-        deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
-        while await asyncio.to_thread(image_mounts.is_in_use, self.image(place.name)):
+        """Wait until the kernel has released the file system, shortly after its last process. Raises `DiskError`."""
+        deadline, image = asyncio.get_running_loop().time() + _FREE_SECONDS, self.image(place.name)
+        while await asyncio.to_thread(image_mounts.is_in_use, image):
             if asyncio.get_running_loop().time() > deadline:
-                raise DiskError(f"the file system of {place.name} refuses writes, and a process still uses it")
-            await asyncio.sleep(_LOOK_AGAIN)
+                raise DiskError(await asyncio.to_thread(_still_in_use, place.name, image))
+            await asyncio.sleep(_POLL_SECONDS)
 
     def reattach(self, places: Callable[[], list[Path]]) -> None:
         """Mount the images that are not mounted, as after a restart of the host; remove those without a sandbox."""
@@ -110,7 +110,7 @@ class SizedDisks:
             if image.stem.startswith(_TEMPLATE) or image.stem == _TRIAL:
                 continue
             if image.stem not in known:
-                _log.info("removing the file system of a sandbox that no longer exists", sandbox=image.stem)
+                _log.info("removing file system of missing sandbox", sandbox=image.stem)
                 shutil.rmtree(self._runs(image.stem), ignore_errors=True)
                 image.unlink()
                 continue
@@ -122,7 +122,7 @@ class SizedDisks:
         try:
             self._mount(place)
         except OSError as error:  # as while the host's disk is full; the next use of the sandbox tries again
-            _log.warning("the file system of a sandbox can't be mounted", sandbox=place.name, error=str(error))
+            _log.warning("file system of sandbox not mounted", sandbox=place.name, error=str(error))
 
     def remove(self, place: Path) -> bool:
         """Unmount and delete the sandbox's file system. False if it has none. Raises `OSError`."""
@@ -158,7 +158,7 @@ class SizedDisks:
         return True
 
     def try_out(self) -> str | None:
-        """Mount one, and remove it. The reason why that is impossible here; None if it works."""
+        """Mount and remove a trial file system. Returns why that is impossible here; None if it works."""
         trial = self.folder / _TRIAL
         try:
             with self._locked(fcntl.LOCK_EX):
@@ -175,9 +175,9 @@ class SizedDisks:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        """Exclude the other processes that use this folder, such as another replica of the spawner.
+        """Lock this directory against other processes, such as another replica of the spawner.
 
-        Shared by those that use one sandbox, as a sandbox is used by one at a time.
+        The lock is shared for operations on one sandbox, because each sandbox is used by one process at a time.
         """
         make_directory(self.folder)
         descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -188,20 +188,20 @@ class SizedDisks:
             os.close(descriptor)
 
     def _runs(self, sandbox: str) -> Path:
-        """The files of the runtime about a sandbox's runs: they can be written when the sandbox's disk is full."""
-        return self.folder / f"{sandbox}{_RUNS}"
+        """The directory of the runtime's files on a sandbox's runs; writable when the sandbox's disk is full."""
+        return self.folder / f"{sandbox}{_RUNS_SUFFIX}"
 
     def _mount(self, place: Path) -> None:
-        """Mount the image, and over one directory in it the one of its runs, which is on the host's own file system."""
+        """Mount the image, and bind the directory of its runs, which is on the host's file system, over one in it."""
         if not os.path.ismount(place):
             image_mounts.mount_image(self.image(place.name), place)
             place.chmod(_OWN)
         make_directory(self._runs(place.name))
-        make_directory(place / _RUN)
-        image_mounts.bind(self._runs(place.name), place / _RUN)
+        make_directory(place / _RUN_MOUNT)
+        image_mounts.bind(self._runs(place.name), place / _RUN_MOUNT)
 
     def _copy_template(self, image: Path) -> None:
-        """A new image: a copy of one that is created once for each size, which takes a tenth of `mkfs.ext4`."""
+        """Create an image as a copy of a template of the same size, in a tenth of the time of `mkfs.ext4`."""
         template = self.folder / f"{_TEMPLATE}-{self.megabytes}{_SUFFIX}"
         if not template.exists():
             disk_images.make(template, self.megabytes * _MIB)
@@ -210,11 +210,11 @@ class SizedDisks:
 
 def is_attached(place: Path) -> bool:
     """Whether a sandbox's file system is mounted at its directory, with the directory of its runs."""
-    return os.path.ismount(place) and os.path.ismount(place / _RUN)
+    return os.path.ismount(place) and os.path.ismount(place / _RUN_MOUNT)
 
 
 def _refuses_writes(place: Path) -> bool:
-    """Whether ext4 has stopped writing after an error. Tried, as recent kernels do not set the flag "read-only"."""
+    """Whether ext4 refuses writes after an error. Tested by writing: recent kernels do not set the read-only flag."""
     probe = place / f".probe-{secrets.token_hex(4)}"
     try:
         probe.mkdir()
@@ -224,8 +224,16 @@ def _refuses_writes(place: Path) -> bool:
     return False
 
 
+def _still_in_use(sandbox: str, image: Path) -> str:
+    found = ", ".join(map(str, image_mounts.processes_with(image))) or "a process with an open file of it"
+    return (
+        f"the file system of {sandbox} refuses writes and is still in use by: {found}; a process in a mount namespace "
+        "of its own holds all that was mounted when it started; end it, and retry"
+    )
+
+
 def _reserve(folder: Path) -> None:
-    """Some bytes and inodes that a recovery of the sandbox can use when its file system is full."""
+    """Reserve bytes and inodes for a recovery of the sandbox when its file system is full."""
     make_directory(folder)
     with (folder / "bytes").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, _SPARE_BYTES)

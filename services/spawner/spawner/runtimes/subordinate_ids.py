@@ -1,8 +1,8 @@
 """The subordinate uids and gids of the spawner's user (subuid(5), subgid(5)), and how a user namespace maps them.
 
-Inside, every id has the number that it has on the host, with two exceptions: 0 is the first subordinate id, for devpts
-demands that there is one, and where a user's subordinate gids have other numbers than the uids, each sandbox's gid has
-the number of its uid inside. The user's own uid is never 0: no process can become the user by becoming root.
+Inside, every id equals its id on the host, with two exceptions: 0 is the first subordinate id, because devpts requires
+an id 0; and if a user's subordinate gids differ from the uids, each sandbox's gid inside equals its uid. The user's own
+uid is never mapped to 0, so that no process can become the user by becoming root.
 """
 
 import os
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-LEAST: Final = 1_024
-"""A user with fewer subordinate ids has too few for sandboxes."""
+MIN_IDS: Final = 1_024
+"""The minimum number of subordinate ids of a user."""
 _FIELDS: Final = 3
 
 
 class NoSubordinateError(Exception):
-    """Subordinate ids are not used; the text says why, for people."""
+    """Subordinate ids are not used; the message has the reason, for users."""
 
 
 @dataclass(frozen=True)
 class User:
-    """Whose subordinate ids they are."""
+    """The user who owns the subordinate ids."""
 
     name: str
     uid: int
@@ -41,37 +41,37 @@ class User:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What `/etc/subuid` and `/etc/subgid` call it."""
+        """The names by which `/etc/subuid` and `/etc/subgid` refer to the user."""
         return self.name, str(self.uid)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """What a user has been given. Both are equally long."""
+    """The subordinate ids of a user. Both ranges have the same length."""
 
     uids: range
     gids: range
 
     @property
     def sandboxes(self) -> range:
-        """The host uids for sandboxes: all but the first, which is root inside and nobody's."""
+        """The host uids for sandboxes: all but the first, which is mapped to root inside and used by no sandbox."""
         return self.uids[1:]
 
     def uid_map(self, user: User) -> list[int]:
-        """The arguments of newuidmap(1) behind the process id."""
+        """The arguments of newuidmap(1) after the pid."""
         return [user.uid, user.uid, 1, 0, self.uids[0], 1, self.uids[1], self.uids[1], len(self.sandboxes)]
 
     def gid_map(self, user: User) -> list[int]:
-        """The arguments of newgidmap(1) behind the process id."""
+        """The arguments of newgidmap(1) after the pid."""
         return [user.gid, user.gid, 1, 0, self.gids[0], 1, self.uids[1], self.gids[1], len(self.sandboxes)]
 
 
 def find_ranges(user: User, etc: Path = Path("/etc")) -> Ranges:
-    """The user's largest range of each file. Raises `NoSubordinateError`."""
+    """The user's largest range in each file. Raises `NoSubordinateError`."""
     uids, gids = (_largest(etc / name, user) for name in ("subuid", "subgid"))
     length = min(len(uids), len(gids))
-    if length < LEAST:
-        raise NoSubordinateError(f"the range of {user.name} there has {length:,} ids, and {LEAST:,} are needed")
+    if length < MIN_IDS:
+        raise NoSubordinateError(f"the range of {user.name} has {length:,} ids, but {MIN_IDS:,} are needed")
     return Ranges(uids[:length], gids[:length])
 
 
@@ -93,7 +93,7 @@ def _of(path: Path, user: User) -> Iterator[range]:
 
 
 def mapped(uid_map: str, uid: int) -> range | None:
-    """The host uids for sandboxes in a namespace with this map, as read from outside; None if it is not one of ours."""
+    """The host uids for sandboxes in a namespace with this map, as read from outside; None if we did not create it."""
     rows = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
     wide = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]
     return wide[0] if (uid, uid, 1) in rows and len(wide) == 1 else None

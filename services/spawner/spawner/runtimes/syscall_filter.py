@@ -31,7 +31,7 @@ _NETLINK_ROUTE: Final = 0
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _OTHER: Final = (0,)
-"""Pid 0 is the caller; any other number may be the worker, which has the same uid."""
+"""Pid 0 is the caller; any other pid may be the worker, which has the same uid."""
 
 
 class Group(StrEnum):
@@ -51,7 +51,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Condition:
-    """Holds if argument number `argument`, masked, is one of `values`; with `negated`, if it is none of them."""
+    """True if argument number `argument`, masked, is one of `values`; with `negated`, if it is none of them."""
 
     argument: int
     values: tuple[int, ...]
@@ -61,14 +61,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
-    """A system call that is denied with this error where all conditions hold."""
+    """A system call that is denied with this error if all conditions are true."""
 
     syscall: str
     group: Group
     conditions: tuple[Condition, ...] = ()
     error: int = errno.EPERM
     when: str = ""
-    """The conditions in words, for the documentation."""
+    """The conditions as text, for the documentation."""
 
 
 def _plain(group: Group, names: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
@@ -80,7 +80,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *_plain(Group.MOUNTS, "fsmount fspick mount_setattr setns"),
     Rule("unshare", Group.MOUNTS, (Condition(0, (0,), _NAMESPACES, negated=True),), when="with a namespace flag"),
     Rule("clone", Group.MOUNTS, (Condition(0, (0,), _CLONE_NAMESPACES, negated=True),), when="with a namespace flag"),
-    # Its flags lie in memory, where no filter can look: C libraries then use `clone` instead.
+    # Its flags are in memory, which a filter can't read; C libraries fall back to `clone`.
     *_plain(Group.ABI, "clone3", errno.ENOSYS),
     *_plain(Group.KEYS, "keyctl add_key request_key"),
     *_plain(Group.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
@@ -126,7 +126,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("setpriority", Group.OTHERS, (Condition(0, (_PRIO_USER,)),), when="of all processes of a user"),
     Rule("ioprio_set", Group.OTHERS, (Condition(0, (_IOPRIO_WHO_USER,)),), when="of all processes of a user"),
     Rule("ioctl", Group.TERMINALS, (Condition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"),
-    # `fs.aio-max-nr` is one number for the whole host, and one process can use all of it.
+    # `fs.aio-max-nr` is one limit for the whole host, and one process can exhaust it.
     *_plain(Group.HOST, "io_setup", errno.ENOSYS),
     *_plain(Group.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
     *_plain(Group.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
@@ -149,7 +149,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
         _step(_JUMP_EQUAL, audit, yes=1),
         _step(_RETURN, _KILL_PROCESS),
         _step(_LOAD, _NUMBER),
-        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # x32 calls, too: their numbers have bit 30 set
+        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # also x32 calls: their numbers have bit 30 set
         _step(_RETURN, _ERRNO | errno.ENOSYS),
     ]
     for rule in RULES:
@@ -160,7 +160,7 @@ def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes
 
 
 def _assemble(rule: Rule, number: int) -> list[bytes]:
-    """The rule's own block, from the number of the system call in the accumulator to there again if it fails."""
+    """The block of a rule. The accumulator contains the system call number before it, and after it if no match."""
     blocks = [_check(condition) for condition in rule.conditions]
     inner = [step for block in blocks for step in block]
     ending = [_step(_RETURN, _ERRNO | rule.error)]
@@ -170,13 +170,13 @@ def _assemble(rule: Rule, number: int) -> list[bytes]:
     steps, done = [_step(_JUMP_EQUAL, number, no=left + 1)], 0
     for condition, block in zip(rule.conditions, blocks, strict=True):
         done += len(block)
-        # Where this condition fails, go on behind the rule's return, where the number is loaded again.
+        # If this condition is false, jump behind the rule's return, where the number is loaded again.
         steps += _check(condition, failed=left - done)
     return [*steps, *ending, _step(_LOAD, _NUMBER)]
 
 
 def _check(condition: Condition, failed: int = 0) -> list[bytes]:
-    """Go on if it holds; if not, jump over `failed` further steps."""
+    """Continue if the condition is true; if not, jump over `failed` further steps."""
     steps = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
     if condition.mask is not None:
         steps.append(_step(_AND, condition.mask))

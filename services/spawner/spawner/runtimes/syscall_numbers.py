@@ -1,6 +1,6 @@
-"""Numbers of the system calls that the seccomp filter of sandboxes knows, for each architecture.
+"""Numbers of the system calls in the seccomp filter of sandboxes, for each architecture.
 
-From the kernel's `asm/unistd_64.h` (x86_64) and `asm-generic/unistd.h` (aarch64), with which a test compares them.
+From the kernel's `asm/unistd_64.h` (x86_64) and `asm-generic/unistd.h` (aarch64); a test compares them.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ ARCHITECTURES: Final[dict[str, tuple[int, int]]] = {
     "x86_64": (0, 0xC000003E),
     "aarch64": (1, 0xC00000B7),
 }
-"""By what `uname -m` says: the column in `NUMBERS`, and AUDIT_ARCH of linux/audit.h."""
+"""By `uname -m`: the column in `NUMBERS`, and AUDIT_ARCH of linux/audit.h."""
 LAST_KNOWN: Final = 469
 """`file_setattr`, the last system call of Linux 6.17: the same number on both. Later ones are denied."""
 NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {

@@ -1,8 +1,8 @@
-"""The user namespace of an ordinary user's spawner, in which it may give each sandbox a subordinate uid of its user.
+"""The user namespace of an unprivileged spawner, in which it can give each sandbox a subordinate uid of its user.
 
-`enter` is called once, before there is a second thread. The kernel lets nobody make a user namespace anew or manage the
-processes of one from another, so a spawner that is started again joins that of the sandboxes that still run: each has a
-shim in it. No process is needed that holds it.
+`enter` is called once, before there is a second thread. A user namespace can't be created again, and processes in one
+can't be managed from another; so a restarted spawner joins the namespace of the sandboxes that still run: each has a
+shim in it. No extra process is needed to hold the namespace.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sandherd.processes import ProcessId
 from spawner.runtimes import shim
-from spawner.runtimes.layout import Layout, Place
-from spawner.runtimes.processes import ProcessId
+from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.sandbox_users import SandboxUsers
 from spawner.runtimes.subordinate_ids import NoSubordinateError, User, find_ranges, mapped
 
@@ -35,12 +35,12 @@ _SECONDS: Final = 20.0
 
 @dataclass(frozen=True)
 class Subordinate:
-    """The result of `enter`: the host uids for sandboxes, or why there are none."""
+    """The result of `enter`: the host uids for sandboxes, or the reason why no ids can be used."""
 
     users: SandboxUsers | None = None
-    reason: str = "the spawner's program did not look for them"
+    reason: str = "the spawner's program did not set them up"
     joined: bool = False
-    """Whether sandboxes ran already that have such uids."""
+    """Whether this process joined the namespace of running sandboxes that have such uids."""
 
 
 _current = Subordinate()
@@ -52,18 +52,18 @@ def current() -> Subordinate:
 
 
 def enter(layout: Layout) -> None:
-    """Move this process into the namespace, where its user has subordinate ids; root's stays where it is.
+    """Move this process into the namespace, if its user has subordinate ids. Does nothing as root.
 
-    The process must have one thread.
+    The process must have only one thread.
     """
-    global _current  # noqa: PLW0603  # as with the uid, there is one for each process
+    global _current  # noqa: PLW0603  # one per process, like the uid
     if os.geteuid() == 0:
         return
     try:
         user = User.ourselves()
         living = _join_living(layout, user)
         ids = living or _join_new(user)
-        _take_along()
+        _inherit_capabilities()
     except NoSubordinateError as error:
         _current = Subordinate(reason=str(error))
         return
@@ -74,7 +74,7 @@ def enter(layout: Layout) -> None:
 def _join_living(layout: Layout, user: User) -> range | None:
     """Join the namespace of the sandboxes that still run; None: none runs. Raises `NoSubordinateError`.
 
-    Those without a uid of their own are managed from where this process is: it must not give their files away.
+    Sandboxes without their own uid are managed from the current namespace: the owner of their files must not change.
     """
     living = list(_living(layout))
     for shim_process in (one for place, one in living if place.user is not None):
@@ -82,13 +82,13 @@ def _join_living(layout: Layout, user: User) -> range | None:
             return ids
     if any(one.alive() for _, one in living):
         raise NoSubordinateError(
-            "sandboxes that were started without them still run; a spawner started after their end uses them"
+            "sandboxes that were started without them still run; restart the spawner after their end to use them"
         )
     return None
 
 
 def _join_that_of(shim_process: ProcessId, user: User) -> range | None:
-    """Join this one's namespace; None: it has just ended, or is in none of ours. Raises `NoSubordinateError`."""
+    """Join this shim's namespace; None: it has just ended, or has none of this user's. Raises `NoSubordinateError`."""
     try:
         namespace = os.open(f"/proc/{shim_process.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -105,8 +105,8 @@ def _join_that_of(shim_process: ProcessId, user: User) -> range | None:
     return None
 
 
-def _living(layout: Layout) -> Iterator[tuple[Place, ProcessId]]:
-    for place in layout.places():
+def _living(layout: Layout) -> Iterator[tuple[SandboxDirectory, ProcessId]]:
+    for place in layout.directories():
         for run in place.runs():
             claim = shim.read_claim(run)
             if claim and claim.alive():
@@ -128,19 +128,19 @@ def _join_new(user: User) -> range:
 
 @contextmanager
 def _namespace() -> Iterator[int]:
-    """A child in a user namespace that nothing is mapped in yet: if that can't be done, this process is as it was."""
+    """A child in a new user namespace without mappings: if creating it fails, this process is unchanged."""
     holds, released = os.pipe()
     answer, answers = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(released)  # else it would wait for itself
+        os.close(released)  # otherwise it would never see the end of the pipe
         failed = ctypes.get_errno() if _LIBC.unshare(_NEW_USER) != 0 else 0
         os.write(answers, bytes([failed]))
         os.read(holds, 1)
         os._exit(0)
     try:
         if (failed := os.read(answer, 1)[0]) != 0:
-            raise NoSubordinateError(f"no user namespace can be made: {os.strerror(failed)}")
+            raise NoSubordinateError(f"can't create a user namespace: {os.strerror(failed)}")
         yield child
     finally:
         for descriptor in (holds, released, answer, answers):
@@ -148,29 +148,29 @@ def _namespace() -> Iterator[int]:
         os.waitpid(child, 0)
 
 
-def _map(name: str, process: int, words: list[int]) -> None:
+def _map(name: str, process: int, numbers: list[int]) -> None:
     program = shutil.which(name)
     if program is None:
         raise NoSubordinateError(f"{name} is not installed (package uidmap or shadow-utils)")
     try:
-        line = [program, str(process), *map(str, words)]
+        line = [program, str(process), *map(str, numbers)]
         done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoSubordinateError(f"{name}: {error}") from error
     if done.returncode != 0:
-        told = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise NoSubordinateError(f"{told[:300]}" if told.startswith(name) else f"{name}: {told[:300]}")
+        message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise NoSubordinateError(f"{message[:300]}" if message.startswith(name) else f"{name}: {message[:300]}")
 
 
 def _join(namespace: int) -> None:
     if _LIBC.setns(namespace, _NEW_USER) != 0:
-        raise NoSubordinateError(f"the user namespace can't be entered: {os.strerror(ctypes.get_errno())}")
+        raise NoSubordinateError(f"can't join the user namespace: {os.strerror(ctypes.get_errno())}")
 
 
-def _take_along() -> None:
-    """Have the capabilities that are needed, and no others, and let the programs that are started from here have them.
+def _inherit_capabilities() -> None:
+    """Limit this process to the needed capabilities, and pass them on to the programs that it starts.
 
-    `launcher`, `entrant` and the network forwarder give them up with the user's uid.
+    `launcher`, `nsenter_child` and the network forwarder drop them when they change their uid.
     """
     chosen = sum(1 << number for number in _RIGHTS)
     header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)(chosen, chosen, chosen, 0, 0, 0)

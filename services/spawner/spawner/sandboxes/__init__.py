@@ -1,1 +1,1 @@
-"""Sandboxes: what they are, what becomes of them, and how each is brought to its end."""
+"""Sandboxes: their records, state changes and lifecycle."""

@@ -1,9 +1,9 @@
-"""Admission: whoever makes a sandbox first puts its key where every replica looks, so that no two find the last place.
+"""Admission of new sandboxes, serialized over all replicas, so that no two take the last place.
 
 The entry `spawner.admission` of the bucket `leases` names the sandbox that was admitted last. It is changed by
 compare-and-set, so admissions have one order over all replicas; and each replica first waits until it knows the
-sandbox of the admission before, so it counts all that were admitted. One that dies between its admission and its
-record holds the others up for `PATIENCE`; nothing is to be given back.
+sandbox of the previous admission, so it counts all that were admitted. A replica that crashes between an admission and
+its record delays the others by `PATIENCE`; nothing has to be released.
 """
 
 import asyncio
@@ -16,59 +16,59 @@ import nats.js.errors
 from nats.js.api import RawStreamMsg
 
 from sandherd.bus.connection import Bus
-from spawner.live import Live
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes.record import SandboxRecord
 
-Lacking = Callable[[str, str], str | None]
-"""Why there is no room for one more of this project in this runtime, in words; None if there is."""
+CapacityCheck = Callable[[str, str], str | None]
+"""Why there is no capacity for another sandbox of this project in this runtime, as text; None if there is."""
 
 PATIENCE: Final = 3.0
-"""How long an admission may stand without its sandbox, in seconds. Its holder makes the record within milliseconds."""
+"""Seconds to wait for the record of an admitted sandbox. Normally it is created within milliseconds."""
 _STREAM: Final = "KV_leases"
 _SUBJECT: Final = "$KV.leases.spawner.admission"
 _LIFE: Final = "60s"
-"""How long an admission stays: what was made and removed long ago must not be waited for."""
-_LOOK: Final = 0.02
+"""TTL of an admission, so that no replica waits for a sandbox that was created and removed long ago."""
+_POLL_SECONDS: Final = 0.02
 _WRONG_LAST_SEQUENCE: Final = 10071
 """JSStreamWrongLastSequenceErrF of nats-server."""
 _FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class Admission:
-    """Admits one sandbox after the other, over all replicas. `lacking` judges by what is known here."""
+    """Admits sandboxes one at a time over all replicas. `check` decides by this replica's indexes."""
 
-    def __init__(self, bus: Bus, live: Live, lacking: Lacking, *, patience: float = PATIENCE) -> None:
+    def __init__(self, bus: Bus, live: LiveState, check: CapacityCheck, *, patience: float = PATIENCE) -> None:
         self._bus = bus
         self._live = live
-        self._lacking = lacking
+        self._exhausted_limit = check
         self._patience = patience
         self._one_at_a_time = asyncio.Lock()
-        self._ours: int | None = None
-        """The revision of the last admission, if it was ours and its sandbox is known here."""
+        self._own_revision: int | None = None
+        """The revision of the last admission, if this replica wrote it and its sandbox is known here."""
 
     @asynccontextmanager
     async def admit(self, record: SandboxRecord) -> AsyncIterator[str | None]:
-        """Yields None if there is room for it: its record is then to be made inside. Otherwise says why there is not.
+        """Yields None if there is capacity: the record must then be created inside. Otherwise yields the reason.
 
         Raises `StoreUnavailableError`.
         """
         async with self._one_at_a_time:
-            lacking, revision = await self._admitted(record)
-            if lacking is None:
-                self._ours = None
-            yield lacking
-            self._ours = revision
+            exhausted, revision = await self._admitted(record)
+            if exhausted is None:
+                self._own_revision = None
+            yield exhausted
+            self._own_revision = revision
 
     async def _admitted(self, record: SandboxRecord) -> tuple[str | None, int | None]:
-        """Why there is no room, or None and the revision of the admission."""
+        """Why there is no capacity, or None and the revision of the admission."""
         while True:
-            last = await self._last() if self._ours is None else self._ours
-            if lacking := self._lacking(record.project, record.runtime):
-                return lacking, self._ours
+            last = await self._last() if self._own_revision is None else self._own_revision
+            if exhausted := self._exhausted_limit(record.project, record.runtime):
+                return exhausted, self._own_revision
             if (revision := await self._write(record.key, last)) is not None:
                 return None, revision
-            self._ours = None
+            self._own_revision = None
 
     async def _last(self) -> int:
         """The revision of the last admission, once everything that was admitted is known here."""
@@ -83,15 +83,15 @@ class Admission:
         return last.seq or 0
 
     async def _made(self, key: str) -> None:
-        """Return once there is this record, or nobody can be about to make it."""
+        """Return once this record exists, or can no longer be about to be created."""
         deadline = asyncio.get_running_loop().time() + self._patience
         while key and asyncio.get_running_loop().time() < deadline:
             if self._live.sandbox_index.get(key) or await self._live.sandboxes.load(key):
                 return
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _write(self, key: str, revision: int) -> int | None:
-        """Admit it after the admission of this revision. None if another was admitted meanwhile."""
+        """Admit it after the admission with this revision. None if another was admitted meanwhile."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
             "Nats-TTL": _LIFE,

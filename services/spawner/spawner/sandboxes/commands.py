@@ -1,11 +1,11 @@
-"""What is asked of sandboxes durably: make one without a task, pause, resume, extend, end."""
+"""Handles the commands about sandboxes: create without a task, pause, resume, extend, terminate."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
+from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.commands import (
     CreateSandbox,
     ExtendSandbox,
@@ -16,36 +16,36 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.events.lifecycle import SandboxRefused
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.events.sandbox import SandboxRefused
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.telemetry import logs
 from sandherd.telemetry.traceparents import new_traceparent
-from spawner.live import Live
+from spawner.live_state import LiveState
 from spawner.records.quota import Quota
-from spawner.records.store import Held
-from spawner.refusing import may_come, refusal_event
-from spawner.resolving import Menu, Refusal, project_refusal, resolve
+from spawner.records.store import StoredRecord
+from spawner.refusal_events import may_arrive_later, refusal_event
 from spawner.runtimes.contract import Runtime
-from spawner.sandboxes import asking, decisions
+from spawner.sandboxes import command_decisions
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
-Claim = Callable[[str, str | None, str, Limits, datetime], Awaitable[str | None]]
+Claim = Callable[[str, str | None, str, SandboxLimits, datetime], Awaitable[str | None]]
 """Claims a unit of the pool for the sandbox of a key: `pool.Pool.claim`."""
 _log: Final = logs.get("commands")
 
 
 class SandboxCommands:
-    """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
+    """Handles the commands about sandboxes. A rejection is published as `sandbox.refused`, for the waiting client."""
 
     def __init__(
         self,
         bus: Bus,
-        live: Live,
+        live: LiveState,
         *,
         runtimes: Mapping[str, Runtime],
-        menu: Menu,
+        menu: SpawnPolicy,
         admission: Admission,
         claim: Claim,
         quota: Quota,
@@ -59,8 +59,8 @@ class SandboxCommands:
         self._admission = admission
         self._claim = claim
 
-    async def obey(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
-        """One command, to its end."""
+    async def handle(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
+        """Handle one command."""
         match command.data:
             case CreateSandbox():
                 return await self._create(command, delivery)
@@ -70,39 +70,41 @@ class SandboxCommands:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
 
     async def _create(self, command: Envelope[CreateSandbox], delivery: Delivery) -> Outcome:
-        asked = command.data
+        request = command.data
         resolved = (
-            project_refusal(command.project) or asking.name_refusal(asked.sandbox) or resolve(asked.spec, self._menu)
+            project_refusal(command.project)
+            or command_decisions.name_refusal(request.sandbox)
+            or resolve(request.spec, self._menu)
         )
-        if not isinstance(resolved, Refusal) and asked.spec.secrets:
-            resolved = await self._live.secrets.refusal(command.project, asked.spec.secrets) or resolved
+        if not isinstance(resolved, Refusal) and request.spec.secrets:
+            resolved = await self._live.secrets.refusal(command.project, request.spec.secrets) or resolved
         if isinstance(resolved, Refusal):
             return await self._refuse(command, resolved, delivery)
-        record = asking.requested_alone(command, resolved, self._menu, self._live.now(), new_traceparent())
+        record = command_decisions.requested_alone(command, resolved, self._menu, self._live.now(), new_traceparent())
         held = await self._live.sandboxes.load(record.key) or await self._make(record)
         if isinstance(held, Refusal):
             return await self._refuse(command, held, delivery)
-        if not asking.same_sandbox(held.record, command, resolved):
-            return await self._refuse(command, asking.taken(asked.sandbox), delivery)
+        if not command_decisions.same_sandbox(held.record, command, resolved):
+            return await self._refuse(command, command_decisions.name_in_use(request.sandbox), delivery)
         await self._live.flush_sandbox(held)
         return DONE
 
-    async def _make(self, record: SandboxRecord) -> Held[SandboxRecord] | Refusal:
-        """Make it, or say why it can't be made beside those that are there."""
-        # Looked at first: whoever is admitted and makes nothing keeps the others waiting.
+    async def _make(self, record: SandboxRecord) -> StoredRecord[SandboxRecord] | Refusal:
+        """Create it, or refuse it because of existing sandboxes."""
+        # Checked first: an admission without a new record delays the others.
         index = self._live.sandbox_index
         if any(view.sandbox == record.sandbox for view in index.views()):
-            return asking.taken(record.sandbox)
-        if lacks_room := self._quota.refusal(record.project, index.size_of(record.project), index.size()):
-            return lacks_room
-        async with self._admission.admit(record) as lacking:
-            if lacking:
-                return Refusal(f"there is no room: {lacking}", "sandbox")
+            return command_decisions.name_in_use(record.sandbox)
+        if over_quota := self._quota.refusal(record.project, index.size_of(record.project), index.size()):
+            return over_quota
+        async with self._admission.admit(record) as exhausted:
+            if exhausted:
+                return Refusal(f"no capacity: {exhausted}", "sandbox", Code.BUSY)
             held, _ = await self._live.sandboxes.create(await self._of_pool(record))
             return held
 
     async def _of_pool(self, record: SandboxRecord) -> SandboxRecord:
-        """The same in a sandbox that was started beforehand, if one of its kind waits."""
+        """The same record with a matching warm sandbox from the pool, if there is one."""
         unit = await self._claim(record.key, record.profile, record.runtime, record.limits, record.requested_at)
         return record.model_copy(update={"unit": unit}) if unit else record
 
@@ -110,39 +112,48 @@ class SandboxCommands:
         refusals: list[Refusal] = []
 
         def decide(record: SandboxRecord) -> SandboxRecord:
-            changed = self._decide(command.data, record)
+            changed = self._decide(command, record)
             refusals[:] = [changed] if isinstance(changed, Refusal) else []
             return record if isinstance(changed, Refusal) else changed
 
         held = await self._live.change_sandbox(f"{command.project}.{command.data.sandbox}", decide)
         if held is None:
-            if may_come(delivery):
+            if may_arrive_later(delivery):
                 return Retry(0.5, f"no sandbox {command.data.sandbox} yet")
-            refusals.append(Refusal(f"there is no sandbox {command.data.sandbox}", "sandbox"))
+            refusals.append(Refusal(f"there is no sandbox {command.data.sandbox}", "sandbox", Code.NOT_FOUND))
         for refused in refusals:
             return await self._refuse(command, refused, delivery)
         return DONE
 
-    def _decide(self, command: SandboxCommand, record: SandboxRecord) -> SandboxRecord | Refusal:
+    def _decide(self, command: Envelope[Any], record: SandboxRecord) -> SandboxRecord | Refusal:
         now = self._live.now()
-        match command:
-            case TerminateSandbox(reason=reason):
-                return decisions.stopping(record, reason or "terminated", now)
+        match command.data:
+            case TerminateSandbox():
+                return command_decisions.terminated_by(record, command, now)
             case PauseSandbox(reason=reason):
                 runtime = self._runtimes.get(record.runtime)
-                return asking.paused_by(record, reason, can_pause=bool(runtime and runtime.capabilities.can_pause))
+                return command_decisions.paused_by(
+                    record, reason, can_pause=bool(runtime and runtime.capabilities.can_pause)
+                )
             case ResumeSandbox():
-                return asking.resumed_by(record)
+                return command_decisions.resumed_by(record)
             case ExtendSandbox(seconds=seconds):
-                return asking.extended_by(record, seconds, now, self._menu.max_ttl)
+                return command_decisions.extended_by(record, seconds, now, self._menu.max_ttl)
             case _:
                 return Refusal(f"{command.type} is not known here", "type")
 
     async def _refuse(self, command: Envelope[Any], refused: Refusal, delivery: Delivery) -> Outcome:
-        _log.info("refused", command=command.type, sandbox=command.data.sandbox, reason=refused.reason)
+        _log.info("command rejected", command=command.type, sandbox=command.data.sandbox, reason=refused.reason)
         self._live.meters.count("sandherd_refusals_total", command=command.type)
-        said = SandboxRefused(command=command.type, reason=refused.reason, field=refused.field)
+        event = SandboxRefused(
+            command=command.type,
+            reason=refused.reason,
+            field=refused.field,
+            code=refused.code,
+            command_id=str(command.id),
+            command_sequence=delivery.stream_sequence,
+        )
         await self._bus.publish_event(
-            refusal_event(self._bus.ids, command, said, delivery, sandbox=command.data.sandbox)
+            refusal_event(self._bus.ids, command, event, delivery, sandbox=command.data.sandbox)
         )
         return DONE

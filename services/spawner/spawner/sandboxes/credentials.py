@@ -1,16 +1,16 @@
-"""Credentials of sandboxes: made for those that live, taken back from those that end."""
+"""Credentials of sandboxes: issued to live ones, revoked when a sandbox ends."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.states import SANDBOX_ENDING
+from sandherd.service.service import IncomingRequest
 from sandherd.telemetry import logs
-from spawner.live import Live
+from spawner.live_state import LiveState
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
@@ -19,7 +19,7 @@ _log: Final = logs.get("credentials")
 
 
 class Mint(Protocol):
-    """Makes credentials (`sandherd.bus.identity.Minter`)."""
+    """Issues credentials (`sandherd.bus.identity.Minter`)."""
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         """The text of a credentials file."""
@@ -32,33 +32,33 @@ class Mint(Protocol):
 
 
 class Revoke(Protocol):
-    """Takes credentials back (`sandherd.bus.identity.revoking.Revoker`)."""
+    """Revokes credentials (`sandherd.bus.identity.revocation.Revoker`)."""
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
         """Refuse these public keys until their tokens expire."""
 
 
 class Credentials:
-    """Answers `spawner.credential`. The subject says which sandbox asks: the broker has checked that."""
+    """Answers `spawner.credential`. The subject names the requesting sandbox, as verified by the broker."""
 
-    def __init__(self, live: Live, minter: Mint, life: float) -> None:
+    def __init__(self, live: LiveState, minter: Mint, life: float) -> None:
         self._live = live
         self._minter = minter
         self._life = life
 
-    async def grant(self, asked: Asked[AskCredential]) -> CredentialGrant:
-        """A token for the key that asks. Raises `ContractError`.
+    async def grant(self, incoming: IncomingRequest[AskCredential]) -> CredentialGrant:
+        """A token for the requesting key. Raises `ContractError`.
 
-        It is `refused` if its sandbox is not to speak any more, and `unavailable` while it has too many keys.
+        It is `refused` if its sandbox may no longer publish, and `unavailable` while it has too many keys.
         """
-        project, sandbox = asked.names["project"], asked.names["sandbox"]
+        project, sandbox = incoming.names["project"], incoming.names["sandbox"]
         now = self._live.now()
-        # Noted before it is made, with an end that is not before the token's, so that none is ever out unknown.
-        noted = WorkerKey(public_key=asked.request.public_key, expires_at=now + timedelta(seconds=self._life + 1))
+        # Recorded before it is issued, with an expiry not before the token's, so that every issued token is known.
+        noted = WorkerKey(public_key=incoming.request.public_key, expires_at=now + timedelta(seconds=self._life + 1))
         refusals: list[ContractError] = []
 
         def decide(record: SandboxRecord, revision: int) -> SandboxRecord:
-            why = refusal(record, record.fence_of(revision), asked.request.fence)
+            why = refusal(record, record.fence_of(revision), incoming.request.fence)
             refusals[:] = [_refused(sandbox, why)] if why else []
             if not why and decisions.has_keys_enough(record, noted.public_key, now):
                 refusals.append(_too_many(sandbox))
@@ -67,7 +67,7 @@ class Credentials:
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
             raise refusals[0] if refusals else _refused(sandbox, "there is no such sandbox")
-        token, expires_at = self._minter.mint_worker(project, sandbox, asked.request.public_key, self._life)
+        token, expires_at = self._minter.mint_worker(project, sandbox, incoming.request.public_key, self._life)
         return CredentialGrant(
             jwt=token,
             expires_at=expires_at,
@@ -76,12 +76,12 @@ class Credentials:
         )
 
     async def _may_start(self, sandbox: SandboxRecord) -> bool:
-        """Read after the key was noted: an attempt that is over by then will not be begun with it."""
+        """Read after the key was recorded: an attempt that has ended by then is not started with it."""
         task = await self._live.load_task(sandbox)
         return may_start(sandbox, task.record if task else None)
 
     def _new_joiner(self, sandbox: SandboxRecord, now: datetime) -> str | None:
-        """With each answer again, as long as the first may run out too early: an answer may be lost on its way."""
+        """Repeated in each reply, because a reply may be lost, while the first may expire too early."""
         until = decisions.joiner_end(sandbox.expires_at)
         if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
             return None
@@ -90,7 +90,7 @@ class Credentials:
 
 
 def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
-    """Whether its agent may be started now: it is wanted, and its task's current attempt is in it and goes on."""
+    """Whether its agent may start now: the sandbox is wanted, and its task's current attempt is in it and not ended."""
     if sandbox.state in SANDBOX_ENDING:
         return False
     if sandbox.task is None:
@@ -98,26 +98,26 @@ def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
     return task is not None and task.sandbox == sandbox.sandbox and not task.ended
 
 
-def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
+def refusal(record: SandboxRecord, fence: int, requested_fence: int) -> str | None:
     """Why this sandbox gets no credential, or None if it does."""
     if record.ended and not record.unsaid:
         return f"the sandbox has ended ({record.reason or record.state})"
     if ErrorType.FLOODING in {record.error_type, record.reason}:
         return f"the sandbox is cut off ({record.error or record.reason})"
-    if asked_with != fence:
+    if requested_fence != fence:
         return "this is an older attempt"
     return None
 
 
 def _refused(sandbox: str, why: str) -> ContractError:
-    _log.warning("no credential", sandbox=sandbox, why=why)
-    return ContractError(Code.REFUSED, f"no credential for {sandbox}: {why}", remedy="nothing: the worker is to end")
+    _log.warning("request for credential refused", sandbox=sandbox, why=why)
+    return ContractError(Code.REFUSED, f"no credential for {sandbox}: {why}", remedy="none: the worker must end")
 
 
 def _too_many(sandbox: str) -> ContractError:
-    _log.warning("a sandbox asks for credentials for many keys", sandbox=sandbox, most=decisions.MOST_KEYS)
+    _log.warning("sandbox requests credentials for too many keys", sandbox=sandbox, most=decisions.MAX_KEYS)
     return ContractError(
         Code.UNAVAILABLE,
-        f"sandbox {sandbox} has credentials for {decisions.MOST_KEYS} other keys",
-        remedy="ask again when one has expired",
+        f"sandbox {sandbox} has credentials for {decisions.MAX_KEYS} other keys",
+        remedy="retry when one has expired",
     )

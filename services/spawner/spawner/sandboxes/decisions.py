@@ -1,10 +1,11 @@
-"""What becomes of a sandbox, as pure functions: a record and a fact in, the next record out."""
+"""State changes of a sandbox, as pure functions from a record and a fact to the next record."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sandherd.contracts.commands import PauseSandbox
-from sandherd.contracts.events.lifecycle import (
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.sandbox import (
     SandboxFailed,
     SandboxPaused,
     SandboxRefused,
@@ -21,17 +22,17 @@ from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
 
 JOINER_MARGIN: Final = timedelta(hours=1)
-"""How much longer than a sandbox its joiner's credential lives."""
-MOST_KEYS: Final = 16
-"""For how many keys of one sandbox there are credentials at the same time."""
+"""How much later than its sandbox a joiner's credential expires."""
+MAX_KEYS: Final = 16
+"""Maximum keys of one sandbox that have valid credentials at the same time."""
 
 
 def requested(
     task: TaskRecord, sandbox: str, now: datetime, *, expires_at: datetime | None = None, unit: str | None = None
 ) -> SandboxRecord:
-    """The intent to make a sandbox for the task's current attempt; nothing is asked of a runtime before it is kept.
+    """The requested sandbox of the task's current attempt. It is stored before a runtime is called.
 
-    `expires_at` as `resolving.expiry` has it; `unit` is the one of the pool that it was given, if it was.
+    `expires_at` is from `spec_resolution.expiry`; `unit` is its warm sandbox from the pool, if it has one.
     """
     record = SandboxRecord(
         project=task.project,
@@ -50,163 +51,160 @@ def requested(
         joiner_until=joiner_end(expires_at),
         unit=unit,
     )
-    said = SandboxRequested(
+    event = SandboxRequested(
         runtime=record.runtime,
         linger_seconds=task.spec.linger_seconds,
         expires_at=expires_at,
         profile=record.profile,
         requested_by=task.submitted_by,
     )
-    return record.saying(now, said)
+    return record.with_events(now, event)
 
 
 def joiner_end(expires_at: datetime | None) -> datetime | None:
-    """How long a sandbox's first credential is to be good: a while longer than it, to recover what it has left."""
+    """Expiry of a sandbox's first credential: after the sandbox's, so that undelivered events can be recovered."""
     return expires_at + JOINER_MARGIN if expires_at else None
 
 
 def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
-    """The record with its fencing token in it; to be part of its first change."""
+    """The record with its fencing token; must be part of its first change."""
     return record if record.fence is not None else record.model_copy(update={"fence": revision})
 
 
-def led(record: SandboxRecord, revision: int, lead: int) -> SandboxRecord:
-    """The same, with the token of the keeper that changes it."""
-    return fenced(record, revision).model_copy(update={"led_by": lead})
+def with_reconciler_fence(record: SandboxRecord, revision: int, fence: int) -> SandboxRecord:
+    """The same, with the fencing token of the reconciler that changes it."""
+    return fenced(record, revision).model_copy(update={"led_by": fence})
 
 
 def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> SandboxRecord:
-    """The runtime has made it. A fast worker may have spoken first: then only the isolation is new."""
+    """The runtime has created it. A fast worker may have published first: then only the isolation is new."""
     if record.state is not SandboxState.REQUESTED:
         return record if record.isolation else record.model_copy(update={"isolation": isolation})
     took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
     moved = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
-    return moved.saying(now, _said_spawned(record, took, isolation))
+    return moved.with_events(now, _spawned_event(record, took, isolation))
 
 
-def _said_spawned(record: SandboxRecord, took: float, isolation: str | None) -> SandboxSpawned:
+def _spawned_event(record: SandboxRecord, took: float, isolation: str | None) -> SandboxSpawned:
     return SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation, warm=record.unit is not None)
 
 
 def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its worker has spoken. Nothing changes if that was known, or if it is on its way out."""
+    """Its worker has published its start. Unchanged if it was already running, or is ending."""
     if record.state in SANDBOX_ENDING | {SandboxState.RUNNING, SandboxState.PAUSED}:
         return record
     made = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
     moved = made.entering(SandboxState.RUNNING, running_at=now)
-    return moved.saying(now, SandboxRunning(runtime=record.runtime))
+    return moved.with_events(now, SandboxRunning(runtime=record.runtime))
 
 
 def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its runtime has frozen it. One that is not running any more was frozen too late."""
+    """Its runtime has frozen it. Unchanged if it is no longer running."""
     if record.state is not SandboxState.RUNNING:
         return record
     moved = record.entering(SandboxState.PAUSED)
-    return moved.saying(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
+    return moved.with_events(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
 
 
 def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """Its runtime lets it go on. That it was frozen may never have been written down: then nothing is said."""
+    """Its runtime has unfrozen it. If the pause was never recorded, no event is published."""
     if record.state is not SandboxState.PAUSED:
         return record.model_copy(update={"may_be_frozen": False}) if record.may_be_frozen else record
     moved = record.entering(SandboxState.RUNNING, may_be_frozen=False)
-    return moved.saying(now, SandboxResumed(runtime=record.runtime))
+    return moved.with_events(now, SandboxResumed(runtime=record.runtime))
 
 
 def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord:
-    """Its runtime will not freeze it; nobody wants that any more."""
+    """Its runtime refuses to freeze it; the pause request is withdrawn."""
     if not record.pause_wanted:
         return record
-    said = SandboxRefused(command=PauseSandbox.type, reason=why, field="sandbox")
-    return record.model_copy(update={"pause_wanted": False, "pause_reason": "", "may_be_frozen": False}).saying(
-        now, said
+    event = SandboxRefused(command=PauseSandbox.type, reason=why, field="sandbox", code=Code.REFUSED)
+    return record.model_copy(update={"pause_wanted": False, "pause_reason": "", "may_be_frozen": False}).with_events(
+        now, event
     )
 
 
 def stopping(
     record: SandboxRecord, reason: str, now: datetime, *, error: str | None = None, error_type: str | None = None
 ) -> SandboxRecord:
-    """It is to be ended. Nothing changes if it is ending already."""
+    """Begin to end it. Unchanged if it is already ending."""
     if record.state in SANDBOX_ENDING:
         return record
     moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type)
-    return moved.saying(now, SandboxStopping(runtime=record.runtime, reason=reason))
+    return moved.with_events(now, SandboxStopping(runtime=record.runtime, reason=reason))
 
 
 def stopped(record: SandboxRecord, exit_code: int | None) -> SandboxRecord:
-    """Its first worker has ended, and every process with it; what it could not say may still lie there."""
+    """Its first worker and all processes have ended; undelivered events may still be on the host."""
     return record if record.stopped else record.model_copy(update={"stopped": True, "exit_code": exit_code})
 
 
 def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
-    """A worker will be started once more, to say what its predecessor could not."""
+    """A recovery worker will be started, to publish its predecessor's undelivered events."""
     return record.model_copy(update={"recoveries": record.recoveries + 1, "recovered_at": now})
 
 
 def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
-    """It is gone, with all its processes. If that was known, what it could not say then may be said now."""
+    """It has ended, with all its processes. If that was known, its undelivered events may be delivered by now."""
     if record.ended:
-        changed = record.model_copy(update={"unsaid": unsaid, **_nothing_good(record)})
+        changed = record.model_copy(update={"unsaid": unsaid, **_credentials_revoked(record)})
         return changed if unsaid else changed.forgetting()
     reason = record.reason or "ended"
-    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_nothing_good(record))
+    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_credentials_revoked(record))
     lived = max(0.0, (now - record.requested_at).total_seconds())
-    said = SandboxTerminated(
+    event = SandboxTerminated(
         runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
     )
-    done = moved.saying(now, said)
-    # A recovery needs them once more, to redact what its predecessor could not say.
+    done = moved.with_events(now, event)
+    # A recovery needs them again, to redact its predecessor's undelivered events.
     return done if unsaid else done.forgetting()
 
 
-def tried_again(record: SandboxRecord) -> SandboxRecord:
-    """What it could not say is tried once more: one recovery, as if the last of those before had not been."""
+def one_more_recovery(record: SandboxRecord) -> SandboxRecord:
+    """Allow one more recovery of its undelivered events, by not counting the last one."""
     if not record.unsaid or record.recovered_at is None:
         return record
     return record.model_copy(update={"recoveries": record.recoveries - 1, "recovered_at": None})
 
 
-def lies_in_vain(record: SandboxRecord) -> bool:
-    """Whether what it left has no reason to lie aside: only what has ended with something unsaid is put there by us.
+def is_needlessly_quarantined(record: SandboxRecord) -> bool:
+    """Whether its files are in quarantine without a reason: we only quarantine ended ones with undelivered events.
 
-    Where its runtime shows it as put aside all the same, that may be the word of its agent, which wants to live on.
+    If its runtime reports it as quarantined nevertheless, its agent may have forged that to stay alive.
     """
     return record.ended and not record.unsaid
 
 
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
-    """It could not be made, or is lost."""
+    """It could not be created, or is lost."""
     moved = record.entering(
         SandboxState.FAILED,
         ended_at=now,
         error=error,
         error_type=error_type,
         reason=error_type,
-        **_nothing_good(record),
+        **_credentials_revoked(record),
     )
-    return moved.saying(now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type)).forgetting()
+    return moved.with_events(
+        now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type)
+    ).forgetting()
 
 
-def _nothing_good(record: SandboxRecord) -> dict[str, Any]:
-    """What changes when every credential of a sandbox has been revoked."""
+def _credentials_revoked(record: SandboxRecord) -> dict[str, Any]:
+    """The fields that change when every credential of a sandbox has been revoked."""
     return {"keys": (), "joiner_serial": record.joiner_serial + 1}
 
 
 def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:
-    """A credential was made for this key; it is known from before it is handed out, so that it can be taken back."""
-    kept = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
-    return record.model_copy(update={"keys": (*kept, key)})
+    """Record a credential for this key, before it is issued, so that it can be revoked."""
+    valid = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
+    return record.model_copy(update={"keys": (*valid, key)})
 
 
 def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:
-    """Whether a credential for this key would be one too many. A worker has one key, and a new one if it was lost.
+    """Whether a credential for this key would exceed the maximum. A worker has one key, and a new one after a loss.
 
-    Each has to be taken back when the sandbox ends, in a list that has one size for the whole herd.
+    Each must be revoked when the sandbox ends, in a list of limited size shared by the whole herd.
     """
     living = {key.public_key for key in record.keys if key.expires_at > now}
-    return len(living - {public_key}) >= MOST_KEYS
-
-
-def purgeable(ended_at: datetime | None, now: datetime, keep: float) -> bool:
-    """Whether an ended record has been kept long enough."""
-    return ended_at is not None and ended_at + timedelta(seconds=keep) < now
+    return len(living - {public_key}) >= MAX_KEYS

@@ -1,39 +1,39 @@
-"""What is decided from about one sandbox: its record, its task, what is really there, and the times it is led by."""
+"""The input of decisions about one sandbox: its record, its task, its observed state, and its timeouts."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from spawner.runtimes.contract import Seen
+from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The times that a sandbox is led by, in seconds, and how often a recovery is tried."""
+    """Timeouts of a sandbox's lifecycle, in seconds, and the maximum number of recoveries."""
 
     spawn_timeout: float = 60.0
     call_timeout: float = 60.0
-    """How long an answer of a runtime is waited for; then it counts as unavailable."""
+    """Timeout of a runtime call, after which the runtime counts as unavailable."""
     recovery_timeout: float = 60.0
-    most_recoveries: int = 5
+    max_recoveries: int = 5
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the decision is made from. `settled`: every agent event that the broker has was taken in."""
+    """The input of a decision. `settled`: every agent event in the broker was handled."""
 
     sandbox: SandboxRecord
     task: TaskRecord | None
-    seen: Seen | None
+    seen: ObservedSandbox | None
     now: datetime
     settled: bool = False
     leading_since: datetime | None = None
-    """Since when somebody is there to lead it: no deadline runs while there is no spawner."""
+    """Since when a spawner reconciles it: deadlines do not run while there is no spawner."""
 
     @property
     def alone(self) -> bool:
-        """Whether it was asked for by itself, without a task."""
+        """Whether it was requested without a task."""
         return self.sandbox.task is None
 
     @property
@@ -43,14 +43,14 @@ class Facts:
 
     @property
     def working(self) -> bool:
-        """Whether a task waits for what is done here."""
+        """Whether a task waits for its result."""
         return self.current and self.task is not None and not self.task.ended
 
     @property
     def expired(self) -> bool:
-        """Whether its time to live is over."""
+        """Whether it has expired."""
         return self.sandbox.expires_at is not None and self.now >= self.sandbox.expires_at
 
     def since(self, moment: datetime) -> datetime:
-        """When a deadline that was set at this moment began to run."""
+        """When a deadline set at this time started to run."""
         return max(moment, self.leading_since or moment)

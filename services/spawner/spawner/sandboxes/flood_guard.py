@@ -1,37 +1,41 @@
 """Cuts off sandboxes that flood the broker: credentials revoked, connections closed, the sandbox ended.
 
-It looks at the broker's own counters once a second, on the replica that leads sandboxes.
+Of clients that flood it, or whose waiting commands use too much of COMMANDS, the connections are closed.
+
+It reads the broker's own counters once a second, on the replica that reconciles sandboxes.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from sandherd.bus.connections import ConnectionTable
-from sandherd.bus.lanes import lane_of
-from sandherd.bus.outcomes import Delivery
+from sandherd.bus.connection_list import BrokerConnections
+from sandherd.bus.consumers.fair_queue import lane_of
+from sandherd.bus.consumers.outcomes import Delivery
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
-from spawner.live import Live
-from spawner.records.known import Known
+from spawner.live_state import LiveState
+from spawner.records.record import IndexEntry
 from spawner.sandboxes import decisions
+from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
-from spawner.sandboxes.flood_limits import CutOff, Excess, FloodLimits, FloodMeter
-from spawner.sandboxes.keeper import FOR_NOW, Keeper
-from spawner.sandboxes.leading import HeldLease
+from spawner.sandboxes.fenced_writes import LeaseState
+from spawner.sandboxes.flood_limits import CutOff, Excess, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.record import SandboxRecord
 
-LOOKED_EVERY: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 _FOREVER: Final = timedelta(days=7)
-"""For a token that names no end: none of a sandbox's lives longer."""
-_log: Final = logs.get("floods")
+"""For a token without an expiry: no token of a sandbox is valid for longer."""
+_log: Final = logs.get("flood_guard")
 
 
 def limits_of(settings: Settings) -> FloodLimits:
@@ -41,60 +45,93 @@ def limits_of(settings: Settings) -> FloodLimits:
         project_messages=settings.flood_project_messages,
         bytes=settings.flood_mb * 1024 * 1024 / 60,
         person_connections=settings.person_connections,
+        client_messages=settings.client_messages,
     )
 
 
 class FloodGuard:
-    """Ends what floods. `lease` is the one of whoever leads sandboxes."""
+    """Ends sandboxes that flood the broker. `lease` is the one for reconciling sandboxes."""
 
-    def __init__(self, live: Live, lease: HeldLease, revoker: Revoke, keeper: Keeper, limits: FloodLimits) -> None:
+    def __init__(
+        self,
+        live: LiveState,
+        lease: LeaseState,
+        revoker: Revoke,
+        keeper: SandboxReconciler,
+        *,
+        backlog: CommandBacklog,
+        limits: FloodLimits,
+    ) -> None:
         self._live = live
         self._lease = lease
         self._revoker = revoker
         self._keeper = keeper
+        self._backlog = backlog
         self._limits = limits
+        self._above_share: frozenset[str] = frozenset()
+        """Projects whose waiting commands use more than their share of COMMANDS."""
         self._cut: set[str] = set()
         """Sandboxes that were cut off by this replica: their events need no handling."""
 
     def was_cut_off(self, delivery: Delivery) -> bool:
-        """Whether an event is of a sandbox that was cut off: it changes nothing any more, and there may be many."""
+        """Whether an event was published by a sandbox that was cut off: it changes nothing, and there may be many."""
         key = ".".join(lane_of(delivery))
         return key in self._cut or self._is_marked(self._live.sandbox_index.get(key))
 
     @staticmethod
-    def _is_marked(known: Known[SandboxView] | None) -> bool:
+    def _is_marked(known: IndexEntry[SandboxView] | None) -> bool:
         return known is not None and known.view.reason == ErrorType.FLOODING and known.view.state in SANDBOX_ENDING
 
     async def run(self, url: str, credentials: Path) -> None:
-        """Look once a second while the lease is held. Until cancelled."""
+        """Check once a second while the lease is held, until cancelled."""
         if not await asyncio.to_thread(credentials.exists):
-            _log.error("floods are not cut off: run `sandherd identity init` again", missing=str(credentials))
+            _log.error("flood guard disabled: run `sandherd identity init` again", missing=str(credentials))
             await asyncio.Event().wait()
-        async with ConnectionTable.open(url, credentials) as table:
-            meter, held = FloodMeter(self._limits), False
-            while True:
-                if self._lease.held and not held:
-                    meter = FloodMeter(self._limits)
-                held = self._lease.held
-                if held:
-                    await self._look(table, meter)
-                await asyncio.sleep(LOOKED_EVERY)
+        async with BrokerConnections.open(url, credentials) as table:
+            await run_until_first(self._check_connections(table), self._check_backlog())
 
-    async def _look(self, table: ConnectionTable, meter: FloodMeter) -> None:
+    async def _check_connections(self, table: BrokerConnections) -> None:
+        meter, held = FloodMeter(self._limits), False
+        while True:
+            if self._lease.held and not held:
+                meter = FloodMeter(self._limits)
+            held = self._lease.held
+            if held:
+                await self._check(table, meter)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    async def _check_backlog(self) -> None:
+        """Apart from the connections: a stream that does not respond must not delay what is found there."""
+        while True:
+            found: Collection[str] = ()
+            if self._lease.held:
+                try:
+                    found = await self._backlog.projects_above_share()
+                except FOR_NOW as error:
+                    _log.warning("waiting commands not measured, retrying", error=repr(error))
+            self._above_share = frozenset(found)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    async def _check(self, table: BrokerConnections, meter: FloodMeter) -> None:
         try:
-            judgement = meter.judge(await table.read(), time.monotonic())
+            judgement = meter.evaluate(await table.read(), time.monotonic(), self._above_share)
         except FOR_NOW as error:
-            _log.warning("connections can't be listed now", error=repr(error))
+            _log.warning("connections not listed, retrying", error=repr(error))
             return
-        for connection in judgement.closed:
-            self._live.meters.count("sandherd_connections_closed_total")
-            with suppress(*FOR_NOW):  # the next look finds it again
-                await table.close(connection)
+        await self._close(table, judgement)
         for found in (*judgement.cut_offs, *self._reported()):
             try:
                 await self.cut_off(found)
             except FOR_NOW as error:
-                _log.warning("not cut off yet", sandbox=found.key[1], error=repr(error))
+                _log.warning("flooding sandbox not disconnected, retrying", sandbox=found.key[1], error=repr(error))
+
+    async def _close(self, table: BrokerConnections, judgement: FloodResult) -> None:
+        for project in judgement.flooded:
+            _log.warning("flooding clients disconnected", project=project)
+        for connection in judgement.closed:
+            self._live.meters.count("sandherd_connections_closed_total")
+            with suppress(*FOR_NOW):  # the next check finds it again
+                await table.close(connection)
 
     def _reported(self) -> Iterator[CutOff]:
         """Sandboxes that the monitor has ended for it: what they were granted is revoked before they have stopped."""
@@ -105,12 +142,12 @@ class FloodGuard:
                 )
 
     async def cut_off(self, found: CutOff) -> None:
-        """Revoke what is connected, write down why the sandbox ends, and revoke what else it was granted."""
+        """Revoke what is connected, record why the sandbox ends, and revoke what else it was granted."""
         key, now = ".".join(found.key), self._live.now()
         if key not in self._cut:
             self._cut.add(key)
             self._live.meters.count("sandherd_sandboxes_cut_off_total", excess=found.excess)
-            _log.error("sandbox cut off", project=found.key[0], sandbox=found.key[1], excess=found.excess)
+            _log.error("flooding sandbox disconnected", project=found.key[0], sandbox=found.key[1], excess=found.excess)
         await self._revoke({user.public_key: _end_of(user.expires, now) for user in found.users}, now)
         held = await self._live.change_sandbox(key, lambda record: _cut_off(record, found.error, now))
         if held is not None:

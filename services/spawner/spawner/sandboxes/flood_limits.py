@@ -1,16 +1,16 @@
-"""Who is to be cut off: sandboxes that publish too much, and users with too many connections. Pure.
+"""Detects sandboxes and clients that publish too much, and users with too many connections. Pure.
 
-Rates are of what the broker has counted per connection, whatever it was: events, output, acknowledgements, requests,
-and messages that it refused. So nothing has to be read, and nobody's place in a queue delays the verdict.
+Rates are of the broker's counts per connection, which include all messages: events, output, acknowledgements, requests,
+and messages that it refused. So no message has to be read, and no queue delays the decision.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sandherd.bus.connections import Connection, User
+from sandherd.bus.connection_list import BrokerConnection, User
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.principals import Principal
 
@@ -20,38 +20,40 @@ BURST_SECONDS: Final = 10.0
 """Burst of a sandbox, in seconds of its rate."""
 CONNECTION_COST: Final = 50
 """What opening a connection counts as, in messages."""
-MOST_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
+MAX_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
 """Of one credential: a worker has one, and another while it renews its credential; a joiner has one for a moment."""
-MOST_OF_A_SANDBOX: Final = 8
+MAX_SANDBOX_CONNECTIONS: Final = 8
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
 
 
 class Excess(StrEnum):
-    """What there is too much of."""
+    """The limit that was exceeded."""
 
     MESSAGES = "messages"
     BYTES = "bytes"
     PROJECT_MESSAGES = "project_messages"
     CONNECTIONS = "connections"
     REPORTED = "reported"
-    """What the monitor found, by what it has read."""
+    """Reported by the monitor."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloodLimits:
-    """Messages and bytes per second, and the connections of one person's credential."""
+    """Maximum messages and bytes per second, and connections of one user's credential."""
 
     messages: float
     project_messages: float
     bytes: float
     person_connections: int
+    client_messages: float
+    """Of all clients of a project."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """A sandbox that is to be ended, all its credentials with it. `users` are those that are connected."""
+    """A sandbox to end, with all its credentials. `users` are those that are connected."""
 
     key: Key
     excess: Excess
@@ -60,20 +62,31 @@ class CutOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What is to be done now: sandboxes to cut off, and connections of people to close."""
+class FloodResult:
+    """What to do now: sandboxes to cut off, and users' connections to close."""
 
     cut_offs: tuple[CutOff, ...] = ()
-    closed: tuple[Connection, ...] = ()
+    closed: tuple[BrokerConnection, ...] = ()
+    flooded: frozenset[str] = frozenset()
+    """Projects whose clients publish too much: some of `closed` are theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delta:
+    """What a connection has sent since the last check. Opening it counts as `CONNECTION_COST` messages."""
+
+    row: BrokerConnection
+    messages: int
+    bytes: int
 
 
 @dataclass(slots=True)
 class _Sent:
-    """What a sandbox has sent since the last look."""
+    """What a sandbox has sent since the last check."""
 
     messages: int = 0
     bytes: int = 0
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[BrokerConnection] = field(default_factory=list)
 
 
 class FloodMeter:
@@ -84,35 +97,43 @@ class FloodMeter:
         self._messages = RateLimiter(rate_of(limits.messages, BURST_SECONDS))
         self._projects = RateLimiter(rate_of(limits.project_messages, BURST_SECONDS))
         self._bytes = RateLimiter(rate_of(limits.bytes, 60.0))
+        self._clients = RateLimiter(rate_of(limits.client_messages, BURST_SECONDS))
         self._known: dict[tuple[str, int], tuple[int, int]] | None = None
-        """For each connection what it had sent at the last look; None before the first."""
+        """For each connection, what it had sent at the last check; None before the first."""
 
-    def judge(self, connections: Sequence[Connection], now: float) -> Judgement:
-        """What is too much. `now` is in seconds; what was sent before the first look counts for nobody."""
-        sent = self._sent(connections)
+    def evaluate(
+        self, connections: Sequence[BrokerConnection], now: float, over_share: Collection[str] = ()
+    ) -> FloodResult:
+        """What is too much. `now` is in seconds; what was sent before the first check is not counted.
+
+        `over_share` are the projects whose waiting commands use too much space.
+        """
+        deltas = self._deltas(connections)
+        sent = _by_sandbox(deltas)
         noisy = self._noisy(sent, now)
         crowded = {key: Excess.CONNECTIONS for key, of in sent.items() if _too_many(of.connections)}
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
-        return Judgement(cut_offs, tuple(self._surplus(connections)))
+        clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
+        flooding = [*self._flooding_clients(clients, now), *_publishing(clients, over_share)]
+        closed = dict.fromkeys((*self._surplus(connections), *flooding))
+        return FloodResult(cut_offs, tuple(closed), frozenset(row.user.project for row in flooding))
 
-    def _sent(self, connections: Iterable[Connection]) -> dict[Key, _Sent]:
-        found: defaultdict[Key, _Sent] = defaultdict(_Sent)
-        known: dict[tuple[str, int], tuple[int, int]] = {}
-        for row in connections:
-            known[row.server, row.number] = row.messages, row.bytes
-            if row.user.principal not in SANDBOXES:
-                continue
-            sent = found[row.user.project, row.user.name]
-            if row.open:
-                sent.connections.append(row)
-            if self._known is None:
-                continue
-            before = self._known.get((row.server, row.number))
-            messages, size = before or (-CONNECTION_COST, 0)
-            sent.messages += max(0, row.messages - messages)
-            sent.bytes += max(0, row.bytes - size)
-        self._known = known
-        return found
+    def _deltas(self, connections: Iterable[BrokerConnection]) -> list[_Delta]:
+        known = self._known
+        self._known = {(row.server, row.number): (row.messages, row.bytes) for row in connections}
+        return [_delta(row, known) for row in connections]
+
+    def _flooding_clients(self, clients: Sequence[_Delta], now: float) -> Iterable[BrokerConnection]:
+        """The open connections of the credential that published most, in each project whose clients are too fast."""
+        of: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for delta in clients:
+            of[delta.row.user.project][delta.row.user.public_key] += delta.messages
+        for project, credentials in of.items():
+            total = credentials.total()
+            if total and self._clients.excess(project, now, total):
+                self._clients.forget(project)  # closing them is all there is to it: they begin anew
+                loudest = credentials.most_common(1)[0][0]
+                yield from (delta.row for delta in clients if delta.row.user.public_key == loudest and delta.row.open)
 
     def _noisy(self, sent: dict[Key, _Sent], now: float) -> dict[Key, Excess]:
         found: dict[Key, Excess] = {}
@@ -129,9 +150,9 @@ class FloodMeter:
                 found.setdefault(loudest, Excess.PROJECT_MESSAGES)
         return found
 
-    def _surplus(self, connections: Iterable[Connection]) -> Iterable[Connection]:
-        """The newest connections of people who have too many: the oldest stay."""
-        of: defaultdict[str, list[Connection]] = defaultdict(list)
+    def _surplus(self, connections: Iterable[BrokerConnection]) -> Iterable[BrokerConnection]:
+        """The newest connections of users who have too many: the oldest stay open."""
+        of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
             if row.open and row.user.principal in PEOPLE:
                 of[row.user.public_key].append(row)
@@ -140,16 +161,42 @@ class FloodMeter:
 
     def _cut_off(self, key: Key, excess: Excess, sent: _Sent) -> CutOff:
         users = tuple({row.user for row in sent.connections})
-        return CutOff(key, excess, users, f"the sandbox was cut off: {_told(excess, self._limits)}")
+        return CutOff(key, excess, users, f"the sandbox was cut off: {_excess_text(excess, self._limits)}")
 
 
-def _too_many(connections: Sequence[Connection]) -> bool:
+def _delta(row: BrokerConnection, known: Mapping[tuple[str, int], tuple[int, int]] | None) -> _Delta:
+    if known is None:
+        return _Delta(row, 0, 0)
+    messages, size = known.get((row.server, row.number), (-CONNECTION_COST, 0))
+    return _Delta(row, max(0, row.messages - messages), max(0, row.bytes - size))
+
+
+def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
+    found: defaultdict[Key, _Sent] = defaultdict(_Sent)
+    for delta in deltas:
+        user = delta.row.user
+        if user.principal not in SANDBOXES:
+            continue
+        sent = found[user.project, user.name]
+        if delta.row.open:
+            sent.connections.append(delta.row)
+        sent.messages += delta.messages
+        sent.bytes += delta.bytes
+    return found
+
+
+def _publishing(clients: Iterable[_Delta], projects: Collection[str]) -> Iterable[BrokerConnection]:
+    """The open connections of these projects' clients that have sent anything since the last check."""
+    return (delta.row for delta in clients if delta.row.user.project in projects and delta.messages and delta.row.open)
+
+
+def _too_many(connections: Sequence[BrokerConnection]) -> bool:
     of_one = Counter((row.user.public_key, row.user.principal) for row in connections)
-    too_many = any(count > MOST_CONNECTIONS[principal] for (_, principal), count in of_one.items())
-    return too_many or len(connections) > MOST_OF_A_SANDBOX
+    too_many = any(count > MAX_CONNECTIONS[principal] for (_, principal), count in of_one.items())
+    return too_many or len(connections) > MAX_SANDBOX_CONNECTIONS
 
 
-def _told(excess: Excess, limits: FloodLimits) -> str:
+def _excess_text(excess: Excess, limits: FloodLimits) -> str:
     match excess:
         case Excess.MESSAGES:
             return f"it published more than {limits.messages:g} messages per second"
@@ -160,6 +207,6 @@ def _told(excess: Excess, limits: FloodLimits) -> str:
                 f"its project published more than {limits.project_messages:g} messages per second, and it most of them"
             )
         case Excess.CONNECTIONS:
-            return f"it opened more than {MOST_CONNECTIONS[Principal.WORKER]} connections with one credential"
+            return f"it opened more than {MAX_CONNECTIONS[Principal.WORKER]} connections with one credential"
         case Excess.REPORTED:
             return "the monitor found that it floods the stream"

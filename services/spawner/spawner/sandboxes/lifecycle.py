@@ -1,6 +1,6 @@
 """What to do next with a sandbox: one pure decision over its record, its task and what is really there.
 
-It is asked again after every step, after a crash as well as after success: each step leads a state that may be found
+It is called again after every step, after a crash as well as after success: each step moves a state that may be found
 anywhere, at any time, nearer to its end, and doing one twice does no harm.
 """
 
@@ -8,11 +8,12 @@ import re
 from datetime import timedelta
 from typing import Final
 
+from sandherd.backoff import Backoff
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.runtimes.contract import RunEnd, Seen
+from spawner.runtimes.contract import ObservedSandbox, RunEnd
 from spawner.sandboxes.facts import Facts, Rules
-from spawner.sandboxes.moves import (
+from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
     EndTask,
@@ -30,49 +31,50 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_OUT_OF_MEMORY: Final = "out of memory: the kernel killed its worker; its limit of memory is too low for it"
 _SOON: Final = timedelta(seconds=1)
 _PATIENCE: Final = timedelta(seconds=30)
-"""So long a sandbox that is over its time is let be while the end of its task may still be on its way to us."""
-_LONGEST_PAUSE: Final = 60.0
+"""How long an expired sandbox may continue while the final event of its task may still arrive."""
+_RECOVERY_BACKOFF: Final = Backoff(base=2.0, cap=60.0, jitter=0)
 
 
 def next_step(facts: Facts, rules: Rules) -> Step:
-    """The one thing to do now."""
+    """The next step."""
     if facts.sandbox.ended:
         return _after_the_end(facts, rules)
     if facts.sandbox.state is SandboxState.STOPPING:
         return _while_stopping(facts, rules)
-    step = _while_wanted(facts, rules)
-    return _rest_at_most(step, facts) if isinstance(step, Rest) else step
+    step = _step_while_needed(facts, rules)
+    return _rest_until_expiry(step, facts) if isinstance(step, Rest) else step
 
 
-def _while_wanted(facts: Facts, rules: Rules) -> Step:
+def _step_while_needed(facts: Facts, rules: Rules) -> Step:
     unwanted = None if facts.alone else _unwanted(facts)
     if isinstance(unwanted, BeginStop):
         return unwanted
-    over = _over(facts)
+    over = _expiry_step(facts)
     if over is not None:
         return over
     if unwanted is not None:
         return unwanted
     if facts.sandbox.state is SandboxState.REQUESTED:
         return Spawn() if facts.working or facts.alone else Rest()
-    return _while_alive(facts, rules)
+    return _step_while_alive(facts, rules)
 
 
-def _over(facts: Facts) -> Step | None:
-    """What to do if its time to live is over. The limits of its task are the scheduler's to judge."""
+def _expiry_step(facts: Facts) -> Step | None:
+    """The step for an expired sandbox, or None. The time limits of its task are checked by the scheduler."""
     if not facts.expired or facts.sandbox.expires_at is None:
         return None
     patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
     if facts.working and not facts.settled and facts.now < patience:
-        # Its task's own end may be on its way to us: from while no spawner was there, above all.
+        # The final event of its task may still arrive, above all one published while no spawner was running.
         return Rest(min(patience, facts.now + _SOON))
     return BeginStop(ErrorType.EXPIRED)
 
 
-def _rest_at_most(rest: Rest, facts: Facts) -> Rest:
-    """No longer than it may live."""
+def _rest_until_expiry(rest: Rest, facts: Facts) -> Rest:
+    """Rest until it expires at the latest."""
     if facts.expired or facts.sandbox.expires_at is None:
         return rest
     return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
@@ -82,12 +84,12 @@ def _after_the_end(facts: Facts, rules: Rules) -> Step:
     if facts.working:
         return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is not None and facts.sandbox.unsaid:
-        return _still_to_say(facts, facts.seen, rules)
+        return _undelivered_step(facts, facts.seen, rules)
     return _disarmed(facts) or (Rest() if facts.seen is None else Clear(keep=False))
 
 
-def _still_to_say(facts: Facts, seen: Seen, rules: Rules) -> Step:
-    """It ended with something unsaid. It lies there only to be put aside, or because it was put back to be tried."""
+def _undelivered_step(facts: Facts, seen: ObservedSandbox, rules: Rules) -> Step:
+    """It ended with undelivered events: it is recovered if it was moved out of quarantine, else moved there."""
     if seen.alive:
         return _while_recovering(facts, rules)
     if seen.end and seen.end.drained:
@@ -96,18 +98,18 @@ def _still_to_say(facts: Facts, seen: Seen, rules: Rules) -> Step:
 
 
 def _disarmed(facts: Facts) -> Step | None:
-    """Take back what the workers were granted that were to say what was left; None if nothing is good any more."""
+    """Revoke the credentials of the workers that recovered it; None if none is valid any more."""
     return Finish(unsaid=facts.sandbox.unsaid) if facts.sandbox.keys else None
 
 
 def _while_stopping(facts: Facts, rules: Rules) -> Step:
     sandbox, seen = facts.sandbox, facts.seen
     if facts.working:
-        # Before the worker hears of it: its own last words must not be taken for the reason.
+        # Before the worker is stopped: its own final event must not be taken for the reason.
         return EndTask(_because(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
-    if seen is None or seen.runs == 0 or (seen.end and seen.end.gone) or _is_cut_off(sandbox):
+    if seen is None or seen.runs == 0 or (seen.end and seen.end.files_deleted) or _is_cut_off(sandbox):
         return Finish(unsaid=False)
     if seen.alive:
         return _while_recovering(facts, rules)
@@ -117,7 +119,7 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
 
 
 def _is_cut_off(sandbox: SandboxRecord) -> bool:
-    """Whether it flooded the broker: it gets no credential any more, so what it has not published stays so."""
+    """Whether it flooded the broker: it gets no further credential, so its undelivered events stay undelivered."""
     return ErrorType.FLOODING in {sandbox.error_type, sandbox.reason}
 
 
@@ -127,14 +129,14 @@ def _while_recovering(facts: Facts, rules: Rules) -> Step:
 
 
 def _unwanted(facts: Facts) -> Step | None:
-    """What to do if nothing is to be done here any more; None while its task goes on."""
+    """The step for a sandbox that its task does not need any more; None while the task runs here."""
     task, sandbox = facts.task, facts.sandbox
     if task is None:
         return BeginStop("task_gone")
     if task.state is TaskState.PENDING and task.attempt == sandbox.attempt:
-        return None  # the scheduler is between its two writes, or will be again
+        return None  # the scheduler is between its two writes, or repeats them
     if not facts.current:
-        return BeginStop(_why_left(task, sandbox))
+        return BeginStop(_stop_reason(task, sandbox))
     if not task.ended:
         return None
     lingers_until = (task.ended_at or facts.now) + timedelta(seconds=task.spec.linger_seconds)
@@ -144,18 +146,18 @@ def _unwanted(facts: Facts) -> Step | None:
     return BeginStop("completed" if task.state is TaskState.COMPLETED else task.error_type or "failed")
 
 
-def _why_left(task: TaskRecord, sandbox: SandboxRecord) -> str:
-    """Why its task has gone on without it, or has ended before it was ever in it."""
+def _stop_reason(task: TaskRecord, sandbox: SandboxRecord) -> str:
+    """Why its task continues without it, or ended before it ran here."""
     if task.previous and task.previous.sandbox == sandbox.sandbox:
         return task.previous.error_type or "superseded"
     ended_here = task.ended and task.attempt == sandbox.attempt
     return (task.error_type if ended_here else None) or "superseded"
 
 
-def _while_alive(facts: Facts, rules: Rules) -> Step:
-    """It is wanted, and a runtime was asked to make it."""
+def _step_while_alive(facts: Facts, rules: Rules) -> Step:
+    """It is needed, and a runtime was requested to create it."""
     sandbox, seen = facts.sandbox, facts.seen
-    if seen is None or (seen.end and seen.end.gone):
+    if seen is None or (seen.end and seen.end.files_deleted):
         return _lost(facts, _vanished(facts))
     if seen.alive:
         deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
@@ -163,14 +165,16 @@ def _while_alive(facts: Facts, rules: Rules) -> Step:
             return _freezing(facts) or Rest()
         if facts.now < deadline:
             return Rest(deadline)
-        return _verdict(facts, f"its worker did not speak within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT)
+        return _verdict(
+            facts, f"its worker published nothing within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT
+        )
     if seen.end and (seen.end.drained or seen.end.never_spoke):
         return _lost(facts, _worker_lost(facts, seen.end))
     return _recovery(facts, rules) or _lost(facts, _worker_lost(facts, seen.end))
 
 
 def _freezing(facts: Facts) -> Step | None:
-    """Freeze it, or let it go on, if somebody wants that; once more, if something else has taken effect since."""
+    """Freeze or thaw it as requested; again if its actual state has changed since."""
     sandbox = facts.sandbox
     frozen = facts.seen.frozen if facts.seen else None
     running, paused = sandbox.state is SandboxState.RUNNING, sandbox.state is SandboxState.PAUSED
@@ -180,12 +184,12 @@ def _freezing(facts: Facts) -> Step | None:
 
 
 def _lost(facts: Facts, verdict: Step) -> Step:
-    """The verdict, but only when the worker's own can't be on its way to us any more."""
+    """The verdict, but only once no final event of the worker can still arrive."""
     return verdict if facts.settled else Rest(facts.now + _SOON)
 
 
 def _vanished(facts: Facts) -> Step:
-    """What its runtime has no more has failed; from what was paused the table leads there by an ordered end only."""
+    """A sandbox that its runtime has lost has failed; the transitions from paused allow that only by an ordered end."""
     why = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
     error = f"the runtime has lost the sandbox{': ' + why if why else ''}"
     if facts.sandbox.state is SandboxState.PAUSED:
@@ -194,30 +198,33 @@ def _vanished(facts: Facts) -> Step:
 
 
 def _verdict(facts: Facts, error: str, error_type: str) -> Step:
-    """It comes to nothing: said of its task's attempt, and of itself where it stands alone."""
+    """Fail its task's attempt, or end the sandbox itself if it has no task."""
     return EndTask(error, error_type) if facts.working else BeginStop(error_type, error)
 
 
 def _recovery(facts: Facts, rules: Rules) -> Step | None:
-    """Try to say what is left, a few times with growing pauses; None when that was of no use."""
+    """Recover its events, with backoff, up to the maximum number of times; None after that."""
     sandbox = facts.sandbox
-    if sandbox.recoveries >= rules.most_recoveries:
+    if sandbox.recoveries >= rules.max_recoveries:
         return None
     if sandbox.recovered_at is None:
         return Recover()
-    until = sandbox.recovered_at + timedelta(seconds=min(_LONGEST_PAUSE, 2.0**sandbox.recoveries - 1))
+    until = sandbox.recovered_at + timedelta(seconds=_RECOVERY_BACKOFF.delay(sandbox.recoveries - 1))
     return Recover() if facts.now >= until else Rest(until)
 
 
 def _worker_lost(facts: Facts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
-        return _verdict(facts, "the kernel ended the worker for want of memory", ErrorType.OUT_OF_MEMORY)
+        return _verdict(facts, _OUT_OF_MEMORY, ErrorType.OUT_OF_MEMORY)
     if end and end.not_started:
         return _verdict(facts, "it was stopped before its worker had begun", ErrorType.STOPPED)
     status = "an unknown status" if end is None or end.code is None else f"status {end.code}"
-    told = f": {end.last_line}" if end and end.last_line else ""
+    if end and end.disk_refused:
+        error = "the worker could not write its events: the disk of its sandbox is full or refuses writes"
+        return _verdict(facts, error, ErrorType.WORKER_LOST)
+    last_line = f": {end.last_line}" if end and end.last_line and not end.drained else ""
     what = "without an end of its task" if facts.task else "by itself"
-    return _verdict(facts, f"the worker ended with {status} and {what}{told}", ErrorType.WORKER_LOST)
+    return _verdict(facts, f"the worker ended with {status} and {what}{last_line}", ErrorType.WORKER_LOST)
 
 
 def _because(sandbox: SandboxRecord) -> str:
@@ -225,6 +232,6 @@ def _because(sandbox: SandboxRecord) -> str:
 
 
 def error_type(sandbox: SandboxRecord) -> str:
-    """Why, as a word for programs: the reason itself if it is one, else `terminated`."""
+    """Why, as an `error_type`: the reason itself if it is one, else `terminated`."""
     reason = sandbox.error_type or sandbox.reason or ""
     return reason if _ERROR_TYPE.fullmatch(reason) else ErrorType.TERMINATED

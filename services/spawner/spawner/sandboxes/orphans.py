@@ -1,4 +1,4 @@
-"""Orphans: what a runtime has and no record wants. Reported, and removed after a grace time."""
+"""Orphans: sandboxes in a runtime that no record needs. Reported, and removed after a grace period."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,44 +7,44 @@ from typing import Final
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.events.lifecycle import SandboxEvent, SandboxOrphanFound, SandboxOrphanRemoved
+from sandherd.contracts.events.sandbox import SandboxEvent, SandboxOrphanFound, SandboxOrphanRemoved
 from sandherd.telemetry import logs
-from spawner.live import Live
-from spawner.runtimes.contract import Runtime, RuntimeFailedError, Seen
-from spawner.sandboxes.runtimes import answered
+from spawner.live_state import LiveState
+from spawner.runtimes.contract import ObservedSandbox, Runtime, RuntimeFailedError
+from spawner.sandboxes.runtime_calls import call_with_timeout
 
-Present = Mapping[str, tuple[Runtime, Seen]]
-"""What is there, by sandbox, and the runtime that has it."""
+Present = Mapping[str, tuple[Runtime, ObservedSandbox]]
+"""What exists, by sandbox, with its runtime."""
 _TIMEOUT: Final = 60.0
 _log: Final = logs.get("orphans")
 
 
 @dataclass
-class Waiting:
-    """When each orphan was first seen. It is removed only if it still is one after its grace time, in seconds."""
+class OrphanSightings:
+    """When each orphan was first seen. It is removed only if it still is one after the grace period, in seconds."""
 
     grace: float
     since: dict[str, datetime] = field(default_factory=dict)
 
     def update(self, orphans: frozenset[str], now: datetime) -> tuple[list[str], list[str]]:
-        """`(new, due)`: those to be reported, and those to be removed."""
+        """`(new, due)`: those to report, and those to remove."""
         new = sorted(orphans - self.since.keys())
         self.since = {name: self.since.get(name, now) for name in orphans}
         grace = timedelta(seconds=self.grace)
         return new, sorted(name for name, first in self.since.items() if now - first >= grace)
 
 
-class Ward:
-    """Tends orphans. `project` is whose they are said to be where nothing on them says it."""
+class OrphanCollector:
+    """Reports and removes orphans. `project` is used for those that do not name their project."""
 
-    def __init__(self, bus: Bus, live: Live, project: str, grace: float) -> None:
+    def __init__(self, bus: Bus, live: LiveState, project: str, grace: float) -> None:
         self._bus = bus
         self._live = live
         self._project = project
-        self._waiting = Waiting(grace)
+        self._waiting = OrphanSightings(grace)
 
-    async def tend(self, orphans: frozenset[str], present: Present, now: datetime) -> None:
-        """Report the new ones and remove those whose time is up."""
+    async def reconcile(self, orphans: frozenset[str], present: Present, now: datetime) -> None:
+        """Report new orphans, and remove those whose grace period has expired."""
         real = frozenset([name for name in orphans if await self.unwanted(present[name][1])])
         new, due = self._waiting.update(real, now)
         for name in new:
@@ -53,31 +53,31 @@ class Ward:
             try:
                 await self.remove(*present[name], now)
             except (RuntimeFailedError, OSError) as error:
-                _log.error("an orphan can't be removed; the next sweep tries again", sandbox=name, error=repr(error))
+                _log.error("orphaned sandbox not removed, retrying at next sweep", sandbox=name, error=repr(error))
 
-    async def unwanted(self, seen: Seen) -> bool:
-        """Whether the buckets themselves have no record of it: what is known in memory may be a moment behind."""
+    async def unwanted(self, seen: ObservedSandbox) -> bool:
+        """Whether the buckets have no record of it. The in-memory index may be slightly behind."""
         if await self._live.pool.load(seen.unit) is not None:
             return False
         return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.unit}") is None
 
-    async def report(self, runtime: Runtime, seen: Seen, now: datetime) -> None:
-        """Say that it was found; said twice, it is one event."""
-        _log.warning("orphan", sandbox=seen.unit, runtime=runtime.name, alive=seen.alive)
+    async def report(self, runtime: Runtime, seen: ObservedSandbox, now: datetime) -> None:
+        """Publish that it was found; repeated, it is the same event."""
+        _log.warning("orphaned sandbox found", sandbox=seen.unit, runtime=runtime.name, alive=seen.alive)
         self._live.meters.count("sandherd_orphans_total", outcome="found")
-        await self._say(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
+        await self._publish(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
 
-    async def remove(self, runtime: Runtime, seen: Seen, now: datetime) -> None:
-        """Have it removed, and say so."""
-        await answered(runtime.remove(seen.unit), _TIMEOUT, f"runtime {runtime.name}")
+    async def remove(self, runtime: Runtime, seen: ObservedSandbox, now: datetime) -> None:
+        """Remove it, and publish that."""
+        await call_with_timeout(runtime.remove(seen.unit), _TIMEOUT, f"runtime {runtime.name}")
         self._live.meters.count("sandherd_orphans_total", outcome="removed")
-        await self._say(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)
+        await self._publish(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)
 
-    def _project_of(self, seen: Seen) -> str:
+    def _project_of(self, seen: ObservedSandbox) -> str:
         return seen.project or self._project
 
-    async def _say(self, seen: Seen, data: SandboxEvent, sequence: int, now: datetime) -> None:
-        """An event of something without a record: its id is made of what lies there, so that it is said once."""
+    async def _publish(self, seen: ObservedSandbox, data: SandboxEvent, sequence: int, now: datetime) -> None:
+        """Publish an event of a sandbox without a record. Its id is derived from the sandbox, so it is stored once."""
         source = f"/sandherd/spawner/{seen.unit}/orphan"
         await self._bus.publish_event(
             wrap(

@@ -1,28 +1,28 @@
 """Values of named secrets, read once for a sandbox and stored encrypted with its record until it has ended."""
 
-from spawner.records.store import Held
-from spawner.resolving import Refusal
+from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.sandboxes.leading import Leading
+from spawner.sandboxes.fenced_writes import FencedWriter
 from spawner.sandboxes.record import SandboxRecord
+from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskRecord
 
 
 async def with_pinned_secrets(
-    leading: Leading, held: Held[SandboxRecord], task: TaskRecord | None
-) -> Held[SandboxRecord]:
-    """The sandbox with the values that its spec references, as they are now, or as they were at the first call.
+    writer: FencedWriter, held: StoredRecord[SandboxRecord], task: TaskRecord | None
+) -> StoredRecord[SandboxRecord]:
+    """The sandbox with the values that its spec references, as of the first call.
 
-    They stay the same for a sandbox: a recovery has to redact the values that its agent had. Raises
-    `RuntimeFailedError` for a name that is not there, and `StoreUnavailableError`.
+    They do not change for a sandbox: a recovery must redact the values that its agent had. Raises
+    `RuntimeFailedError` for a missing name, and `StoreUnavailableError`.
     """
     spec = held.record.spec or (task.spec if task else None)
     if spec is None or not spec.secrets or held.record.values:
         return held
-    values = await leading.live.secrets.values(held.record.project, spec.secrets)
+    values = await writer.live.secrets.values(held.record.project, spec.secrets)
     if isinstance(values, Refusal):
         raise RuntimeFailedError(RuntimeFault.REFUSED, values.reason)
-    pinned = await leading.note(
+    pinned = await writer.note(
         held.record.key, lambda record: record.model_copy(update={"values": values}), publish=False
     )
     return pinned or held

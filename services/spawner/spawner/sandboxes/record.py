@@ -1,21 +1,22 @@
-"""A sandbox as it is kept in the bucket `sandboxes`."""
+"""A sandbox's record in the bucket `sandboxes`."""
 
 import json
 from typing import Any, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from sandherd.contracts.commands import Limits, SandboxSpec
+from sandherd.contracts.attempt_inputs import Previous
+from sandherd.contracts.commands import SandboxLimits, SandboxSpec
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.offers import Previous
+from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.requests import SandboxView
-from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, checked
+from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, check_transition
 from spawner.records.record import Record
-from spawner.tasks.secrets import forgotten_alone, has_secrets
+from spawner.tasks.secrets import has_secrets, sandbox_without_secrets
 
 
 class WorkerKey(BaseModel):
-    """A public key that was given a credential, and when that runs out."""
+    """A public key that was granted a credential, and when that expires."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,48 +24,41 @@ class WorkerKey(BaseModel):
     expires_at: AwareDatetime
 
 
-class SandboxRecord(Record):
-    """What was asked of a runtime, and how far it has come. Written before the runtime is asked."""
+class SandboxRecord(Record, SharedSandboxRecord):
+    """A sandbox and its state. Written before the runtime is called."""
 
     sandbox: SafeName
-    task: SafeName | None = None
-    """None: it was asked for by itself, and is there for whoever asked."""
-    attempt: int = 1
     runtime: SafeName
-    limits: Limits
+    limits: SandboxLimits
     spec: SandboxSpec | None = None
-    """Of a sandbox without a task; otherwise its task's is used."""
+    """Set for a sandbox without a task; otherwise the task's spec is used."""
     requested_by: str | None = None
-    unit: SafeName | None = None
-    """What its runtime knows it by, where that is not its own name: one of the pool's has had a name before."""
     profile: SafeName | None = None
     previous: Previous | None = None
-    """What it is given of the attempt before."""
+    """What it receives from the previous attempt."""
     resumes: SafeName | None = None
-    """The sandbox of an earlier task, from whose session it goes on."""
-    expires_at: AwareDatetime | None = None
-    """When its time to live is over."""
+    """The sandbox of an earlier task whose session it resumes."""
     pause_wanted: bool = False
-    """Whether it is to be frozen; its runtime is asked for that only after this was written."""
+    """Whether a pause is requested; written before its runtime is requested to freeze it."""
     pause_reason: str = ""
     may_be_frozen: bool = False
-    """Whether its runtime may have been asked to freeze it: then it is asked to let it go on, whatever it had done."""
+    """Whether its runtime may have received a request to freeze it: then it is always requested to unfreeze it."""
     joiner_until: AwareDatetime | None = None
-    """How long the joiner's credentials file is good that it was given first."""
+    """Expiry of its first joiner's credentials file."""
     joiner_serial: int = 0
-    """Of its joiner's credential. Each end revokes the one before: a recovery after that is given the next."""
+    """Serial number of its joiner's credential. Each end revokes the current one; a later recovery gets the next."""
     led_by: int = 0
-    """The fencing token of the keeper that wrote it last: one with an older token may not write it any more."""
-    state: SandboxState = SandboxState.REQUESTED
+    """Fencing token of the reconciler that wrote it last: one with an older token may no longer write it."""
     fence: int | None = None
-    """The revision at which this record was made. It can't be in that first write: see `fence_of`."""
+    """The revision at which this record was created. It can't be in that first write: see `fence_of`."""
     isolation: str | None = None
     requested_at: AwareDatetime
     spawned_at: AwareDatetime | None = None
     running_at: AwareDatetime | None = None
     stopping_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
-    reason: str | None = None
+    terminated_by: str | None = None
+    """The command that ended it, without dashes: repeating the command changes nothing."""
     error: str | None = None
     error_type: str | None = None
     stopped: bool = False
@@ -73,11 +67,10 @@ class SandboxRecord(Record):
     recoveries: int = 0
     recovered_at: AwareDatetime | None = None
     unsaid: bool = False
-    """Whether it ended with something in its spool that could not be said."""
+    """Whether it ended with undelivered events in its spool."""
     keys: tuple[WorkerKey, ...] = ()
     values: dict[str, str] = Field(default_factory=dict)
-    """Values of the named secrets that its spec references, by variable, as they were when it was made. Stored
-    encrypted."""
+    """Values of the named secrets that its spec references, by variable, as of its creation. Stored encrypted."""
 
     @property
     def name(self) -> str:
@@ -86,7 +79,7 @@ class SandboxRecord(Record):
 
     @property
     def source(self) -> str:
-        """The source of what is said of it; no sandbox's name ever comes again."""
+        """The source of its events; a sandbox's name is never reused."""
         return f"/sandherd/spawner/{self.sandbox}"
 
     @property
@@ -95,30 +88,30 @@ class SandboxRecord(Record):
         return f"{self.project}.{self.task}" if self.task else None
 
     @property
-    def alias(self) -> str:
-        """What its runtime knows it by: its unit."""
+    def runtime_unit(self) -> str:
+        """Its name in its runtime: the unit from the pool, or its own name."""
         return self.unit or self.sandbox
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will become of it."""
+        """Whether its state is final."""
         return self.state in SANDBOX_ENDED
 
     def fence_of(self, revision: int) -> int:
-        """The fencing token, of a record that stands at this revision."""
+        """The fencing token of a record at this revision."""
         return revision if self.fence is None else self.fence
 
-    def about(self) -> dict[str, str | None]:
-        """Its events name it and its task."""
+    def event_ids(self) -> dict[str, str | None]:
+        """Ids in its events: the sandbox and its task."""
         return {"taskid": self.task, "sandboxid": self.sandbox}
 
     def entering(self, state: SandboxState, **changes: Any) -> Self:
-        """The record in another state. Raises `TransitionRefusedError` if the table does not allow it."""
-        checked(self.state, state)
+        """The record in another state. Raises `TransitionRefusedError` if the transition is not allowed."""
+        check_transition(self.state, state)
         return self.model_copy(update={"state": state, **changes})
 
     def secret_part(self) -> str | None:
-        """Its spec, if it has one of its own with secrets in it; with values of named secrets, both in one object."""
+        """Its own spec, if that has secrets; with values of named secrets, both in one object."""
         spec = self.spec if self.spec and has_secrets(self.spec) else None
         if self.values:
             whole = {"values": self.values, "spec": spec and spec.model_dump(mode="json", exclude_defaults=True)}
@@ -126,23 +119,23 @@ class SandboxRecord(Record):
         return spec.model_dump_json(exclude_defaults=True) if spec else None
 
     def without_secret_part(self) -> Self:
-        """The same as when its secrets are forgotten, but for what it has sealed."""
+        """The same as when its secrets are erased, except that the sealed part is retained."""
         return self.forgetting().model_copy(update={"sealed": self.sealed})
 
     def with_secret_part(self, text: str) -> Self:
-        """With what was sealed."""
+        """The record with the sealed part decrypted."""
         found = json.loads(text)
         values, spec = (found["values"], found["spec"]) if "values" in found else ({}, found)
         whole = SandboxSpec.model_validate_json(json.dumps(spec)) if spec else self.spec
         return self.model_copy(update={"spec": whole, "values": values})
 
     def forgetting(self) -> Self:
-        """The record of a sandbox that has ended and is not started again: no secrets are needed any more."""
-        spec = forgotten_alone(self.spec) if self.spec and has_secrets(self.spec) else self.spec
+        """The record of a sandbox that has ended and is not started again, without secrets."""
+        spec = sandbox_without_secrets(self.spec) if self.spec and has_secrets(self.spec) else self.spec
         return self.model_copy(update={"spec": spec, "sealed": None, "values": {}})
 
     def view(self) -> SandboxView:
-        """The sandbox as it is shown."""
+        """The sandbox's view."""
         return SandboxView(
             project=self.project,
             sandbox=self.sandbox,

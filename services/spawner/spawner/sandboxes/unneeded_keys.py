@@ -1,17 +1,17 @@
-"""Keys of stored secrets that no record needs: what is left over where a spawner ended between two writes."""
+"""Keys of stored secrets that no record needs, left over if a spawner crashed between two writes."""
 
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.telemetry import logs
-from spawner.live import Live
+from spawner.live_state import LiveState
 from spawner.named_secrets.store import BUCKET as SECRETS
 
-_log = logs.get("sweeper")
+_log = logs.get("unneeded_keys")
 
 
 class UnneededKeys:
-    """Erases a key that was unneeded at two sweeps: at one alone its record may just be about to be written."""
+    """Erases a key that was unneeded at two sweeps: at the first its record may be about to be written."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveState) -> None:
         self._live = live
         self._unneeded: frozenset[str] = frozenset()
 
@@ -20,10 +20,10 @@ class UnneededKeys:
         vault = self._live.vault
         if vault is None:
             return
-        await vault.erase_left()
+        await vault.retry_erasures()
         found = frozenset([name for name in await vault.names() if not await self._is_needed(name)])
         for name in found & self._unneeded:
-            _log.info("a key of stored secrets that no record needs is erased", key=name)
+            _log.info("unused encryption key erased", key=name)
             await vault.erase(name)
         self._unneeded = found - self._unneeded
 
@@ -40,7 +40,7 @@ class UnneededKeys:
         return sandbox is not None and sandbox.record.sealed is not None
 
     def _lives(self, bucket: str, key: str) -> bool:
-        """Whether it is known here that its record goes on: then it is not read."""
+        """Whether the index shows that its record is still in use: then the record is not read."""
         if bucket == "tasks":
             task = self._live.task_index.get(key)
             return task is not None and task.view.state not in TASK_ENDED

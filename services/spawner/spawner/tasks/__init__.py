@@ -1,1 +1,1 @@
-"""Tasks: what they are, what becomes of them, and which one is next."""
+"""Tasks: their records, state changes and scheduling."""

@@ -1,4 +1,4 @@
-"""What is asked about tasks durably: take one, call one off, try one again."""
+"""Handles the commands about tasks: submit, cancel, retry."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,39 +6,52 @@ from typing import Any
 from nacl.public import PrivateKey
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
+from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.commands import CancelTask, Command, RetryTask, SubmitTask
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.events.lifecycle import TaskRejected
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.task import TaskRefused, TaskRejected
+from sandherd.contracts.specs import TaskSpec
 from sandherd.telemetry.traceparents import new_traceparent
-from spawner.live import Live
+from spawner.harness_plugins import HarnessPlugins
+from spawner.live_state import LiveState
 from spawner.records.quota import Quota
-from spawner.refusing import may_come, refusal_event, unknown
-from spawner.resolving import Menu, Refusal
+from spawner.refusal_events import may_arrive_later, refusal_event, unknown
 from spawner.sealed_commands import retry_values
+from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import decisions as of_task
-from spawner.tasks.dependencies import Waiting, absent, circle
+from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.resuming import resume_refusal
-from spawner.tasks.retry import asked_again, retry_refusal
-from spawner.tasks.terms import Terms, terms_of
+from spawner.tasks.resolved_task import ResolvedTask, terms_of, work_refusal
+from spawner.tasks.resume_rules import resume_refusal
+from spawner.tasks.retry import retry_refusal, retry_requested
 
 
 class TaskCommands:
-    """Obeys the commands about tasks. A refusal is an event: a dead letter would be read by operators alone."""
+    """Handles the commands about tasks. A rejection is an event, because its sender waits for one."""
 
-    def __init__(self, bus: Bus, live: Live, menu: Menu, sealing: PrivateKey, quota: Quota) -> None:
-        """`sealing` opens values of secrets that clients have sealed; `quota` is of the bucket `tasks`."""
-        self._sealing = sealing
+    def __init__(
+        self,
+        bus: Bus,
+        live: LiveState,
+        menu: SpawnPolicy,
+        *,
+        harnesses: HarnessPlugins,
+        sealing_key: PrivateKey,
+        quota: Quota,
+    ) -> None:
+        """`sealing_key` decrypts secrets that clients sealed; `quota` is of the bucket `tasks`."""
+        self._harnesses = harnesses
+        self._sealing_key = sealing_key
         self._quota = quota
         self._bus = bus
         self._live = live
         self._menu = menu
-        self._waiting = Waiting()
+        self._waiting = PendingDependencies()
 
-    async def obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
-        """One command, to its end. Raises `StoreUnavailableError`."""
+    async def handle(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
+        """Handle one command. Raises `StoreUnavailableError`."""
         match command.data:
             case SubmitTask() as submit:
                 return await self._submit(command, submit, delivery)
@@ -50,53 +63,59 @@ class TaskCommands:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a task"))
 
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
-        terms = self._lacks_room(command.project) or terms_of(command.project, submit, self._menu)
+        terms = self._quota_refusal(command.project) or terms_of(command.project, submit, self._menu)
         if isinstance(terms, Refusal):
             return await self._reject_new(command, submit, terms, delivery)
-        if submit.spec.resume is not None:
-            refused = await resume_refusal(self._live, command.project, submit.spec.resume)
-            if refused:
-                return await self._reject_new(command, submit, refused, delivery)
-        if submit.spec.secrets:
-            refused = await self._live.secrets.refusal(command.project, submit.spec.secrets)
-            if refused:
-                return await self._reject_new(command, submit, refused, delivery)
+        refused = work_refusal(command.project, submit) or await self._refusal(command.project, submit.spec)
+        if refused:
+            return await self._reject_new(command, submit, refused, delivery)
         if submit.spec.depends_on:
-            kept = await self._check_dependencies(command, submit, delivery)
-            if kept:
-                return kept
-        return await self._take(command, submit, terms, delivery)
+            outcome = await self._check_dependencies(command, submit, delivery)
+            if outcome:
+                return outcome
+        return await self._create(command, submit, terms, delivery)
 
-    def _lacks_room(self, project: str) -> Refusal | None:
+    async def _refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
+        """Why its harness, session or secrets can't be used, or None."""
+        refused = await self._harnesses.refusal(spec)
+        if refused is None and spec.resume is not None:
+            refused = await resume_refusal(self._live, project, spec.resume)
+        if refused is None and spec.secrets:
+            refused = await self._live.secrets.refusal(project, spec.secrets)
+        return refused
+
+    def _quota_refusal(self, project: str) -> Refusal | None:
         index = self._live.task_index
         return self._quota.refusal(project, index.size_of(project), index.size())
 
-    async def _take(self, command: Envelope[Any], submit: SubmitTask, terms: Terms, delivery: Delivery) -> Outcome:
+    async def _create(
+        self, command: Envelope[Any], submit: SubmitTask, terms: ResolvedTask, delivery: Delivery
+    ) -> Outcome:
         record = of_task.submitted(command, delivery.at, new_traceparent(), terms)
-        held, ours = await self._live.tasks.create(record)
-        if not ours and not of_task.same_task(held.record, command, terms):
-            taken = Refusal(f"there is another task {submit.task}", "task")
-            return await self._reject(command, submit.task, taken, delivery)
+        held, created = await self._live.tasks.create(record)
+        if not created and not of_task.same_task(held.record, command, terms):
+            taken = Refusal(f"another task {submit.task} already exists", "task", Code.CONFLICT)
+            return await self._refuse_new(command, submit, taken, delivery, held.record)
         await self._live.tasks.flush(held)
         return DONE
 
     async def _check_dependencies(
         self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery
     ) -> Outcome | None:
-        """What keeps the task from being taken, done already; None if nothing does."""
+        """The outcome if dependencies prevent submission (a rejection is already published); None if they don't."""
         project, names = command.project, submit.spec.depends_on
-        lacking = await self._lacking(project, names)
+        missing = await self._missing(project, names)
         refused = circle(submit.task, names, lambda name: self._depends_on(project, name))
-        if lacking and not refused:
-            if may_come(delivery):
+        if missing and not refused:
+            if may_arrive_later(delivery):
                 self._waiting.note(f"{project}.{submit.task}", names)
-                return Retry(0.5, f"no task {lacking[0]} yet")
-            refused = absent(lacking, project)
-        self._waiting.forget(f"{project}.{submit.task}")
+                return Retry(0.5, f"no task {missing[0]} yet")
+            refused = absent(missing, project)
+        self._waiting.remove(f"{project}.{submit.task}")
         return await self._reject_new(command, submit, refused, delivery) if refused else None
 
-    async def _lacking(self, project: str, names: Iterable[str]) -> list[str]:
-        """Those that are no task: what another replica has taken is in the bucket, if not yet in our index."""
+    async def _missing(self, project: str, names: Iterable[str]) -> list[str]:
+        """Names of missing tasks. A task that another replica created may be in the bucket but not in our index."""
         unseen = [name for name in names if self._live.task_index.get(f"{project}.{name}") is None]
         return [name for name in unseen if await self._live.tasks.load(f"{project}.{name}") is None]
 
@@ -108,25 +127,59 @@ class TaskCommands:
     async def _reject_new(
         self, command: Envelope[Any], submit: SubmitTask, refused: Refusal, delivery: Delivery
     ) -> Outcome:
-        """Not taken, unless this very command was taken before: what is allowed may have changed since."""
+        """Reject it, unless this same command was accepted before: what is allowed may have changed since."""
         held = await self._live.tasks.load(f"{command.project}.{submit.task}")
         if held is not None and held.record.life == command.id.hex:
             await self._live.tasks.flush(held)
             return DONE
-        return await self._reject(command, submit.task, refused, delivery)
+        if held is not None:  # it is refused, and the task of that name is not affected
+            return await self._refuse_new(command, submit, refused, delivery, held.record)
+        event = TaskRejected(reason=refused.reason, field=refused.field, code=refused.code, command_id=str(command.id))
+        outcome = await self._publish(command, submit.task, event, delivery)
+        await self._delete_work(command.project, submit, None)
+        return outcome
 
-    async def _reject(self, command: Envelope[Any], task: str, refused: Refusal, delivery: Delivery) -> Outcome:
+    async def _refuse_new(
+        self, command: Envelope[Any], submit: SubmitTask, refused: Refusal, delivery: Delivery, existing: TaskRecord
+    ) -> Outcome:
+        outcome = await self._refuse(command, submit.task, refused, delivery)
+        await self._delete_work(command.project, submit, existing)
+        return outcome
+
+    async def _delete_work(self, project: str, submit: SubmitTask, existing: TaskRecord | None) -> None:
+        """Delete what was uploaded for a task that is not accepted, unless the existing one begins with it."""
+        work = submit.spec.work
+        if work is None or work_refusal(project, submit) or (existing and existing.spec.work == work):
+            return
+        await self._live.delete_upload(work.subject)
+
+    async def _refuse(self, command: Envelope[Any], task: str, refused: Refusal, delivery: Delivery) -> Outcome:
+        event = TaskRefused(
+            command=command.type,
+            reason=refused.reason,
+            field=refused.field,
+            code=refused.code,
+            command_id=str(command.id),
+            command_sequence=delivery.stream_sequence,
+        )
+        return await self._publish(command, task, event, delivery)
+
+    async def _publish(self, command: Envelope[Any], task: str, event: EventData, delivery: Delivery) -> Outcome:
         self._live.meters.count("sandherd_refusals_total", command=command.type)
-        said = TaskRejected(reason=refused.reason, field=refused.field)
-        await self._bus.publish_event(refusal_event(self._bus.ids, command, said, delivery, task=task))
+        await self._bus.publish_event(refusal_event(self._bus.ids, command, event, delivery, task=task))
         return DONE
 
     async def _cancel(self, command: Envelope[Any], cancel: CancelTask, delivery: Delivery) -> Outcome:
-        now = self._live.now()
+        now, life = self._live.now(), command.id.hex
         held = await self._live.change_task(
-            f"{command.project}.{cancel.task}", lambda record: of_task.cancelled(record, cancel, now)
+            f"{command.project}.{cancel.task}", lambda record: of_task.cancelled(record, cancel, now, life)
         )
-        return DONE if held else unknown("task", cancel.task, delivery)
+        if held is None:
+            return unknown("task", cancel.task, delivery)
+        if held.record.cancelled_by == life:
+            return DONE
+        ended = Refusal(f"{cancel.task} is {held.record.state}: it has ended", "task", Code.CONFLICT)
+        return await self._refuse(command, cancel.task, ended, delivery)
 
     async def _retry(self, command: Envelope[Any], retry: RetryTask, delivery: Delivery) -> Outcome:
         key = f"{command.project}.{retry.task}"
@@ -136,19 +189,19 @@ class TaskCommands:
         if held.record.retried_by == command.id.hex:
             await self._live.tasks.flush(held)
             return DONE
-        given = retry_values(retry, held.record.spec, self._sealing)
-        if isinstance(given, Refusal):
-            return await self._reject(command, retry.task, given, delivery)
-        refused = await self._retry_refusal(held.record, given)
+        new_values = retry_values(retry, held.record.spec, self._sealing_key)
+        if isinstance(new_values, Refusal):
+            return await self._refuse(command, retry.task, new_values, delivery)
+        refused = await self._retry_refusal(held.record, new_values)
         if refused:
-            return await self._reject(command, retry.task, refused, delivery)
+            return await self._refuse(command, retry.task, refused, delivery)
         now = self._live.now()
-        await self._live.change_task(key, lambda record: asked_again(record, command, now, given))
+        await self._live.change_task(key, lambda record: retry_requested(record, command, now, new_values))
         return DONE
 
-    async def _retry_refusal(self, record: TaskRecord, given: Mapping[str, str]) -> Refusal | None:
-        lacking = await self._lacking(record.project, record.spec.depends_on)
-        refused = retry_refusal(record, self._live.now(), given)
-        if refused is None and lacking:
-            return absent(lacking, record.project)
+    async def _retry_refusal(self, record: TaskRecord, new_values: Mapping[str, str]) -> Refusal | None:
+        missing = await self._missing(record.project, record.spec.depends_on)
+        refused = retry_refusal(record, self._live.now(), new_values)
+        if refused is None and missing:
+            return absent(missing, record.project)
         return refused or await self._live.secrets.refusal(record.project, record.spec.secrets)

@@ -1,14 +1,15 @@
-"""What becomes of a task, as pure functions: a record and a fact in, the next record out."""
+"""State changes of a task, as pure functions from a record and a fact to the next record."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from sandherd.contracts.attempt_inputs import StoredSession
 from sandherd.contracts.commands import CancelTask, SubmitTask
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, Outcome
-from sandherd.contracts.events.lifecycle import (
+from sandherd.contracts.events.agent import AgentFailed, Outcome
+from sandherd.contracts.events.task import (
     TaskAssigned,
     TaskCancelled,
     TaskCompleted,
@@ -16,30 +17,29 @@ from sandherd.contracts.events.lifecycle import (
     TaskRunning,
     TaskSubmitted,
 )
-from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.states import TaskState
-from sandherd.telemetry.traceparents import begun_with
+from sandherd.telemetry.traceparents import request_span
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.retry import may_again, tried_again
-from spawner.tasks.terms import PLAIN, Terms
-from spawner.tasks.timing import limit_of, said_of
+from spawner.tasks.resolved_task import PLAIN, ResolvedTask
+from spawner.tasks.retry import may_again, retry_scheduled
+from spawner.tasks.time_limits import limit_of, timeout_events
 
-MOST_TEXT: Final = 4000
-"""How many characters of an agent's last words stand in a task's result; the events have all of them."""
+MAX_TEXT: Final = 4000
+"""Maximum characters of an agent's final output in a task's result; the events have all of it."""
 _NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signal"})
 
 
-def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Terms = PLAIN) -> TaskRecord:
-    """A new task that waits. `at` is when the broker took the command: the same for every delivery of it."""
+def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: ResolvedTask = PLAIN) -> TaskRecord:
+    """A new pending task. `at` is when the broker stored the command: the same for every delivery of it."""
     task = command.data
-    traceparent, parent = begun_with(command.traceparent or trace, command.id.hex)
+    traceparent, parent = request_span(command.traceparent or trace, command.id.hex)
     record = TaskRecord(
         project=command.project,
         traceparent=traceparent,
         parent=parent,
         task=task.task,
         life=command.id.hex,
-        spec=terms.whole(task.spec),
+        spec=terms.full_spec(task.spec),
         runtime=terms.runtime,
         limits=terms.limits,
         max_attempts=terms.max_attempts,
@@ -48,7 +48,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Te
         submitted_by=task.submitted_by,
         submitted_at=at,
     )
-    return record.saying(
+    return record.with_events(
         at,
         TaskSubmitted(
             task=task.spec.text,
@@ -61,59 +61,60 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Te
             max_attempts=terms.max_attempts,
             profile=task.spec.profile,
             resumes=task.spec.resume.task if task.spec.resume else None,
+            work=task.spec.work,
         ),
     )
 
 
-def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: Terms = PLAIN) -> bool:
-    """Whether the command asks for what the record already is, as far as that is known.
+def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: ResolvedTask = PLAIN) -> bool:
+    """Whether the command requests the same task as the record, as far as that is known.
 
-    Of a task that has ended, secrets and files are forgotten: then only the very command that began it is the same.
+    Secrets and files of an ended task are erased: then only the command that created it is the same.
     """
     if record.life == command.id.hex:
         return True
     task = command.data
     if record.ended and (task.spec.secret_env or task.spec.files):
         return False
-    return record.spec == terms.whole(task.spec) and record.submitted_by == task.submitted_by
+    return record.spec == terms.full_spec(task.spec) and record.submitted_by == task.submitted_by
 
 
 def assigned(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
-    """A sandbox is being made for it."""
+    """The task after a sandbox was assigned to it."""
     waited = _milliseconds(record.not_before or record.submitted_at, now)
     moved = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now, not_before=None)
-    return moved.saying(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
+    return moved.with_events(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
 
 
 def running(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
-    """Its agent has started."""
+    """The task after its agent started."""
     moved = record.entering(TaskState.RUNNING, started_at=now)
     started = _milliseconds(record.submitted_at, now)
-    return moved.saying(now, TaskRunning(attempt=record.attempt, sandbox=sandbox, started_ms=started))
+    return moved.with_events(now, TaskRunning(attempt=record.attempt, sandbox=sandbox, started_ms=started))
 
 
 def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> TaskRecord:
-    """Its agent has said the end."""
+    """The task after its agent reported how it ended."""
     result = result_of(outcome)
     if isinstance(outcome, AgentFailed):
         return attempt_failed(record, outcome.error, outcome.error_type, now, result=result)
     moved = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
-    said = TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result)
-    return moved.saying(now, said).forgetting()
+    event = TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result)
+    return moved.with_events(now, event).forgetting()
 
 
 def attempt_failed(
     record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
 ) -> TaskRecord:
-    """Its attempt has come to nothing: there is another, if that may help and one is left, or the task has failed."""
-    told = record.saying(now, *said_of(record, error_type))
+    """The task after its attempt failed: retried if the error is transient and an attempt is left, else failed."""
+    noted = record.with_events(now, *timeout_events(record, error_type))
     if may_again(record, error_type):
-        return tried_again(told, error, error_type, now)
-    return failed(told, error, error_type, now, result=result)
+        return retry_scheduled(noted, error, error_type, now)
+    return failed(noted, error, error_type, now, result=result)
 
 
 def timed_out(record: TaskRecord, now: datetime) -> TaskRecord:
-    """One of its limits of time is over, or nothing changes."""
+    """The task after a time limit expired; unchanged if none has."""
     limit = limit_of(record)
     if limit is None or now < limit.over_at:
         return record
@@ -123,17 +124,17 @@ def timed_out(record: TaskRecord, now: datetime) -> TaskRecord:
 def failed(
     record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
 ) -> TaskRecord:
-    """It will not be done."""
+    """The task after it failed finally."""
     moved = record.entering(
         TaskState.FAILED, ended_at=now, error=error, error_type=error_type, result=result or record.result
     )
-    said = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
-    return moved.saying(now, said).unfinished(now)
+    event = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
+    return moved.with_events(now, event).unfinished(now)
 
 
-def left(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | KeptSession]) -> TaskRecord:
-    """This sandbox has put by its `work`, `transcript` or `session`. Only the last attempt's is of use."""
-    if not has_left(record, sandbox):
+def with_saved_work(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | StoredSession]) -> TaskRecord:
+    """The task after this sandbox saved its `work`, `transcript` or `session`. Only the last attempt's is used."""
+    if not accepts_saved_work(record, sandbox):
         return record
     if record.sandbox == sandbox:
         changed = record.model_copy(update=dict(what))
@@ -143,38 +144,35 @@ def left(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | Kept
     return record if changed == record else changed
 
 
-def has_left(record: TaskRecord, sandbox: str) -> bool:
-    """Whether what this sandbox puts by is of use: it is of the current attempt, or of the one before."""
+def accepts_saved_work(record: TaskRecord, sandbox: str) -> bool:
+    """Whether artifacts that this sandbox saves are used: it belongs to the current attempt or to the one before."""
     return sandbox in {record.sandbox, record.previous.sandbox if record.previous else None}
 
 
-def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRecord:
-    """Somebody called it off. An ended task stays as it ended."""
-    if record.ended:
+def cancelled(record: TaskRecord, command: CancelTask, now: datetime, by: str | None = None) -> TaskRecord:
+    """The task after it was cancelled by the command `by`. An ended task is unchanged, and so is a repetition."""
+    if record.ended or (by is not None and record.cancelled_by == by):
         return record
-    moved = record.entering(TaskState.CANCELLED, ended_at=now, error=command.reason or None, error_type="cancelled")
-    said = TaskCancelled(
+    moved = record.entering(
+        TaskState.CANCELLED, ended_at=now, error=command.reason or None, error_type="cancelled", cancelled_by=by
+    )
+    event = TaskCancelled(
         attempt=record.attempt, sandbox=record.sandbox, reason=command.reason, cancelled_by=command.cancelled_by
     )
-    return moved.saying(now, said).unfinished(now)
+    return moved.with_events(now, event).unfinished(now)
 
 
 def secrets_expired(record: TaskRecord, now: datetime) -> TaskRecord:
-    """The secrets that were stored for a retry are erased, or nothing changes."""
+    """The task after its secrets, stored for a retry, expired and are erased; unchanged if they have not."""
     return record if record.secrets_until is None or now < record.secrets_until else record.without_secrets()
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:
-    """What of the agent's end is kept with the task: what was said, and not what was left at its default."""
+    """The part of the agent's final event that is stored with the task; fields with default values are omitted."""
     found = outcome.model_dump(mode="json", exclude_defaults=True, exclude=set(_NOT_RESULT))
     if outcome.final_output:
-        found["final_output"] = outcome.final_output[:MOST_TEXT]
+        found["final_output"] = outcome.final_output[:MAX_TEXT]
     return found
-
-
-def is_end(event: object) -> bool:
-    """Whether this is one of the two ways in which an attempt ends."""
-    return isinstance(event, AgentCompleted | AgentFailed)
 
 
 def _milliseconds(since: datetime, until: datetime) -> float:

@@ -1,57 +1,58 @@
-"""What a task waits for: other tasks of its project. Who they are is checked once, when it is submitted."""
+"""Checks a task's dependencies, other tasks of its project, once: at its submission."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from spawner.resolving import Refusal
+from sandherd.contracts.errors import Code
+from spawner.spec_resolution import Refusal
 
 _FIELD: Final = "spec.depends_on"
-_MOST_WAITING: Final = 1000
+_MAX_WAITING: Final = 1000
 
 DependsOn = Callable[[str], Iterable[str] | None]
 """The dependencies of a task of the same project, by name; None if there is no such task."""
 
 
 def circle(task: str, depends_on: Iterable[str], of: DependsOn) -> Refusal | None:
-    """Why these dependencies can never be met, if one of them waits for the task itself; directly or through others."""
+    """The refusal if a dependency depends on the task itself, directly or through others; else None."""
     for first in depends_on:
-        way = _way(first, task, of)
-        if way:
-            return Refusal(f"the dependencies go in a circle: {' → '.join([task, *way])}", _FIELD)
+        path = _path(first, task, of)
+        if path:
+            return Refusal(f"the dependencies form a cycle: {' → '.join([task, *path])}", _FIELD)
     return None
 
 
 def absent(names: list[str], project: str) -> Refusal:
-    """The refusal of a task that waits for what is not there."""
+    """The refusal of a task whose dependencies do not exist."""
     which = ", ".join(names)
-    return Refusal(f"there is no task {which} in project {project}: submit what a task depends on before it", _FIELD)
+    return Refusal(f"there is no task {which} in project {project}: submit dependencies first", _FIELD, Code.NOT_FOUND)
 
 
-class Waiting:
-    """Submissions that wait for one that they depend on: two that wait for each other are found out by it."""
+class PendingDependencies:
+    """Submissions that wait for their dependencies to be submitted; used to detect those that wait for each other."""
 
     def __init__(self) -> None:
         self._depends_on: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
     def note(self, key: str, depends_on: tuple[str, ...]) -> None:
-        """This one waits. The oldest are forgotten when there are very many: then they are refused as missing."""
+        """Add a waiting submission. Above 1000 the oldest is dropped; a cycle with it is refused as missing tasks."""
         self._depends_on[key] = depends_on
         self._depends_on.move_to_end(key)
-        if len(self._depends_on) > _MOST_WAITING:
+        if len(self._depends_on) > _MAX_WAITING:
             self._depends_on.popitem(last=False)
 
-    def forget(self, key: str) -> None:
-        """It waits no more."""
+    def remove(self, key: str) -> None:
+        """Remove a submission that no longer waits."""
         self._depends_on.pop(key, None)
 
     def get(self, key: str) -> tuple[str, ...] | None:
-        """What it depends on; None if it does not wait."""
+        """The dependencies of a waiting submission; None if it does not wait."""
         return self._depends_on.get(key)
 
 
-def _way(begin: str, end: str, of: DependsOn) -> list[str]:
-    """The tasks from `begin` to `end`, each of which depends on the next; empty if there is no such way."""
+def _path(begin: str, end: str, of: DependsOn) -> list[str]:
+    """The tasks from `begin` to `end`, each depending on the next; empty if there is no such path."""
     came_from: dict[str, str | None] = {begin: None}
     to_see = [begin]
     while to_see:
@@ -66,7 +67,7 @@ def _way(begin: str, end: str, of: DependsOn) -> list[str]:
 
 
 def _back(name: str, came_from: dict[str, str | None]) -> list[str]:
-    way = [name]
-    while (before := came_from[way[-1]]) is not None:
-        way.append(before)
-    return way[::-1]
+    path = [name]
+    while (before := came_from[path[-1]]) is not None:
+        path.append(before)
+    return path[::-1]

@@ -1,7 +1,7 @@
-"""The queue: every task that waits, for what, and which is next. Kept up to date change by change; it asks nobody.
+"""The queue: all pending tasks, what each waits for, and which is next. It is updated by changes and does no I/O.
 
-It is told of every task and sandbox as it stands now, in any order and as often as one likes. What a decision costs
-does not grow with how many wait.
+It receives the current state of every task and sandbox, in any order and possibly repeated. The cost of a decision
+does not grow with the number of pending tasks.
 """
 
 from collections.abc import Iterable
@@ -11,178 +11,178 @@ from datetime import datetime
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, TaskState
 from spawner.tasks.alarms import Alarms
+from spawner.tasks.capacity import Capacity, SandboxLimits
+from spawner.tasks.dependency_graph import DependencyGraph
 from spawner.tasks.ready import Ready
 from spawner.tasks.record import TaskFacts
-from spawner.tasks.room import Allowed, Room
-from spawner.tasks.scheduling import Place, place_of, score_of
-from spawner.tasks.ties import Ties
+from spawner.tasks.turn_order import QueuePosition, position_of, score_of
 
 
 @dataclass(slots=True)
 class Waiter:
-    """A pending task. `until` is when it may begin; None once that is over."""
+    """A pending task. `until` is the earliest time at which it may begin; None once that has passed."""
 
     task: TaskFacts
-    place: Place
+    position: QueuePosition
     until: datetime | None
 
 
 class Queue:
-    """Tasks and sandboxes are named by their keys: `<project>.<name>`. `age` is in seconds; see `scheduling`."""
+    """Tasks and sandboxes are identified by their keys, `<project>.<name>`. `age` is in seconds; see `turn_order`."""
 
-    def __init__(self, allowed: Allowed, age: float) -> None:
-        self.room = Room(allowed)
+    def __init__(self, allowed: SandboxLimits, age: float) -> None:
+        self.capacity = Capacity(allowed)
         self._age = age
         self._waiters: dict[str, Waiter] = {}
-        self._ready = Ready(self.room)
-        self._begun: dict[str, None] = {}
-        """Those whose sandbox was requested before somebody died: it has its room already."""
-        self._doomed: dict[str, None] = {}
-        self._ties = Ties()
+        self._ready = Ready(self.capacity)
+        self._requested: dict[str, None] = {}
+        """Tasks whose sandbox was requested by a scheduler that then crashed: its capacity is already counted."""
+        self._unstartable: dict[str, None] = {}
+        self._dependencies = DependencyGraph()
         self._sandboxes: dict[str, dict[str, int]] = {}
-        """By task: the sandboxes of it that live, and of which attempt each is."""
+        """By task: its live sandboxes, and the attempt of each."""
         self._later = Alarms()
         self._limits = Alarms()
 
-    # --- what is told to it --------------------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------------------------
 
     def change_task(self, key: str, task: TaskFacts) -> None:
-        """A task as it stands."""
+        """Update a task to its current state."""
         self._limits.set(key, task.limit_at)
         if task.state is TaskState.PENDING:
-            self._enter(key, task)
+            self._add(key, task)
         else:
-            self._leave(key)
-        self._settle(self._ties.change(key, task.state))
+            self._remove(key)
+        self._classify(self._dependencies.change(key, task.state))
 
     def remove_task(self, key: str) -> None:
-        """There is no such task any more."""
+        """Remove a task that no longer exists."""
         self._limits.set(key, None)
-        self._leave(key)
-        self._settle(self._ties.change(key, None))
+        self._remove(key)
+        self._classify(self._dependencies.change(key, None))
 
     def change_sandbox(self, key: str, sandbox: SandboxView) -> None:
-        """A sandbox as it stands."""
+        """Update a sandbox to its current state."""
         if sandbox.state in SANDBOX_ENDED:
             self.remove_sandbox(key)
             return
-        self.room.change(key, sandbox)
+        self.capacity.change(key, sandbox)
         if sandbox.task is not None:
             task = f"{sandbox.project}.{sandbox.task}"
             self._sandboxes.setdefault(task, {})[key] = sandbox.attempt
-            self._settle([task])
+            self._classify([task])
 
     def remove_sandbox(self, key: str) -> None:
-        """It lives no more."""
-        sandbox = self.room.remove(key)
+        """Remove a sandbox that is no longer live."""
+        sandbox = self.capacity.remove(key)
         if sandbox is None:
             return
-        self._ready.has_room(sandbox.project)
+        self._ready.capacity_freed(sandbox.project)
         task = f"{sandbox.project}.{sandbox.task}"
         living = self._sandboxes.get(task, {})
         living.pop(key, None)
         if not living:
             self._sandboxes.pop(task, None)
-        self._settle([task])
+        self._classify([task])
 
     def defer(self, key: str, until: datetime) -> None:
-        """It can't begin before then, though nothing that was told says so."""
+        """Defer a task until then, for a reason that is not in its record."""
         waiter = self._waiters.get(key)
         if waiter is not None:
             waiter.until = until
-            self._settle([key])
+            self._classify([key])
 
-    # --- what it answers -----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def next(self, now: datetime) -> TaskFacts | None:
-        """The task that is to begin now, if there is room for one. It stays until it is told of as not pending."""
+        """The task to begin now, if there is capacity. It stays in the queue until it is not pending."""
         self._wake(now)
-        key = next(iter(self._begun), None) or self._ready.first()
+        key = next(iter(self._requested), None) or self._ready.first()
         return self._waiters[key].task if key else None
 
-    def doomed(self) -> list[str]:
-        """Tasks that will never begin: one that they depend on was not completed, or is not there."""
-        return list(self._doomed)
+    def unstartable(self) -> list[str]:
+        """Tasks that can never begin: a dependency failed, was cancelled or does not exist."""
+        return list(self._unstartable)
 
     def overdue(self, now: datetime) -> list[str]:
-        """Tasks of which a limit of time is over, pending or not."""
+        """Tasks with an expired time limit, pending or not."""
         return self._limits.due(now)
 
     def wakes_at(self) -> datetime | None:
-        """When something is to be done though nothing changes, as far as that is known."""
+        """The next time at which something is due without a change, as far as known."""
         return min(filter(None, (self._later.first(), self._limits.first())), default=None)
 
     def oldest(self) -> float | None:
-        """When the task was submitted that has waited longest for its turn, in seconds since 1970."""
+        """When the oldest ready task was submitted, in seconds since 1970."""
         return self._ready.oldest()
 
     def score(self, key: str, now: datetime) -> float | None:
-        """How early a pending task's turn is: the higher, the earlier."""
+        """A pending task's scheduling score: the higher, the earlier."""
         waiter = self._waiters.get(key)
-        return None if waiter is None else round(score_of(waiter.place[0], now.timestamp(), self._age), 3)
+        return None if waiter is None else round(score_of(waiter.position[0], now.timestamp(), self._age), 3)
 
     def waits_for(self, key: str, now: datetime) -> str | None:
-        """What a pending task waits for, in words."""
+        """What a pending task waits for, as text."""
         self._wake(now)
         waiter = self._waiters.get(key)
         if waiter is None:
             return None
-        unmet = self._ties.unmet(waiter.task)
+        unmet = self._dependencies.unmet(waiter.task)
         if unmet:
             more = f", and {len(unmet) - 1} more" if unmet[1:] else ""
-            return f"{unmet[0][0]} has to be completed ({unmet[0][1] or 'gone'}){more}"
+            return f"{unmet[0][0]} has to be completed ({unmet[0][1] or 'does not exist'}){more}"
         ending = [attempt for attempt in self._sandboxes.get(key, {}).values() if attempt != waiter.task.attempt]
         if ending:
             return f"the sandbox of attempt {ending[0]} is still ending"
         if waiter.until is not None:
             return f"retry at {waiter.until:%Y-%m-%d %H:%M:%S} UTC"
-        return self._turn_in_words(waiter)
+        return self._position_text(waiter)
 
-    # --- what it does within -------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------------------
 
-    def _turn_in_words(self, waiter: Waiter) -> str:
-        lacking = self.room.lacking(waiter.task.project, waiter.task.runtime)
-        before = self._ready.before(waiter.place)
+    def _position_text(self, waiter: Waiter) -> str:
+        exhausted = self.capacity.exhausted_limit(waiter.task.project, waiter.task.runtime)
+        before = self._ready.before(waiter.position)
         turn = f"{before} {'task is' if before == 1 else 'tasks are'} before it" if before else "it is next"
-        return f"{lacking}; {turn}" if lacking else turn
+        return f"{exhausted}; {turn}" if exhausted else turn
 
-    def _enter(self, key: str, task: TaskFacts) -> None:
+    def _add(self, key: str, task: TaskFacts) -> None:
         known = self._waiters.get(key)
         if known is not None and known.task.depends_on != task.depends_on:
-            self._leave(key)
-        self._waiters[key] = Waiter(task, self._place(key, task), task.not_before)
-        self._place_again(self._ties.tie(key, task))
-        self._settle([key])
+            self._remove(key)
+        self._waiters[key] = Waiter(task, self._position(key, task), task.not_before)
+        self._update_positions(self._dependencies.add(key, task))
+        self._classify([key])
 
-    def _leave(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         waiter = self._waiters.pop(key, None)
         if waiter is not None:
-            self._place_again(self._ties.untie(key, waiter.task))
-            self._settle([key])
+            self._update_positions(self._dependencies.remove(key, waiter.task))
+            self._classify([key])
 
-    def _place(self, key: str, task: TaskFacts) -> Place:
-        return place_of(task, self._ties.dependants(key), self._age)
+    def _position(self, key: str, task: TaskFacts) -> QueuePosition:
+        return position_of(task, self._dependencies.dependants(key), self._age)
 
-    def _place_again(self, keys: Iterable[str]) -> None:
-        """More or fewer depend on them."""
+    def _update_positions(self, keys: Iterable[str]) -> None:
+        """Recompute the positions of tasks whose number of dependants changed."""
         for key in keys:
             waiter = self._waiters.get(key)
             if waiter is not None:
-                waiter.place = self._place(key, waiter.task)
-                self._settle([key])
+                waiter.position = self._position(key, waiter.task)
+                self._classify([key])
 
-    def _settle(self, keys: Iterable[str]) -> None:
-        """Put each where it belongs: it has begun, can never begin, waits for something, or is ready."""
+    def _classify(self, keys: Iterable[str]) -> None:
+        """Classify each task: requested, unstartable, waiting or ready."""
         for key in keys:
-            self._begun.pop(key, None)
-            self._doomed.pop(key, None)
+            self._requested.pop(key, None)
+            self._unstartable.pop(key, None)
             waiter = self._waiters.get(key)
             self._later.set(key, waiter.until if waiter else None)
             if waiter is not None and self._is_ready(key, waiter):
-                self._ready.put(key, waiter.task.runtime, waiter.place)
+                self._ready.put(key, waiter.task.runtime, waiter.position)
             else:
                 self._ready.discard(key)
 
@@ -191,14 +191,14 @@ class Queue:
         if waiter.until is not None:
             return False
         if waiter.task.attempt in attempts:
-            self._begun[key] = None
+            self._requested[key] = None
             return False
-        if self._ties.never(waiter.task):
-            self._doomed[key] = None
+        if self._dependencies.is_unstartable(waiter.task):
+            self._unstartable[key] = None
             return False
-        return not attempts and not self._ties.unmet(waiter.task)
+        return not attempts and not self._dependencies.unmet(waiter.task)
 
     def _wake(self, now: datetime) -> None:
         for key in self._later.due(now):
             self._waiters[key].until = None
-            self._settle([key])
+            self._classify([key])

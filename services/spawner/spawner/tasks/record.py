@@ -1,71 +1,66 @@
-"""A task as it is kept in the bucket `tasks`."""
+"""A task's record in the bucket `tasks`."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from pydantic import AwareDatetime, Field
 
-from sandherd.contracts.commands import Limits, TaskSpec
+from sandherd.contracts.attempt_inputs import StoredSession
+from sandherd.contracts.commands import SandboxLimits, TaskSpec
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.offers import KeptSession, Previous
+from sandherd.contracts.records import SharedTaskRecord
 from sandherd.contracts.requests import TaskView
-from sandherd.contracts.states import TASK_ENDED, TaskState, checked
+from sandherd.contracts.states import TaskState, check_transition
 from spawner.records.record import Record
-from spawner.tasks.secrets import fields_with_secrets, forgotten, has_secrets, hidden
+from spawner.tasks.secrets import fields_with_secrets, has_secrets, hidden, without_secrets
 
 _FREE: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
-"""The members of a task's events in which anything may stand; in the others stand names and words of ours."""
+"""The fields of a task's events with free text; the others contain names and fixed values."""
 SHOWN: Final = 300
-"""How many characters of a long text a list shows."""
+"""Maximum characters of a text in a list."""
 
 
 class TaskFacts(TaskView):
-    """A task as it stands, with what is known of it inside the spawner alone."""
+    """A task's view, with fields that only the spawner uses."""
 
     limit_at: AwareDatetime | None = None
-    """When the first of its limits of time is over."""
+    """When the first of its time limits expires."""
     named_secrets: frozenset[str] = frozenset()
     """The named secrets that its spec references."""
     left: SafeName | None = None
-    """The sandbox of the attempt before."""
+    """The sandbox of the previous attempt."""
 
 
-class TaskRecord(Record):
-    """What is to be done, and how far it has come. `life` tells two tasks of one name apart, for names come again."""
+class TaskRecord(Record, SharedTaskRecord):
+    """A task and its state. Names may be reused; `life` distinguishes two tasks of the same name."""
 
     task: SafeName
-    life: str
-    """32 hexadecimal digits of the command that began it."""
     spec: TaskSpec
     runtime: SafeName
     """As resolved at submission: the task's own, its profile's, or the herd's."""
-    limits: Limits
-    """Resolved likewise, and within the herd's caps."""
+    limits: SandboxLimits
+    """Resolved in the same way, within the herd's caps."""
     max_attempts: int = 1
     attempt_seconds: float | None = None
     submitted_by: str | None = None
     submitted_at: AwareDatetime
-    state: TaskState = TaskState.PENDING
-    attempt: int = 1
     not_before: AwareDatetime | None = None
-    """Of a retry that waits: when it may begin."""
+    """The earliest start of a pending retry."""
     retried_by: str | None = None
-    """The command by which a person had it tried again last, as `life`: the same command again changes nothing."""
+    """The last command by which a user retried it, in the format of `life`: repeating the command changes nothing."""
+    cancelled_by: str | None = None
+    """The last command that cancelled it, in the format of `life`: repeating the command changes nothing."""
     limited_from: AwareDatetime | None = None
-    """Since when the time of the whole task runs, if a person had it tried again."""
-    previous: Previous | None = None
-    """The attempt before this one, with what it left."""
+    """Start of the whole task's time limit, if a user retried it."""
     work: ArtifactRef | None = None
-    """What the current attempt has put by of its work tree, for the next one."""
+    """The work tree that the current attempt saved for the next one."""
     transcript: ArtifactRef | None = None
-    """The same of what was said."""
-    session: KeptSession | None = None
-    """The same of what its agent remembers."""
+    """The transcript that it saved."""
+    session: StoredSession | None = None
+    """The agent session that it saved."""
     scheduled_by: int = 0
-    """The fencing token of the scheduler that wrote it last: one with an older token may not write it any more."""
-    sandbox: SafeName | None = None
-    """Of the current attempt: events of any other change nothing."""
+    """Fencing token of the scheduler that wrote it last: a scheduler with an older token may no longer write it."""
     assigned_at: AwareDatetime | None = None
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
@@ -73,7 +68,7 @@ class TaskRecord(Record):
     error_type: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
     keep_secrets: float = 0
-    """How many seconds its secrets are stored after it failed or was cancelled; as set at submission."""
+    """Seconds for which its secrets are stored after it failed or was cancelled, as set at submission."""
     secrets_until: AwareDatetime | None = None
     """Of a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
     erased: tuple[str, ...] | None = None
@@ -87,43 +82,38 @@ class TaskRecord(Record):
 
     @property
     def source(self) -> str:
-        """The source of what is said of this life of the task."""
+        """The source of the events of this life of the task."""
         return f"/sandherd/spawner/{self.task}/{self.life}"
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will become of it."""
-        return self.state in TASK_ENDED
-
-    def about(self) -> dict[str, str | None]:
-        """Its events name the task, and the sandbox once there is one."""
+    def event_ids(self) -> dict[str, str | None]:
+        """Ids in its events: the task, and the sandbox once there is one."""
         return {"taskid": self.task, "sandboxid": self.sandbox}
 
     def entering(self, state: TaskState, **changes: Any) -> Self:
-        """The record in another state. Raises `TransitionRefusedError` if the table does not allow it."""
-        checked(self.state, state)
+        """The record in another state. Raises `TransitionRefusedError` if the transition is not allowed."""
+        check_transition(self.state, state)
         return self.model_copy(update={"state": state, **changes})
 
-    def saying(self, now: datetime, *said: EventData) -> Self:
+    def with_events(self, now: datetime, *events: EventData) -> Self:
         """The record with these events to be published, without the task's secrets."""
-        return super().saying(now, *(self._without_secrets(data) for data in said))
+        return super().with_events(now, *(self._without_secrets(data) for data in events))
 
     def secret_part(self) -> str | None:
-        """Its whole spec, if there are secrets in it: a secret may stand in its text as well."""
+        """Its whole spec, if it has secrets: a secret may occur in its text too."""
         return self.spec.model_dump_json(exclude_defaults=True) if has_secrets(self.spec) else None
 
     def without_secret_part(self) -> Self:
-        """The same as when its secrets are forgotten, but for what it has sealed."""
+        """The same as when its secrets are erased, except that the sealed part is retained."""
         damaged = {*fields_with_secrets(self.spec), *(["files"] if self.spec.files else [])}
         retained = {"sealed": self.sealed, "secrets_until": self.secrets_until, "erased": tuple(sorted(damaged))}
         return self.forgetting().model_copy(update=retained)
 
     def with_secret_part(self, text: str) -> Self:
-        """With the spec that was sealed."""
+        """The record with the spec that was sealed."""
         return self.model_copy(update={"spec": TaskSpec.model_validate_json(text), "erased": None})
 
     def unfinished(self, now: datetime) -> Self:
-        """The record of a task that failed or was cancelled: its spec is stored for a retry, secrets for a while."""
+        """The record of a failed or cancelled task: its spec is stored for a retry, its secrets for `keep_secrets`."""
         if not self.keep_secrets or not has_secrets(self.spec):
             return self.without_secrets()
         return self.model_copy(
@@ -137,13 +127,15 @@ class TaskRecord(Record):
     def without_secrets(self) -> Self:
         """The record of a task that failed or was cancelled, when its secrets are erased; its files are retained."""
         damaged = self.erased or fields_with_secrets(self.spec)
-        return self.forgetting().model_copy(update={"spec": forgotten(self.spec, with_files=True), "erased": damaged})
+        return self.forgetting().model_copy(
+            update={"spec": without_secrets(self.spec, with_files=True), "erased": damaged}
+        )
 
     def forgetting(self) -> Self:
-        """The record of a task that is completed: neither secrets nor files are needed any more."""
+        """The record of a completed task, without the secrets and files that are no longer needed."""
         return self.model_copy(
             update={
-                "spec": forgotten(self.spec),
+                "spec": without_secrets(self.spec),
                 "error": hidden(self.error, self.spec),
                 "result": hidden(self.result, self.spec),
                 "sealed": None,
@@ -155,8 +147,8 @@ class TaskRecord(Record):
         free = {name: hidden(getattr(data, name), self.spec) for name in _FREE if name in type(data).model_fields}
         return data.model_copy(update=free)
 
-    def limits_over(self) -> list[tuple[datetime, float, bool]]:
-        """Its limits of time: when each is over, how long it is in seconds, and whether it is the whole task's."""
+    def time_limits(self) -> list[tuple[datetime, float, bool]]:
+        """Its time limits: when each expires, its length in seconds, and whether it is the whole task's."""
         if self.ended:
             return []
         whole, begin = self.spec.task_seconds, self.limited_from or self.submitted_at
@@ -166,9 +158,9 @@ class TaskRecord(Record):
         return sorted(found)
 
     def view(self, *, whole: bool) -> TaskFacts:
-        """The task as it is shown; texts are cut short unless the whole is asked for."""
+        """The task's view; texts are truncated unless `whole`."""
         text = hidden(self.spec.text, self.spec)
-        limits = self.limits_over()
+        limits = self.time_limits()
         return TaskFacts(
             limit_at=limits[0][0] if limits else None,
             named_secrets=frozenset(self.spec.secrets.values()),

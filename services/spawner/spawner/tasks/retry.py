@@ -1,62 +1,65 @@
-"""Trying a task again: after a failure that may pass, by itself and later each time; or because somebody asks."""
+"""Retries of a task: automatic with backoff after a transient failure, or requested by a user."""
 
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandherd.contracts.commands import Retry, RetryTask
+from sandherd.backoff import Backoff
+from sandherd.contracts.attempt_inputs import Previous
+from sandherd.contracts.commands import RetryPolicy, RetryTask
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events.lifecycle import TaskRetryScheduled
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.failures import ErrorType, is_transient
-from sandherd.contracts.offers import Previous
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TaskState
-from spawner.resolving import Refusal
+from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.secrets import has_secrets, hidden
 
-_LARGEST_POWER: Final = 40
 _NOTHING: Final[Mapping[str, str]] = {}
 _ALWAYS_FINAL: Final = frozenset({ErrorType.TASK_TIMED_OUT, ErrorType.DEPENDENCY_FAILED, ErrorType.CANCELLED})
-"""What another attempt could never mend, whatever the task wishes."""
+"""Errors that another attempt could never fix, independent of the task's retry policy."""
 
 
 def may_again(record: TaskRecord, error_type: str) -> bool:
-    """Whether an attempt that failed so is followed by another."""
+    """Whether an attempt that failed with this error is retried."""
     mends = is_transient(error_type, record.spec.retry.also) and error_type not in _ALWAYS_FINAL
     return mends and record.attempt < record.max_attempts
 
 
-def delay(retry: Retry, attempt: int, seed: str) -> float:
-    """How long to rest after this attempt, in seconds: doubled with each, and less by up to a half.
+def delay(retry: RetryPolicy, attempt: int, seed: str) -> float:
+    """Backoff after this attempt, in seconds: doubled with each attempt, then reduced by up to half (jitter).
 
-    How much less is drawn from the seed, so that tasks that failed together do not come back together, and so that
-    the same is found however often it is asked.
+    The jitter is derived from the seed: tasks that failed together are not retried together, and repeated calls return
+    the same value.
     """
-    longest = min(retry.longest_delay_seconds, retry.first_delay_seconds * 2.0 ** min(attempt - 1, _LARGEST_POWER))
+    policy = Backoff(retry.first_delay_seconds, retry.longest_delay_seconds, jitter=0.5)
     draw = int.from_bytes(hashlib.sha256(f"{seed}\0{attempt}".encode()).digest()[:8], "big") / 2**64
-    return longest * (0.5 + draw / 2)
+    return policy.delay(attempt - 1, draw)
 
 
-def tried_again(record: TaskRecord, error: str, error_type: str, now: datetime) -> TaskRecord:
-    """The next attempt waits, after this one has failed."""
+def retry_scheduled(record: TaskRecord, error: str, error_type: str, now: datetime) -> TaskRecord:
+    """The task with its next attempt pending, after this one failed."""
     rest = delay(record.spec.retry, record.attempt, f"{record.project}/{record.task}/{record.life}")
     failed = record.entering(TaskState.FAILED, error=error, error_type=error_type)
     return _anew(failed, now + timedelta(seconds=rest), now)
 
 
-def retry_refusal(record: TaskRecord, now: datetime, given: Mapping[str, str] = _NOTHING) -> Refusal | None:
-    """Why a person can't have this task tried again, or None. `given` are new values of its secret variables."""
+def retry_refusal(record: TaskRecord, now: datetime, new_values: Mapping[str, str] = _NOTHING) -> Refusal | None:
+    """Why a user can't retry this task, or None. `new_values` are new values of its secret variables."""
     if record.state not in {TaskState.FAILED, TaskState.CANCELLED}:
-        return Refusal(f"{record.task} is {record.state}: only a failed or cancelled task is tried again", "task")
-    unknown = sorted(given.keys() - record.spec.secret_env)
+        return Refusal(
+            f"{record.task} is {record.state}: only a failed or cancelled task can be retried", "task", Code.CONFLICT
+        )
+    unknown = sorted(new_values.keys() - record.spec.secret_env)
     if unknown:
         return Refusal(f"{record.task} has no secret variable {unknown[0]}", "spec.secret_env")
-    lacking = sorted(record.spec.secret_env - given.keys())
-    if lacking and not _are_stored(record, now):
-        names = ", ".join(lacking)
-        return Refusal(f"the secrets of {record.task} are not stored any more: give {names} again", "spec.secret_env")
+    missing = sorted(record.spec.secret_env - new_values.keys())
+    if missing and not _are_stored(record, now):
+        names = ", ".join(missing)
+        return Refusal(f"the secrets of {record.task} are no longer stored: give {names} again", "spec.secret_env")
     damaged = _damaged(record)
     if damaged:
         return Refusal(_damage(record, damaged), f"spec.{damaged[0]}")
@@ -73,7 +76,7 @@ def _are_stored(record: TaskRecord, now: datetime) -> bool:
 
 
 def _damaged(record: TaskRecord) -> tuple[str, ...]:
-    """The fields of its spec that can't be used again."""
+    """The fields of its spec that can't be reused."""
     if has_secrets(record.spec):
         return ()
     if record.erased is None:
@@ -81,36 +84,36 @@ def _damaged(record: TaskRecord) -> tuple[str, ...]:
     return record.erased
 
 
-def with_values(spec: TaskSpec, given: Mapping[str, str]) -> TaskSpec:
+def with_values(spec: TaskSpec, new_values: Mapping[str, str]) -> TaskSpec:
     """The spec with new values of its secret variables. Raises `ValueError` for values that break the contract."""
-    if not given:
+    if not new_values:
         return spec
-    return TaskSpec.model_validate({**spec.model_dump(), "env": {**spec.env, **given}})
+    return TaskSpec.model_validate({**spec.model_dump(), "env": {**spec.env, **new_values}})
 
 
-def asked_again(
-    record: TaskRecord, command: Envelope[RetryTask], now: datetime, given: Mapping[str, str] = _NOTHING
+def retry_requested(
+    record: TaskRecord, command: Envelope[RetryTask], now: datetime, new_values: Mapping[str, str] = _NOTHING
 ) -> TaskRecord:
-    """The next attempt waits, because somebody asked for it. The same command again changes nothing.
+    """The task with its next attempt pending, requested by a user. Repeating the command changes nothing.
 
-    `given` are new values of secret variables. Raises `ValueError` for values that break the contract.
+    `new_values` are new values of secret variables. Raises `ValueError` for values that break the contract.
     """
-    if record.retried_by == command.id.hex or retry_refusal(record, now, given):
+    if record.retried_by == command.id.hex or retry_refusal(record, now, new_values):
         return record
     allowed = record.model_copy(
         update={
             "retried_by": command.id.hex,
             "max_attempts": max(record.max_attempts, record.attempt + 1),
             "limited_from": now,
-            "spec": with_values(record.spec, given),
+            "spec": with_values(record.spec, new_values),
         }
     )
     return _anew(allowed, now, now, requested_by=command.data.requested_by or "a person")
 
 
 def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: str | None = None) -> TaskRecord:
-    """From an attempt that has failed, or a task that has ended, to the next attempt."""
-    said = TaskRetryScheduled(
+    """The next attempt, after a failed attempt or an ended task."""
+    event = TaskRetryScheduled(
         attempt=ended.attempt,
         not_before=not_before,
         error=ended.error or f"it was {ended.state}",
@@ -118,11 +121,11 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
         sandbox=ended.sandbox,
         requested_by=requested_by,
     )
-    return ended.saying(now, said).entering(
+    return ended.with_events(now, event).entering(
         TaskState.PENDING,
         attempt=ended.attempt + 1,
         not_before=not_before,
-        previous=_left_by(ended),
+        previous=_previous_of(ended),
         sandbox=None,
         work=None,
         transcript=None,
@@ -138,8 +141,8 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
     )
 
 
-def _left_by(ended: TaskRecord) -> Previous | None:
-    """What the next attempt is told and given. One that never had a sandbox leaves nothing: then it is the last's."""
+def _previous_of(ended: TaskRecord) -> Previous | None:
+    """What the next attempt receives. An attempt that never had a sandbox leaves nothing: then its own `previous`."""
     if ended.sandbox is None:
         return ended.previous
     return Previous(

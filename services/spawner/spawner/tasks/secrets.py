@@ -1,18 +1,18 @@
-"""A task's secrets: kept out of what the spawner says and shows, and forgotten once the task has ended."""
+"""A task's secrets: redacted in events and views, and erased after the task has ended."""
 
 from typing import Any, Final
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.continuous import Continuous
-from sandherd.contracts.harnesses import words
+from sandherd.contracts.harnesses import free_text_fields
 
 MARK: Final = "[redacted]"
 _SHORTEST: Final = 4
-"""What is shorter can't be told from ordinary text; the worker has the same rule."""
+"""Shorter values can't be distinguished from ordinary text; the worker has the same rule."""
 
 
 def has_secrets(spec: SandboxSpec) -> bool:
-    """Whether values of secrets stand in it; none do once they were forgotten."""
+    """Whether it contains values of secrets; it does not once they are erased."""
     return any(spec.env.get(name) for name in spec.secret_env)
 
 
@@ -22,13 +22,13 @@ def hidden(value: Any, spec: SandboxSpec) -> Any:
     return _replaced(value, sorted(found, key=len, reverse=True)) if found else value
 
 
-def forgotten(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
+def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
     """The spec without values of secrets. `with_files` retains the content of files that contain none of them."""
     files = _files_without_secrets(spec) if with_files else {}
     return spec.model_copy(
         update={
             "text": hidden(spec.text, spec),
-            "harness": spec.harness.model_copy(update=hidden(words(spec.harness), spec)),
+            "harness": spec.harness.model_copy(update=hidden(free_text_fields(spec.harness), spec)),
             "continuous": _without(spec),
             "env": {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()},
             "files": dict.fromkeys(spec.files, "") | files,
@@ -37,11 +37,11 @@ def forgotten(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
 
 
 def fields_with_secrets(spec: TaskSpec) -> tuple[str, ...]:
-    """Names of the fields in which a secret's value stands beside its own variable: erasing it damages them."""
+    """Names of the fields, other than its own variable, that contain a secret's value: erasing it damages them."""
     plain = {name: text for name, text in spec.env.items() if name not in spec.secret_env}
     read = {
         "text": spec.text,
-        "harness": words(spec.harness),
+        "harness": free_text_fields(spec.harness),
         "continuous": spec.continuous.model_dump() if spec.continuous else None,
         "env": plain,
         "files": spec.files,
@@ -53,8 +53,8 @@ def _files_without_secrets(spec: TaskSpec) -> dict[str, str]:
     return {name: text for name, text in spec.files.items() if hidden(text, spec) == text}
 
 
-def forgotten_alone(spec: SandboxSpec) -> SandboxSpec:
-    """The same of a sandbox without a task."""
+def sandbox_without_secrets(spec: SandboxSpec) -> SandboxSpec:
+    """The same for a sandbox without a task; the content of all its files is erased."""
     env = {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()}
     return spec.model_copy(update={"env": env, "files": dict.fromkeys(spec.files, "")})
 

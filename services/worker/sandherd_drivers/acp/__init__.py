@@ -1,1 +1,1 @@
-"""The driver for any agent that speaks the Agent Client Protocol over its standard input and output."""
+"""The driver for any agent that supports the Agent Client Protocol over its standard input and output."""

@@ -1,16 +1,16 @@
-"""What the protocol's content blocks say, as text."""
+"""The protocol's content blocks as text."""
 
 import json
 from typing import Any, Final
 
-LONGEST_RESULT: Final = 5_000
-"""Of a tool's answer, as `agent.tool_result` has it."""
+MAX_RESULT_LENGTH: Final = 5_000
+"""Maximum characters of a tool's result in `agent.tool_result`."""
 
 Json = dict[str, Any]
 
 
 def block_text(block: Json) -> str:
-    """A content block as text; what is no text is named."""
+    """A content block as text; for other content, a description."""
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
@@ -24,12 +24,12 @@ def block_text(block: Json) -> str:
 
 
 def tool_text(call: Json) -> str:
-    """A tool's answer as text: what the model is given if the agent tells it, else what people are shown."""
+    """A tool's result as text: the model's version if the agent reports it, else the users' version."""
     raw = call.get("rawOutput")
     if isinstance(raw, str) and raw:
         return raw
-    shown = [text for part in call.get("content") or () if (text := _part_text(part))]
-    return "\n".join(shown) if shown or raw is None else json.dumps(raw, ensure_ascii=False)
+    texts = [text for part in call.get("content") or () if (text := _part_text(part))]
+    return "\n".join(texts) if texts or raw is None else json.dumps(raw, ensure_ascii=False)
 
 
 def _part_text(part: Json) -> str:

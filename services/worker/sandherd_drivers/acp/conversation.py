@@ -1,8 +1,8 @@
 """The driver: the task and every message become prompts, one turn after the other.
 
-The protocol has no way to give a running turn a message. So a message waits until the turn has ended and is the next
-prompt, together with those that came meanwhile; one of the type `interrupt` ends the turn for that. It is said to be
-taken only when the agent has shown that it has it: by an update, a request, or its answer.
+The protocol can't pass a message to a running turn. So a message waits until the turn has ended and becomes the next
+prompt, together with others that came meanwhile; one of type `interrupt` ends the turn first. It is reported as taken
+only when the agent has shown that it has it: by an update, a request, or its response.
 """
 
 import asyncio
@@ -11,59 +11,59 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_drivers.acp.client import WorkClient
-from sandherd_drivers.acp.outcomes import Outcome, at_start, of_exit
+from sandherd_drivers.acp.outcomes import AcpOutcome, as_start_failure, outcome_of_exit
 from sandherd_drivers.acp.program import AgentProgram
-from sandherd_drivers.acp.receipts import Receipts
-from sandherd_drivers.acp.session import Opened, Session, UnansweredError
-from sandherd_drivers.acp.turns import Turns
+from sandherd_drivers.acp.receipts import PromptReceipts
+from sandherd_drivers.acp.session import AcpSession, SessionInfo, UnansweredError
+from sandherd_drivers.acp.turns import PromptTurns
 from sandherd_drivers.acp.updates import Updates
-from sandherd_drivers.acp.work_tree import WorkTree
+from sandherd_drivers.acp.work_tree import ClientFiles
+from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.commands import Command
-from sandherd_drivers.leave import asks
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
 
-_BEGINNING: Final = 120.0
-"""Seconds until an agent must have begun a session: it may be one that installs itself first."""
-_STOPPING: Final = 2.0
-"""Seconds that a cancelled turn has when everything ends."""
-_STOPPED: Final = Outcome("stopped", "stopped", "it was stopped before it was done")
-_SUDDEN: Final = {"signal": "sigkill", "exit_status": "command_failed"}
+_START_SECONDS: Final = 120.0
+"""Seconds until an agent must have begun a session: it may install itself first."""
+_STOP_SECONDS: Final = 2.0
+"""Seconds that a cancelled turn has when the driver stops."""
+_STOPPED: Final = AcpOutcome("stopped", "stopped", "it was stopped before it was done")
+_STREAM_ERROR_TYPES: Final = {"signal": "sigkill", "exit_status": "command_failed"}
 
 
-class Conversation:
-    """One agent, its session, and what is to be said to it."""
+class AcpConversation:
+    """One agent, its session, and the messages for it."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._receipts = Receipts(wire)
-        self._called = asyncio.Event()
+        self._receipts = PromptReceipts(wire)
+        self._wakeup = asyncio.Event()
         self._program: AgentProgram | None = None
-        self._session: Session | None = None
-        self._opened: Opened | None = None
+        self._session: AcpSession | None = None
+        self._session_info: SessionInfo | None = None
         self._client: WorkClient | None = None
-        self._turns: Turns | None = None
-        self._told = self._leaving = False
-        self._rest = False
-        """After this turn the agent is to wait, whatever there is to do: it was interrupted."""
+        self._turns: PromptTurns | None = None
+        self._is_result_reported = self._is_stopping = False
+        self._idle_after_turn = False
+        """After this turn the agent must be idle, even if messages wait: it was interrupted."""
 
     async def serve(self) -> None:
-        """Heed the commands until the end, which comes too when the agent ends."""
+        """Follow the commands until stop, or until the agent ends."""
         commands = self._wire.commands()
         if not isinstance(begin := await anext(commands), Begin):
             return
-        working = asyncio.create_task(self._work(begin))
-        reading = asyncio.create_task(self._read(commands))
-        await asyncio.wait({working, reading}, return_when=asyncio.FIRST_COMPLETED)
-        reading.cancel()
-        await self._leave(working)
+        run = asyncio.create_task(self._run(begin))
+        reader = asyncio.create_task(self._read_commands(commands))
+        await asyncio.wait({run, reader}, return_when=asyncio.FIRST_COMPLETED)
+        reader.cancel()
+        await self._stop(run)
 
-    # --- what is wanted
+    # --- commands
 
-    async def _read(self, commands: AsyncIterator[Command]) -> None:
+    async def _read_commands(self, commands: AsyncIterator[Command]) -> None:
         async for command in commands:
             match command:
                 case Message():
-                    self._hear(command)
+                    self._receive(command)
                 case Interrupt():
                     self._interrupt()
                 case Stop():
@@ -71,134 +71,138 @@ class Conversation:
                 case _:
                     pass
 
-    def _hear(self, message: Message) -> None:
-        if not self._receipts.hear(message):
+    def _receive(self, message: Message) -> None:
+        if not self._receipts.accept(message):
             return
-        self._called.set()
+        self._wakeup.set()
         if message.message_type == "interrupt" and self._turns is not None:
             self._turns.cancel()
 
     def _interrupt(self) -> None:
-        """Stop the turn, also one that is about to begin; an agent that waits goes on to."""
+        """Stop the turn, also one that is about to begin; an idle agent stays idle."""
         if self._turns is None:
-            self._rest = True
-        elif self._turns.running:
-            self._rest = True
+            self._idle_after_turn = True
+        elif self._turns.is_running:
+            self._idle_after_turn = True
             self._turns.cancel()
         else:
-            self._wire.turn(self._number, "idle")
+            self._wire.report_turn(self._turn_number, "idle")
 
-    # --- what is done
+    # --- turns
 
-    async def _work(self, begin: Begin) -> None:
+    async def _run(self, begin: Begin) -> None:
         try:
             turns = self._turns = await self._open(begin)
         except UnansweredError as error:
-            self._end(at_start(error.outcome))
+            self._end(as_start_failure(error.outcome))
             return
-        outcome = await turns.run([begin.task], self._receipts, cancelled=self._rest)
-        while not outcome.gone and not self._leaving:
-            if not self._receipts.in_time() or self._rest:
-                self._idle(outcome, turns.number)
-            outcome = await self._next(turns)
+        outcome = await turns.run([begin.task], self._receipts, cancelled=self._idle_after_turn)
+        while not outcome.agent_ended and not self._is_stopping:
+            if not self._receipts.has_unexpired() or self._idle_after_turn:
+                self._report_idle(outcome, turns.number)
+            outcome = await self._run_next_turn(turns)
         self._end(outcome)
 
-    async def _open(self, begin: Begin) -> Turns:
+    async def _open(self, begin: Begin) -> PromptTurns:
         work_dir, argv = Path(begin.work_dir), begin.harness["argv"]
         try:
             program = await AgentProgram.start(argv, work_dir)
         except (OSError, ValueError) as error:
-            raise UnansweredError(Outcome(None, "start", f"{argv[0]!r} could not be started: {error}")) from None
-        program.exit.add_done_callback(lambda _: self._called.set())
+            raise UnansweredError(AcpOutcome(None, "start", f"{argv[0]!r} could not be started: {error}")) from None
+        program.exit.add_done_callback(lambda _: self._wakeup.set())
         updates = Updates(resumed=begin.resume is not None)
-        client = self._client = WorkClient(self._wire, updates, WorkTree(work_dir), asks=asks(begin.harness))
+        client = self._client = WorkClient(
+            self._wire, updates, ClientFiles(work_dir), needs_approval=needs_approval(begin.harness)
+        )
         self._program, self._session = (
             program,
-            Session(program, client, work_dir, begin.harness.get("mcp_servers") or {}),
+            AcpSession(program, client, work_dir, begin.harness.get("mcp_servers") or {}),
         )
-        opened = self._opened = await self._session.open(begin.resume, _BEGINNING)
-        self._wire.ready(session_id=opened.session_id, model=opened.model, version=opened.version)
-        return Turns(self._wire, program, self._session, client)
+        session_info = self._session_info = await self._session.open(begin.resume, _START_SECONDS)
+        self._wire.report_ready(
+            session_id=session_info.session_id, model=session_info.model, version=session_info.version
+        )
+        return PromptTurns(self._wire, program, self._session, client)
 
-    async def _next(self, turns: Turns) -> Outcome:
-        """The outcome of the next turn, which begins when there is something to say."""
+    async def _run_next_turn(self, turns: PromptTurns) -> AcpOutcome:
+        """The outcome of the next turn, which begins when a message waits."""
         assert self._program is not None
-        while not self._receipts.waiting and not self._leaving and not self._program.exit.done():
-            self._called.clear()
-            await self._called.wait()
-        if self._leaving:
+        while not self._receipts.waiting and not self._is_stopping and not self._program.exit.done():
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        if self._is_stopping:
             return _STOPPED
         if not self._receipts.waiting:
-            return of_exit(self._program.exit.result())
-        return await turns.run(self._receipts.give(), self._receipts)
+            return outcome_of_exit(self._program.exit.result())
+        return await turns.run(self._receipts.next_prompt(), self._receipts)
 
-    # --- what came of it
+    # --- results
 
-    def _idle(self, outcome: Outcome, turn: int) -> None:
-        self._rest = False
+    def _report_idle(self, outcome: AcpOutcome, turn: int) -> None:
+        self._idle_after_turn = False
         if not outcome.interrupted:
-            self._tell(outcome)
-        self._wire.turn(turn, "idle")
+            self._report_result(outcome)
+        self._wire.report_turn(turn, "idle")
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: AcpOutcome) -> None:
         """There will be no more turns."""
-        if outcome.gone:
-            kind = _SUDDEN.get(outcome.error_type or "", "unknown") if self._turns else "stream_init"
-            fields = {"error": outcome.error, "error_type": kind, "final_output_length": len(self._last or "")}
-            self._wire.event("agent.stream_error", turn=self._number, **fields)
-        self._tell(outcome)
+        if outcome.agent_ended:
+            kind = _STREAM_ERROR_TYPES.get(outcome.error_type or "", "unknown") if self._turns else "stream_init"
+            fields = {"error": outcome.error, "error_type": kind, "final_output_length": len(self._last_message or "")}
+            self._wire.publish_event("agent.stream_error", turn=self._turn_number, **fields)
+        self._report_result(outcome)
 
-    def _tell(self, outcome: Outcome) -> None:
-        """Say what came of the task, unless that is said."""
-        if self._told:
+    def _report_result(self, outcome: AcpOutcome) -> None:
+        """Publish the task's result, unless that was done."""
+        if self._is_result_reported:
             return
-        self._told = True
-        self._charge()
+        self._is_result_reported = True
+        self._publish_usage()
         outcome = _STOPPED if outcome.interrupted else outcome
-        self._wire.result(
+        self._wire.report_result(
             error_type=outcome.error_type,
             error=outcome.error,
             signal=outcome.signal,
-            turns=self._number,
-            final_output=self._last,
+            turns=self._turn_number,
+            final_output=self._last_message,
             stop_reason=outcome.stop_reason,
-            session_id=self._opened.session_id if self._opened else None,
+            session_id=self._session_info.session_id if self._session_info else None,
         )
 
     @property
-    def _last(self) -> str | None:
+    def _last_message(self) -> str | None:
         return self._client.updates.last_message if self._client else None
 
     @property
-    def _number(self) -> int:
+    def _turn_number(self) -> int:
         return self._turns.number if self._turns else 0
 
-    async def _leave(self, working: asyncio.Task[None]) -> None:
-        """End everything in order; a turn that still runs is cancelled."""
-        self._leaving = True
-        self._called.set()
+    async def _stop(self, run: asyncio.Task[None]) -> None:
+        """Stop: a turn that still runs is cancelled."""
+        self._is_stopping = True
+        self._wakeup.set()
         if self._turns is not None:
             self._turns.cancel()
-            await asyncio.wait({working}, timeout=self._wire.within(_STOPPING))
-        working.cancel()
-        await asyncio.wait({working})
+            await asyncio.wait({run}, timeout=self._wire.shutdown_timeout(_STOP_SECONDS))
+        run.cancel()
+        await asyncio.wait({run})
         try:
-            if working.cancelled() or working.exception() is None:
-                self._tell(_STOPPED)
+            if run.cancelled() or run.exception() is None:
+                self._report_result(_STOPPED)
             self._receipts.close("the agent has ended")
         finally:
             await self._close()
-        if not working.cancelled():
-            working.result()
+        if not run.cancelled():
+            run.result()
 
     async def _close(self) -> None:
         if self._session is not None:
             await self._session.close()
         if self._client is not None:
-            self._client.say(self._client.updates.end())
-            self._charge()
+            self._client.publish(self._client.updates.end())
+            self._publish_usage()
 
-    def _charge(self) -> None:
-        """Say what is not charged yet: of a turn that has not ended, or what was told after one."""
+    def _publish_usage(self) -> None:
+        """Publish usage that is not charged yet: of a turn that has not ended, or reported after one."""
         if self._client is not None:
-            self._client.say(self._client.updates.charged())
+            self._client.publish(self._client.updates.usage_events())

@@ -1,4 +1,4 @@
-"""How a turn ended, and what that means for the task; and what a decision means among the options offered."""
+"""How a turn ended, and what that means for the task; and the mapping of a decision to the offered options."""
 
 import signal
 from collections.abc import Sequence
@@ -7,63 +7,65 @@ from typing import Any, Final
 
 from sandherd_drivers.wire import ErrorType
 
-_UNDONE: Final = {
-    "max_tokens": "the agent came to its limit of tokens before it was done (max_tokens)",
-    "max_turn_requests": "the agent came to its limit of model calls before it was done (max_turn_requests)",
-    "refusal": "the agent refused to go on (refusal)",
-    "cancelled": "the agent broke its turn off by itself (cancelled)",
+_INCOMPLETE: Final = {
+    "max_tokens": "the agent reached its token limit before it was done (max_tokens)",
+    "max_turn_requests": "the agent reached its limit of model calls before it was done (max_turn_requests)",
+    "refusal": "the agent refused to continue (refusal)",
+    "cancelled": "the agent cancelled its turn by itself (cancelled)",
 }
 _PREFERRED: Final = {True: ("allow_once", "allow_always"), False: ("reject_once", "reject_always")}
 AUTH_REQUIRED: Final = -32000
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a turn ended. Without an `error_type` the agent has done what it was asked."""
+class AcpOutcome:
+    """How a turn ended. Without an `error_type` the agent has completed the prompt."""
 
     stop_reason: str | None = None
     error_type: ErrorType | None = None
     error: str = ""
     signal: int | None = None
-    """What has ended the agent's program."""
+    """The signal that ended the agent's program."""
     interrupted: bool = False
-    """Somebody wanted it to end: no outcome of the task."""
-    gone: bool = False
-    """The agent won't answer anything any more."""
+    """The turn was interrupted on request: not the task's result."""
+    agent_ended: bool = False
+    """The agent will not respond any more."""
 
 
-INTERRUPTED: Final = Outcome("interrupted", "stopped", "the turn was interrupted", interrupted=True)
+INTERRUPTED: Final = AcpOutcome("interrupted", "stopped", "the turn was interrupted", interrupted=True)
 
 
-def of_stop_reason(stop_reason: str, *, interrupted: bool) -> Outcome:
-    """The outcome of a turn that the agent ended in order."""
+def outcome_of_stop_reason(stop_reason: str, *, interrupted: bool) -> AcpOutcome:
+    """The outcome of a turn that the agent ended with a stop reason."""
     if stop_reason == "end_turn":
-        return Outcome(stop_reason)
+        return AcpOutcome(stop_reason)
     if stop_reason == "cancelled" and interrupted:
         return INTERRUPTED
-    return Outcome(stop_reason, "internal", _UNDONE.get(stop_reason, f"the agent stopped: {stop_reason}"))
+    return AcpOutcome(stop_reason, "internal", _INCOMPLETE.get(stop_reason, f"the agent stopped: {stop_reason}"))
 
 
-def of_refused_request(what: str, code: int, message: str, data: Any) -> Outcome:
-    """The outcome of a request that the agent answered with an error."""
+def outcome_of_error_response(request: str, code: int, message: str, data: Any) -> AcpOutcome:
+    """The outcome of a request to which the agent responded with an error."""
     details = data.get("details") if isinstance(data, dict) else data
-    text = f"the agent answered {what} with error {code}: {message}" + (f" ({details})" if details else "")
+    text = f"the agent responded to {request} with error {code}: {message}" + (f" ({details})" if details else "")
     if code == AUTH_REQUIRED:
-        return Outcome(None, "start", f"{text}; give it its credentials in the environment")
-    return Outcome(None, "internal", text)
+        return AcpOutcome(None, "start", f"{text}; set its credentials in the environment")
+    return AcpOutcome(None, "internal", text)
 
 
-def of_exit(status: int | None) -> Outcome:
-    """The outcome when the agent's program ended; None if it only stopped speaking."""
+def outcome_of_exit(status: int | None) -> AcpOutcome:
+    """The outcome when the agent's program ended; with status None, it has only closed the connection."""
     if status is None:
-        return Outcome(None, "internal", "the agent closed its side of the connection", gone=True)
+        return AcpOutcome(None, "internal", "the agent closed its side of the connection", agent_ended=True)
     if status < 0:
-        return Outcome(None, "signal", f"the agent was killed by {_signal_name(-status)}", -status, gone=True)
-    return Outcome(None, "exit_status", f"the agent ended with status {status} before it was told to", gone=True)
+        return AcpOutcome(None, "signal", f"the agent was killed by {_signal_name(-status)}", -status, agent_ended=True)
+    return AcpOutcome(
+        None, "exit_status", f"the agent ended with status {status} before its end was requested", agent_ended=True
+    )
 
 
-def at_start(outcome: Outcome) -> Outcome:
-    """The same, of an agent that had not begun yet: it couldn't be started."""
+def as_start_failure(outcome: AcpOutcome) -> AcpOutcome:
+    """This outcome for an agent that has not begun a session: an internal error becomes a failed start."""
     return replace(outcome, error_type="start") if outcome.error_type == "internal" else outcome
 
 
@@ -74,8 +76,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def chosen(options: Sequence[tuple[str, str]], *, granted: bool) -> str | None:
-    """The id of the option, of (id, kind), that says it, once rather than for ever; None if none of them does."""
+def choose_option(options: Sequence[tuple[str, str]], *, granted: bool) -> str | None:
+    """The id of the option, of (id, kind), for the decision, `once` before `always`; None without such an option."""
     for kind in _PREFERRED[granted]:
         for id, offered in options:
             if offered == kind:

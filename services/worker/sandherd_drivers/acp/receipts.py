@@ -1,4 +1,4 @@
-"""The messages for the agent: each is given once, however often it comes, and has one receipt at a time."""
+"""The messages for the agent: each is passed on once even if it is repeated, and gets one receipt at a time."""
 
 import time
 from collections.abc import Callable
@@ -7,69 +7,69 @@ from typing import Final
 from sandherd_drivers.commands import EXPIRED
 from sandherd_drivers.wire import Message, Wire
 
-_LONGEST_REASON: Final = 2_000
-_FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
-"""So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+_MAX_REASON_LENGTH: Final = 2_000
+_SENDER_PREFIXES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
+"""Marks the sender: the agent receives all messages as its user's."""
 
 
-class Receipts:
-    """Which messages wait, which are on their way, and which the agent has."""
+class PromptReceipts:
+    """Tracks which messages wait, which were sent, and which the agent has taken."""
 
     def __init__(self, wire: Wire, clock: Callable[[], float] = time.time) -> None:
         self._wire, self._clock = wire, clock
         self.waiting: list[Message] = []
-        self._given: list[Message] = []
-        self._known: set[str] = set()
-        self._taken: set[str] = set()
+        self._sent: list[Message] = []
+        self._accepted_messages: set[str] = set()
+        self._taken_messages: set[str] = set()
 
-    def hear(self, message: Message) -> bool:
-        """Whether this is a new message, which now waits. One that the agent has is acknowledged again."""
-        if message.message in self._taken:
-            self._wire.taken(message.message)
-        if message.message in self._known:
+    def accept(self, message: Message) -> bool:
+        """Add a message to those that wait. False for a repeated one; if it was taken, that is reported again."""
+        if message.message in self._taken_messages:
+            self._wire.report_taken(message.message)
+        if message.message in self._accepted_messages:
             return False
-        self._known.add(message.message)
+        self._accepted_messages.add(message.message)
         self.waiting.append(message)
         return True
 
-    def in_time(self) -> bool:
-        """Whether something waits that has not expired; what has will not be given."""
+    def has_unexpired(self) -> bool:
+        """Refuse expired messages; returns whether any other message waits."""
         now = self._clock()
-        for message in [message for message in self.waiting if message.expired(now)]:
+        for message in [message for message in self.waiting if message.is_expired(now)]:
             self.waiting.remove(message)
             self._refuse(message, EXPIRED)
         return bool(self.waiting)
 
-    def give(self) -> list[str]:
-        """The texts of all that waits, in order; it is on its way now."""
-        self._given, self.waiting = self.waiting, []
-        return [text_of(message) for message in self._given]
+    def next_prompt(self) -> list[str]:
+        """The texts of all waiting messages, in order; they count as sent."""
+        self._sent, self.waiting = self.waiting, []
+        return [prompt_text(message) for message in self._sent]
 
-    def taken(self) -> None:
-        """The agent has what was on its way."""
-        for message in self._given:
-            self._taken.add(message.message)
-            self._wire.taken(message.message)
-        self._given = []
+    def mark_taken(self) -> None:
+        """Report the sent messages as taken."""
+        for message in self._sent:
+            self._taken_messages.add(message.message)
+            self._wire.report_taken(message.message)
+        self._sent = []
 
-    def not_taken(self, reason: str) -> None:
-        """What is still on its way has not come to the agent; it may be sent again."""
-        for message in self._given:
+    def refuse_sent(self, reason: str) -> None:
+        """Refuse the sent messages, which have not reached the agent; they may be delivered again."""
+        for message in self._sent:
             self._refuse(message, reason)
-        self._given = []
+        self._sent = []
 
     def close(self, reason: str) -> None:
-        """Nothing more is given."""
-        self._given += self.waiting
+        """Refuse all messages that the agent has not taken."""
+        self._sent += self.waiting
         self.waiting = []
-        self.not_taken(reason)
+        self.refuse_sent(reason)
 
     def _refuse(self, message: Message, reason: str) -> None:
-        self._known.discard(message.message)
-        self._wire.refused(message.message, reason[:_LONGEST_REASON])
+        self._accepted_messages.discard(message.message)
+        self._wire.report_refused(message.message, reason[:_MAX_REASON_LENGTH])
 
 
-def text_of(message: Message) -> str:
-    """What the agent is given, which says who speaks unless it does so itself."""
-    frame = _FRAMES.get(message.message_type, "")
-    return message.content if message.content.startswith("[") else f"{frame}{message.content}"
+def prompt_text(message: Message) -> str:
+    """The text for the agent, with a mark for its sender unless it already begins with one."""
+    prefix = _SENDER_PREFIXES.get(message.message_type, "")
+    return message.content if message.content.startswith("[") else f"{prefix}{message.content}"

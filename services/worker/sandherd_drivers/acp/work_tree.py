@@ -1,7 +1,7 @@
-"""The files that an agent asks its client for: only what is in the work tree, whatever the path looks like.
+"""The files that an agent reads and writes through its client: only those in the work tree, for any path.
 
-A path is made plain first, links and all, and then walked folder by folder without following any link: what is moved
-in between leads to an error, not elsewhere.
+A path is resolved first, including links, and then walked folder by folder without following any link: a change in
+between leads to an error, not to another place.
 """
 
 import os
@@ -15,30 +15,30 @@ from typing import Final
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_LARGEST: Final = 16 * 1024 * 1024
+_MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 
 
 class RefusedPathError(ValueError):
-    """A path that isn't for the agent, and why."""
+    """A path that the agent may not access, with the reason."""
 
 
-class WorkTree:
-    """The work tree, for reading and writing texts. Raises `RefusedPathError` or `OSError`."""
+class ClientFiles:
+    """The work tree, for reading and writing text files. Raises `RefusedPathError` or `OSError`."""
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
 
     def read(self, path: str, line: int | None = None, limit: int | None = None) -> str:
-        """A file's text: `limit` lines from the `line`th on, which begin at 1; all of it if nothing is said."""
-        with self._opened(path, os.O_RDONLY) as file:
-            if os.fstat(file).st_size > _LARGEST:
-                raise RefusedPathError(f"{path!r} is larger than {_LARGEST} bytes")
+        """A file's text: `limit` lines from line `line` (counted from 1); all of it without both."""
+        with self._open(path, os.O_RDONLY) as file:
+            if os.fstat(file).st_size > _MAX_FILE_BYTES:
+                raise RefusedPathError(f"{path!r} is larger than {_MAX_FILE_BYTES} bytes")
             with os.fdopen(os.dup(file), "rb") as reader:
-                content = reader.read(_LARGEST + 1)
+                content = reader.read(_MAX_FILE_BYTES + 1)
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            raise RefusedPathError(f"{path!r} is no text in UTF-8") from None
+            raise RefusedPathError(f"{path!r} is not UTF-8 text") from None
         if line is None and limit is None:
             return text
         first = max(0, (line or 1) - 1)
@@ -46,48 +46,48 @@ class WorkTree:
         return "".join(islice(lines, first, None if limit is None else first + max(0, limit)))
 
     def write(self, path: str, content: str) -> None:
-        """Make the file say this. It and the folders on the way are made if they are not there."""
+        """Write the content to the file. The file and missing folders are created."""
         try:
-            written = content.encode()
+            encoded = content.encode()
         except UnicodeEncodeError:
-            raise RefusedPathError(f"what is to be written to {path!r} is no text") from None
-        with self._opened(path, os.O_WRONLY | os.O_CREAT, make=True) as file:
+            raise RefusedPathError(f"the content for {path!r} is not valid text") from None
+        with self._open(path, os.O_WRONLY | os.O_CREAT, create_folders=True) as file:
             os.ftruncate(file, 0)
             with os.fdopen(os.dup(file), "wb") as writer:
-                writer.write(written)
+                writer.write(encoded)
 
     @contextmanager
-    def _opened(self, path: str, flags: int, *, make: bool = False) -> Iterator[int]:
-        *folders, name = self._parts(path)
+    def _open(self, path: str, flags: int, *, create_folders: bool = False) -> Iterator[int]:
+        *folders, name = self._path_parts(path)
         folder = os.open(self._root, _FOLDER)
         try:
             for part in folders:
-                folder = _descend(folder, part, make=make)
+                folder = _descend(folder, part, create_folders=create_folders)
             file = os.open(name, flags | _FILE, 0o644, dir_fd=folder)
         finally:
             os.close(folder)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise RefusedPathError(f"{path!r} is no regular file")
+                raise RefusedPathError(f"{path!r} is not a regular file")
             yield file
         finally:
             os.close(file)
 
-    def _parts(self, path: str) -> tuple[str, ...]:
-        """The names on the way from the root. Without any link, for none is followed on the way."""
+    def _path_parts(self, path: str) -> tuple[str, ...]:
+        """The names on the path below the root. Links are resolved, since none is followed on the walk."""
         if "\0" in path or not path.startswith("/"):
-            raise RefusedPathError(f"{path[:200]!r} is no absolute path")
+            raise RefusedPathError(f"{path[:200]!r} is not an absolute path")
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self._root) or real == self._root:
             raise RefusedPathError(f"{path[:200]!r} is not in the work tree")
         return real.relative_to(self._root).parts
 
 
-def _descend(folder: int, part: str, *, make: bool) -> int:
-    """The folder within a folder, which is let go of."""
-    if make:
+def _descend(folder: int, part: str, *, create_folders: bool) -> int:
+    """Open a folder within a folder, and close the outer one."""
+    if create_folders:
         with suppress(FileExistsError):
             os.mkdir(part, 0o755, dir_fd=folder)
-    below = os.open(part, _FOLDER, dir_fd=folder)
+    subfolder = os.open(part, _FOLDER, dir_fd=folder)
     os.close(folder)
-    return below
+    return subfolder

@@ -1,1 +1,1 @@
-"""The driver of Claude Code: the Claude Agent SDK and the program that it brings along."""
+"""The driver of Claude Code: the Claude Agent SDK and the program that it includes."""

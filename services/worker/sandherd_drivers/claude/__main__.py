@@ -1,4 +1,4 @@
-"""Runs a session of Claude Code for the worker that started this."""
+"""Runs a session of Claude Code for the worker that started this process."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -6,40 +6,40 @@ from typing import TYPE_CHECKING, Final
 from sandherd_drivers.wire import Begin, Interrupt, Message, Wire, run
 
 if TYPE_CHECKING:
-    from sandherd_drivers.claude.session import Session
+    from sandherd_drivers.claude.session import ClaudeSession
 
-_OBEYING: Final = 2.0
-"""How long what was wanted before the end may still take, in seconds."""
+_COMMAND_SECONDS: Final = 2.0
+"""How long commands received before the end may still take, in seconds."""
 
 
 async def main(wire: Wire) -> None:
-    """Until the worker wants it to stop, or the agent has ended."""
+    """Run until the worker sends stop, or the agent has ended."""
     try:
-        from sandherd_drivers.claude.session import Session
+        from sandherd_drivers.claude.session import ClaudeSession
     except ImportError as error:
-        wire.result(error_type="start", error=f"this toolchain has no Claude Agent SDK: {error}", turns=0)
+        wire.report_result(error_type="start", error=f"no Claude Agent SDK in this toolchain: {error}", turns=0)
         return
-    session = Session(wire)
-    obeying = asyncio.create_task(_obey(wire, session))
-    over = [asyncio.create_task(event.wait()) for event in (session.gone, wire.leaving)]
-    await asyncio.wait({obeying, *over}, return_when=asyncio.FIRST_COMPLETED)
-    if wire.leaving.is_set():
-        await asyncio.wait({obeying}, timeout=wire.within(_OBEYING))
-    obeying.cancel()
-    await asyncio.wait({obeying}, timeout=wire.within(_OBEYING))
+    session = ClaudeSession(wire)
+    executing = asyncio.create_task(_execute_commands(wire, session))
+    endings = [asyncio.create_task(event.wait()) for event in (session.ended, wire.stopping)]
+    await asyncio.wait({executing, *endings}, return_when=asyncio.FIRST_COMPLETED)
+    if wire.stopping.is_set():
+        await asyncio.wait({executing}, timeout=wire.shutdown_timeout(_COMMAND_SECONDS))
+    executing.cancel()
+    await asyncio.wait({executing}, timeout=wire.shutdown_timeout(_COMMAND_SECONDS))
     await session.close()
-    if obeying.done() and not obeying.cancelled():
-        obeying.result()
+    if executing.done() and not executing.cancelled():
+        executing.result()
 
 
-async def _obey(wire: Wire, session: "Session") -> None:
-    """What the worker says, one after the other, until it says stop."""
+async def _execute_commands(wire: Wire, session: "ClaudeSession") -> None:
+    """Execute the worker's commands in order, until stop."""
     async for command in wire.commands():
         match command:
             case Begin():
                 await session.open(command)
             case Message():
-                await session.take(command)
+                await session.deliver(command)
             case Interrupt():
                 await session.interrupt()
 

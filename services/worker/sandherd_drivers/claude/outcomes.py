@@ -1,11 +1,17 @@
 """What a turn's result means for the task."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd_drivers.wire import ErrorType
 
-_PASSING: Final = frozenset({408, 409, 429})
+_KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+"""The variables with a credential that the agent uses."""
+_LOGIN: Final = "/login"
+"""Occurs in the agent's text if it has no usable credential; it sent no request, so there is no status."""
+_TRANSIENT_STATUSES: Final = frozenset({408, 409, 429})
 _STOP_REASONS: Final = {
     "error_max_turns": "max_turns",
     "error_max_budget_usd": "max_budget",
@@ -13,8 +19,8 @@ _STOP_REASONS: Final = {
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a turn ended. A turn that was interrupted is no outcome of the task: whoever stopped it says what is next."""
+class ClaudeOutcome:
+    """How a turn ended. An interrupted turn is not the task's result: who stopped it decides what follows."""
 
     error_type: ErrorType | None
     error: str
@@ -23,30 +29,43 @@ class Outcome:
     interrupted: bool = False
 
 
-def judge(result: Any) -> Outcome:
-    """The outcome in a `ResultMessage`. A failure of the model's server may be called a success there."""
+def outcome_of_result(result: Any, environ: Mapping[str, str] = os.environ) -> ClaudeOutcome:
+    """The outcome for a `ResultMessage`. An error of the model's server may be marked as success there.
+
+    `environ` is the agent's environment, to name the key that is missing.
+    """
     reason = str(result.terminal_reason or "")
     if reason.startswith("aborted"):
-        return Outcome(None, "", "interrupted", result.result, interrupted=True)
+        return ClaudeOutcome(None, "", "interrupted", result.result, interrupted=True)
     if not result.is_error and result.subtype == "success":
-        return Outcome(None, "", result.stop_reason or "end_turn", result.result)
-    stop_reason = _STOP_REASONS.get(result.subtype) or reason or result.subtype
-    kind = _of_server(result.api_error_status) if reason == "api_error" else "exit_status"
-    return Outcome(kind, _text(result), stop_reason, result.result)
+        return ClaudeOutcome(None, "", result.stop_reason or "end_turn", result.result)
+    stop_reason, text = _STOP_REASONS.get(result.subtype) or reason or result.subtype, _error_text(result)
+    if reason == "api_error" and result.api_error_status is None and _LOGIN in text:
+        return ClaudeOutcome("model_refused", _login_text(text, environ), stop_reason, result.result)
+    error_type = _server_error_type(result.api_error_status) if reason == "api_error" else "exit_status"
+    return ClaudeOutcome(error_type, text, stop_reason, result.result)
 
 
-def signal_of(error: Exception | None) -> int | None:
-    """The signal that has ended the program, where this error of the SDK's says that one has."""
+def _login_text(text: str, environ: Mapping[str, str]) -> str:
+    """What to do about a missing or unusable credential: an agent in a sandbox can't log in."""
+    known = [name for name in _KEYS if environ.get(name)]
+    if known:
+        return f"{text}: the agent does not accept {known[0]}"
+    return f"the model's key is missing: ANTHROPIC_API_KEY is not set; add --secret-env ANTHROPIC_API_KEY ({text})"
+
+
+def exit_signal(error: Exception | None) -> int | None:
+    """The signal that ended the program, if this error of the SDK reports one."""
     code = getattr(error, "exit_code", None)
     return -code if code is not None and code < 0 else None
 
 
-def _of_server(status: int | None) -> ErrorType:
-    """Whether the same may go well another time: the server was not there, had too much to do, or broke."""
-    passes = status is None or status in _PASSING or status >= 500
-    return "model_unavailable" if passes else "model_refused"
+def _server_error_type(status: int | None) -> ErrorType:
+    """`model_unavailable` if the error is transient: the server was unavailable, overloaded, or failed."""
+    is_transient = status is None or status in _TRANSIENT_STATUSES or status >= 500
+    return "model_unavailable" if is_transient else "model_refused"
 
 
-def _text(result: Any) -> str:
+def _error_text(result: Any) -> str:
     errors = [str(error).strip() for error in result.errors or [] if str(error).strip()]
     return "; ".join(errors) or str(result.result or "").strip() or str(result.subtype)

@@ -1,4 +1,4 @@
-"""The file that a session is kept in: where the program looks for it, what it says of money, whether it is whole."""
+"""A session's transcript file: where the program reads it, the totals in it, and whether it is complete."""
 
 import asyncio
 import json
@@ -8,54 +8,54 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
-_TAIL: Final = 1024 * 1024
-_LOOKING: Final = 0.02
-WRITING: Final = 2.0
-"""How long what the agent has said may take to be in its transcript, in seconds."""
-_LONGEST_NAME: Final = 200
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+_TAIL_BYTES: Final = 1024 * 1024
+_POLL_SECONDS: Final = 0.02
+WRITE_SECONDS: Final = 2.0
+"""How long the program may take to write the agent's output to the transcript, in seconds."""
+_MAX_NAME_LENGTH: Final = 200
 
 
 class NoSessionError(Exception):
-    """There is nothing to go on with. The text says why."""
+    """There is no session to resume; the message gives the reason."""
 
 
-def project(work_dir: str) -> str:
+def project_name(work_dir: str) -> str:
     """The name of the directory for the sessions of a work tree."""
-    return re.sub(r"[^A-Za-z0-9]", "-", work_dir)[:_LONGEST_NAME]
+    return re.sub(r"[^A-Za-z0-9]", "-", work_dir)[:_MAX_NAME_LENGTH]
 
 
-def lay(transcript: str, session: str, config: Path, work_dir: str) -> Path:
-    """Put a transcript where the program looks for it. Raises `NoSessionError`."""
-    if not _SESSION.fullmatch(session):
-        raise NoSessionError(f"{session[:100]!r} is no name of a session")
-    place = expected(config, work_dir, session)
-    place.parent.mkdir(parents=True, exist_ok=True)
+def restore(transcript: str, session: str, config: Path, work_dir: str) -> Path:
+    """Copy a transcript to where the program reads it. Raises `NoSessionError`."""
+    if not _SESSION_ID.fullmatch(session):
+        raise NoSessionError(f"{session[:100]!r} is not a valid session id")
+    path = expected_path(config, work_dir, session)
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        shutil.copyfile(transcript, place)
+        shutil.copyfile(transcript, path)
     except OSError as error:
         raise NoSessionError(f"the transcript of {session} can't be read: {error.strerror}") from None
-    return place
+    return path
 
 
-def expected(config: Path, work_dir: str, session: str) -> Path:
-    """Where the program keeps a session that works in this tree."""
-    return config / "projects" / project(work_dir) / f"{session}.jsonl"
+def expected_path(config: Path, work_dir: str, session: str) -> Path:
+    """Where the program stores a session of this work tree."""
+    return config / "projects" / project_name(work_dir) / f"{session}.jsonl"
 
 
-def find(config: Path, session: str) -> Path | None:
-    """The file of a session, if the program has written any."""
+def find_transcript(config: Path, session: str) -> Path | None:
+    """The file of a session, if the program has written one."""
     return next(iter(sorted((config / "projects").glob(f"*/{session}.jsonl"))), None)
 
 
-def spent(transcript: Path) -> tuple[float, Mapping[str, Any]]:
-    """The totals that the program will count on from: it writes them down when it ends in order."""
-    found: tuple[float, Mapping[str, Any]] = (0.0, {})
+def read_totals(transcript: Path) -> tuple[float, Mapping[str, Any]]:
+    """The session's cost in USD, and the usage of each model, as the program wrote them when it last ended normally."""
+    totals: tuple[float, Mapping[str, Any]] = (0.0, {})
     with transcript.open(errors="replace") as lines:
         for line in lines:
             if '"cost-state"' in line:
-                found = _totals(line) or found
-    return found
+                totals = _totals(line) or totals
+    return totals
 
 
 def _totals(line: str) -> tuple[float, Mapping[str, Any]] | None:
@@ -68,20 +68,20 @@ def _totals(line: str) -> tuple[float, Mapping[str, Any]] | None:
     return None
 
 
-async def written(transcript: Path, entry: str | None, patience: float = WRITING) -> None:
-    """Wait until this entry is in the file; the program writes it a little after it was said."""
+async def wait_until_written(transcript: Path, entry: str | None, timeout: float = WRITE_SECONDS) -> None:
+    """Wait until this entry is in the file, or `timeout` seconds; the program writes it with a short delay."""
     if entry is None:
         return
-    for _ in range(int(patience / _LOOKING)):
-        if entry.encode() in _end(transcript):
+    for _ in range(int(timeout / _POLL_SECONDS)):
+        if entry.encode() in _read_tail(transcript):
             return
-        await asyncio.sleep(_LOOKING)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
-def _end(transcript: Path) -> bytes:
+def _read_tail(transcript: Path) -> bytes:
     try:
         with transcript.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
             return file.read()
     except OSError:
         return b""

@@ -1,7 +1,7 @@
-"""The one module that knows the OpenHands SDK: a conversation with a model that has a terminal and an editor.
+"""The only module that uses the OpenHands SDK: a conversation with a model that has a terminal and an editor.
 
-All of it but `open` and `close` belongs to the loop's thread: the SDK's lock knows threads, not tasks, so that a
-message is taken at once and never waits, half given, behind a tool that runs for an hour.
+All of it but `open` and `close` belongs to the loop's thread: the SDK's lock is per thread, not per task, so that a
+message is taken at once and never waits, half passed on, behind a tool that runs for an hour.
 """
 
 import gc
@@ -14,35 +14,36 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.commands import Begin
-from sandherd_drivers.leave import asks
 from sandherd_drivers.openhands import transcripts
-from sandherd_drivers.openhands.meter import Totals
-from sandherd_drivers.openhands.telling import Document
+from sandherd_drivers.openhands.event_mapper import Document
+from sandherd_drivers.openhands.usage import Totals
 
-_SETTINGS: Final = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the internet for prices while it is imported
+_ENVIRONMENT: Final = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices while it is imported
     "OPENHANDS_SUPPRESS_BANNER": "1",
     "OH_TELEMETRY_CONSENT": "false",
     "DO_NOT_TRACK": "1",
-    "HISTFILE": "",  # a shell would leave its history in the work tree, where HOME is
+    "HISTFILE": "",  # a shell would write its history into the work tree, where HOME is
 }
-_FREE: Final = frozenset({"finish", "think"})
-"""Tools that do nothing: the SDK doesn't ask for them either, when they are called alone."""
+_HARMLESS_TOOLS: Final = frozenset({"finish", "think"})
+"""Tools without effect: the SDK needs no confirmation for them either, if they are called alone."""
 
-_SLOW: Final = "ask_human"
-_PATIENCE: Final = 8 * 86_400.0
-"""In seconds. The SDK gives up a tool of a server after five minutes; a person may take longer, and the worker knows
-how long."""
-_LONGEST_PLACE: Final = 50
-"""The terminal's socket has a name of 56 characters there, and the kernel takes no path of more than 107."""
+_SLOW_TOOL: Final = "ask_human"
+_TOOL_TIMEOUT: Final = 8 * 86_400.0
+"""In seconds. The SDK gives up on a server's tool after five minutes; a user may take longer, and the worker applies
+the time limit.
+"""
+_MAX_SOCKET_DIR_LENGTH: Final = 50
+"""The terminal's socket has a name of 56 characters there, and the kernel limits its path to 107 characters."""
 
-Hear = Callable[[Document], None]
+EventHandler = Callable[[Document], None]
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A call that waits for leave."""
+class PendingApproval:
+    """A call that waits for approval."""
 
     action_id: str
     tool: str
@@ -50,33 +51,33 @@ class Waiting:
     summary: str | None
 
 
-class Conversation:
+class OpenHandsConversation:
     """One conversation of the SDK."""
 
-    def __init__(self, sdk: Any, keep: Path) -> None:
+    def __init__(self, sdk: Any, directory: Path) -> None:
         self._sdk = sdk
-        self._keep = keep
+        self._directory = directory
         self.session_id = str(sdk.id)
         self.model = str(sdk.agent.llm.model)
         self.version = version("openhands-sdk")
 
     @classmethod
-    def open(cls, begin: Begin, hear: Hear) -> "Conversation":
-        """Load the SDK, and make a conversation or go on with one. Takes seconds; not for the loop's thread.
+    def open(cls, begin: Begin, handle_event: EventHandler) -> "OpenHandsConversation":
+        """Load the SDK, and create or resume a conversation. Takes seconds; not for the loop's thread.
 
-        Raises whatever the SDK raises.
+        Raises what the SDK raises.
         """
-        keep = Path(begin.state_dir) / "conversations"
-        _name_model(begin.harness)
-        session_id = _session(begin, keep)
-        os.environ.update(_SETTINGS)
-        if len(begin.state_dir) < _LONGEST_PLACE:
+        directory = Path(begin.state_dir) / "conversations"
+        _set_model_variables(begin.harness)
+        session_id = _prepare_session(begin, directory)
+        os.environ.update(_ENVIRONMENT)
+        if len(begin.state_dir) < _MAX_SOCKET_DIR_LENGTH:
             os.environ["TMUX_TMPDIR"] = begin.state_dir
-        with _for_now(HOME=begin.state_dir, LOG_LEVEL="WARNING"):
-            sdk = _make(begin, session_id, keep, hear)
-        conversation = cls(sdk, transcripts.place(keep, session_id))
+        with _temporary_environment(HOME=begin.state_dir, LOG_LEVEL="WARNING"):
+            sdk = _create(begin, session_id, directory, handle_event)
+        conversation = cls(sdk, transcripts.conversation_dir(directory, session_id))
         if begin.resume is not None:
-            conversation.refuse_all("the session ended before this call did")
+            conversation.refuse_pending("the session ended before this call did")
         return conversation
 
     @property
@@ -86,7 +87,7 @@ class Conversation:
 
     @property
     def totals(self) -> Totals:
-        """What it has used from its beginning."""
+        """The conversation's usage since its beginning."""
         metrics = self._sdk.conversation_stats.get_combined_metrics()
         usage = metrics.accumulated_token_usage
         return Totals(
@@ -97,71 +98,71 @@ class Conversation:
             cache_write_tokens=usage.cache_write_tokens,
         )
 
-    def give(self, text: str, sender: str) -> None:
-        """Say something to the agent. The first takes a moment: the tools are made then."""
+    def send(self, text: str, sender: str) -> None:
+        """Pass the agent a message. The first call takes longer, since it creates the tools."""
         self._sdk.send_message(text, sender=sender)
         for tool in self._sdk.agent.tools_map.values():
-            if tool.name.endswith(_SLOW):
-                tool.executor.timeout = _PATIENCE
+            if tool.name.endswith(_SLOW_TOOL):
+                tool.executor.timeout = _TOOL_TIMEOUT
 
     async def run(self) -> None:
-        """Let the agent work until it has finished or waits for leave. Raises what the SDK raises.
+        """Run the agent until it has finished or waits for approval. Raises what the SDK raises.
 
-        To be cancelled by `stop_short` and by cancelling its task, both; the agent can then be run again.
+        Cancelled by both `interrupt_tools` and cancelling its task; the agent can then be run again.
         """
         await self._sdk.arun()
 
-    def stop_short(self) -> None:
-        """Let the tools that run now know that they are not wanted any more."""
+    def interrupt_tools(self) -> None:
+        """Request the stop of the running tools."""
         if (token := self._sdk.cancel_token) is not None:
             token.cancel()
         for tool in self._sdk.agent.tools_map.values():
             if tool.executor is not None:
                 tool.executor.interrupt()
 
-    def waiting(self) -> list[Waiting]:
-        """The calls that have no answer yet."""
+    def pending_calls(self) -> list[PendingApproval]:
+        """The calls that have no result yet."""
         state = self._sdk.state
         return [
-            Waiting(event.id, event.tool_name, _input(event.action), event.summary)
+            PendingApproval(event.id, event.tool_name, _arguments(event.action), event.summary)
             for event in state.get_unmatched_actions(state.active_branch())
         ]
 
-    def wanting(self) -> list[Waiting]:
-        """Those of them that leave is to be asked for."""
-        return [call for call in self.waiting() if call.tool not in _FREE]
+    def calls_needing_approval(self) -> list[PendingApproval]:
+        """The pending calls that need approval."""
+        return [call for call in self.pending_calls() if call.tool not in _HARMLESS_TOOLS]
 
     def refuse(self, action_id: str, reason: str) -> None:
-        """Answer this call with a no when the agent runs again; the others are then let go."""
+        """Deny this call when the agent runs again; the other calls are then run."""
         with self._sdk.state as state:
             state.block_action(action_id, reason)
 
-    def refuse_all(self, reason: str) -> None:
-        """Answer all calls that have no answer with a no, now."""
-        if self.waiting():
+    def refuse_pending(self, reason: str) -> None:
+        """Deny all calls that have no result, now."""
+        if self.pending_calls():
             self._sdk.reject_pending_actions(reason)
 
     def save(self, transcript: Path) -> None:
         """Write the transcript as it is now. Raises `OSError`."""
-        transcripts.save(self._keep, transcript)
+        transcripts.save(self._directory, transcript)
 
     def close(self) -> None:
-        """Close the terminal and the rest of the tools. May take seconds; not for the loop's thread."""
+        """Close the terminal and the other tools. May take seconds; not for the loop's thread."""
         self._sdk.close()
 
 
-def _session(begin: Begin, keep: Path) -> str:
-    """The session's id: a new one, or that of the session to go on with, which is then laid out for the SDK."""
+def _prepare_session(begin: Begin, directory: Path) -> str:
+    """The session's id: a new one, or that of the session to resume, which is then restored for the SDK."""
     if begin.resume is None:
         return str(uuid4())
     session_id = str(uuid4()) if begin.resume.fork else begin.resume.session_id
-    transcripts.restore(Path(begin.resume.transcript), keep, session_id)
+    transcripts.restore(Path(begin.resume.transcript), directory, session_id)
     return session_id
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
-    """All that the SDK makes while it is imported stays: to look through it for garbage is a sixth of that time."""
+def _garbage_collection_paused() -> Iterator[None]:
+    """The SDK's import takes a sixth longer with garbage collection, which would find nothing: all its objects stay."""
     gc.disable()
     try:
         yield
@@ -170,8 +171,8 @@ def _without_collecting() -> Iterator[None]:
         gc.enable()
 
 
-def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
-    with _without_collecting():
+def _create(begin: Begin, session_id: str, directory: Path, handle_event: EventHandler) -> Any:
+    with _garbage_collection_paused():
         agent = _agent(begin.harness)
         from openhands.sdk.conversation.impl.local_conversation import LocalConversation
         from openhands.sdk.security.confirmation_policy import AlwaysConfirm, NeverConfirm
@@ -179,19 +180,19 @@ def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
     sdk = LocalConversation(
         agent=agent,
         workspace=begin.work_dir,
-        persistence_dir=keep,
+        persistence_dir=directory,
         conversation_id=UUID(session_id),
-        callbacks=[lambda event: hear(_document(event))],
+        callbacks=[lambda event: handle_event(_document(event))],
         max_iteration_per_run=int(begin.harness.get("max_iterations") or 500),
         visualizer=None,
         delete_on_close=False,
     )
-    sdk.set_confirmation_policy(AlwaysConfirm() if asks(begin.harness) else NeverConfirm())
+    sdk.set_confirmation_policy(AlwaysConfirm() if needs_approval(begin.harness) else NeverConfirm())
     return sdk
 
 
 def _agent(harness: Mapping[str, Any]) -> Any:
-    """The SDK's own agent without its browser, and with the tools of further servers."""
+    """The SDK's default agent without its browser, and with the tools of MCP servers."""
     from openhands.sdk import LLM, Agent
     from openhands.tools.preset.default import get_default_condenser, get_default_tools
 
@@ -205,38 +206,38 @@ def _agent(harness: Mapping[str, Any]) -> Any:
     )
 
 
-def _name_model(harness: Mapping[str, Any]) -> None:
-    """The harness's word goes before the variables', where the SDK looks."""
+def _set_model_variables(harness: Mapping[str, Any]) -> None:
+    """The harness's settings override the variables that the SDK reads."""
     for name in ("model", "base_url"):
         if harness.get(name):
             os.environ[f"LLM_{name.upper()}"] = harness[name]
     if not os.environ.get("LLM_MODEL"):
-        raise ValueError("no model is named, neither by the harness nor by LLM_MODEL")
+        raise ValueError("no model is set, neither by the harness nor by LLM_MODEL")
 
 
 def _document(event: Any) -> Document:
-    """The event as it is written to disk, and what the model is shown of it."""
+    """The event as it is written to disk, and its text as the model sees it."""
     shown = event.to_llm_message().content if hasattr(event, "to_llm_message") else ()
     text = "\n".join(part.text for part in shown if getattr(part, "type", None) == "text")
     return {**event.model_dump(mode="json"), "shown": text}
 
 
-def _input(action: Any) -> dict[str, Any]:
+def _arguments(action: Any) -> dict[str, Any]:
     return {} if action is None else dict(action.model_dump(mode="json", exclude={"kind"}))
 
 
 @contextmanager
-def _for_now(**variables: str) -> Iterator[None]:
-    """The SDK looks at these while it is loaded: it logs little, and its own files are not laid into the work tree.
+def _temporary_environment(**variables: str) -> Iterator[None]:
+    """The SDK reads these while it is loaded: it logs little, and puts its own files outside the work tree.
 
-    What the agent starts later finds them as they were.
+    Processes that the agent starts later get the original values.
     """
-    before = {name: os.environ.get(name) for name in variables}
+    original = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in original.items():
             if value is None:
                 del os.environ[name]
             else:

@@ -1,4 +1,4 @@
-"""A conversation as one file of JSON lines: its state, then its events. It can be gone on with from that file."""
+"""A conversation as one file of JSON lines: its state, then its events. It can be resumed from that file."""
 
 import json
 import os
@@ -7,53 +7,53 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-_STATE: Final = "base_state.json"
-_EVENTS: Final = "events"
+_STATE_FILE: Final = "base_state.json"
+_EVENTS_DIR: Final = "events"
 _KIND: Final = "ConversationState"
 
 
-def place(root: Path, session_id: str) -> Path:
-    """The directory that the SDK keeps a conversation in."""
+def conversation_dir(root: Path, session_id: str) -> Path:
+    """The directory in which the SDK stores a conversation."""
     return root / UUID(session_id).hex
 
 
 def save(directory: Path, transcript: Path) -> None:
-    """Write the transcript of the conversation that is kept in this directory. Raises `OSError`."""
-    fresh = transcript.with_suffix(".part")
-    with fresh.open("w", encoding="utf-8") as file:
+    """Write the transcript of the conversation in this directory. Raises `OSError`."""
+    temporary = transcript.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as file:
         file.writelines(_lines(directory))
-    fresh.replace(transcript)
+    temporary.replace(transcript)
 
 
 def _lines(directory: Path) -> Iterator[str]:
-    state = json.loads((directory / _STATE).read_text())
+    state = json.loads((directory / _STATE_FILE).read_text())
     yield json.dumps({"kind": _KIND, **state}, ensure_ascii=False) + "\n"
-    # The number that a name begins with has at least five digits: a longer name is a later event.
-    numbered = ((int(path.name.split("-")[1]), path) for path in (directory / _EVENTS).glob("event-*.json"))
+    # The number at the start of a name has at least five digits: a longer name is a later event.
+    numbered = ((int(path.name.split("-")[1]), path) for path in (directory / _EVENTS_DIR).glob("event-*.json"))
     for _, path in sorted(numbered):
         yield json.dumps(json.loads(path.read_text()), ensure_ascii=False) + "\n"
 
 
 def restore(transcript: Path, root: Path, session_id: str) -> None:
-    """Lay a transcript out as the SDK keeps a conversation, under this session's id.
+    """Convert a transcript into the SDK's directory for a conversation, under this session's id.
 
-    Raises `OSError`, or `ValueError` if it is no transcript.
+    Raises `OSError`, or `ValueError` if it is not a transcript.
     """
-    # Not `splitlines`: a text in a line may have a separator of Unicode's in it.
+    # Not `splitlines`: a text in a line may contain a Unicode line separator.
     lines = transcript.read_text(encoding="utf-8").split("\n")
     state, *events = [json.loads(line) for line in lines if line.strip()] or [None]
     if not isinstance(state, dict) or state.pop("kind", None) != _KIND:
-        raise ValueError(f"{transcript.name} is no transcript of a conversation")
-    directory = place(root, session_id)
-    (directory / _EVENTS).mkdir(parents=True)
+        raise ValueError(f"{transcript.name} is not a transcript of a conversation")
+    directory = conversation_dir(root, session_id)
+    (directory / _EVENTS_DIR).mkdir(parents=True)
     for number, event in enumerate(events):
-        _write(directory / _EVENTS / f"event-{number:05d}-{event['id']}.json", event)
+        _write(directory / _EVENTS_DIR / f"event-{number:05d}-{event['id']}.json", event)
     last = events[-1]["id"] if events else None
     changed = {"id": session_id, "persistence_dir": str(directory), "leaf_event_id": last}
-    _write(directory / _STATE, {**state, **changed})
+    _write(directory / _STATE_FILE, {**state, **changed})
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    # The SDK's own files may be read by their owner alone.
+    # Readable only by the owner, as the SDK's own files.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(document, file, ensure_ascii=False)

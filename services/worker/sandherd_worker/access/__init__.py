@@ -1,1 +1,1 @@
-"""Commands and files: what people do in the sandbox beside its agent."""
+"""Commands and files: what users do in the sandbox beside its agent."""

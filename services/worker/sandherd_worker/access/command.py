@@ -1,4 +1,4 @@
-"""One command that somebody runs in the sandbox: from its start until nothing of it is left."""
+"""One command that a user runs in the sandbox, from its start until none of its processes is left."""
 
 import asyncio
 import os
@@ -7,33 +7,32 @@ from datetime import datetime
 from signal import Signals
 from typing import Final, Literal
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.requests.access import ExecFields, ExecState
-from sandherd_worker.access.launching import Launch, Launched, launch
-from sandherd_worker.access.log import Log, Stream
+from sandherd.process_signals import end, send
+from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
+from sandherd_worker.access.command_log import CommandLog, Stream
 from sandherd_worker.emitter import now
-from sandherd_worker.families import Families
-from sandherd_worker.harnesses.cutting import Allowance
-from sandherd_worker.harnesses.output import Output, Pace
-from sandherd_worker.processes import Reaper, end, send
+from sandherd_worker.harnesses.output import Allowance, Output, OutputRate
+from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.tasks import end_tasks
 
 State = Literal["running", "exited", "killed", "timed_out", "failed"]
 
 _LEFTOVER_GRACE: Final = 0.5
-"""How long what the command started may go on after it, in seconds."""
+"""How long the command's child processes may outlive it, in seconds."""
 _TIMEOUT_GRACE: Final = 2.0
-"""How long a command whose time is up has between SIGTERM and SIGKILL."""
+"""How long a command that timed out has between SIGTERM and SIGKILL, in seconds."""
 _LAST_OUTPUT: Final = 2.0
-"""How long its pipes are read when all its processes are gone: one that escaped may hold them for ever."""
+"""How long its pipes are read after all its processes have ended, in seconds: an escaped one may hold them forever."""
 _RATE: Final = 256.0 * 1024 * 1024
 
 
 class Command:
-    """Runs once. What it writes is kept without the secrets that are known here."""
+    """Runs once. Its output is stored without the secrets that are known here."""
 
-    def __init__(self, asked: ExecFields, log: Log, families: Families) -> None:
-        self.asked = asked
+    def __init__(self, request: ExecFields, log: CommandLog, ownership: ProcessOwnership) -> None:
+        self.request = request
         self.log = log
         self.state: State = "running"
         self.error: str | None = None
@@ -41,7 +40,7 @@ class Command:
         self.signal: int | None = None
         self.started_at: datetime = now()
         self.ended_at: datetime | None = None
-        self._families = families
+        self._ownership = ownership
         self._late = False
         self._launched = False
         self._waiting: list[Signals] = []
@@ -50,15 +49,15 @@ class Command:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over, with all it started."""
+        """Whether it has ended, with all processes it started."""
         return self.ended_at is not None
 
     def status(self, offset: int) -> ExecState:
-        """As it stands, with its output from `offset` on. Raises `OSError`."""
+        """Its current state, with its output from `offset` on. Raises `OSError`."""
         output = self.log.read(offset)
         reached = offset + sum(len(piece.data) for piece in output)
         return ExecState(
-            exec=self.asked.exec,
+            exec=self.request.exec,
             state=self.state,
             exit_code=self.exit_code,
             signal=self.signal,
@@ -72,20 +71,20 @@ class Command:
         )
 
     async def wait(self, offset: int, seconds: float) -> None:
-        """Wait until there is something after `offset`, or it has ended; not longer than so many seconds."""
+        """Wait until there is output after `offset`, or it has ended, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.ended and self.log.size <= offset:
                     await self._changed.wait()
 
-    async def run(self, what: Launch, reaper: Reaper, redactor: Redactor) -> None:
-        """Run it to its end. Never raises for what the command does."""
+    async def run(self, what: CommandLaunch, reaper: Reaper, redactor: Redactor) -> None:
+        """Run it until it ends. Never raises for what the command does."""
         try:
             launched = await launch(what, reaper)
         except (OSError, ValueError) as error:
             self._end("failed", error=_not_started(what, error))
             return
-        self._families.enter(self.asked.exec, launched.leader)
+        self._ownership.enter(self.request.exec, launched.leader)
         self._launched = True
         for signal in self._waiting:
             self.send(signal)
@@ -93,29 +92,29 @@ class Command:
             await self._attend(launched, redactor)
         finally:
             launched.close()
-            self._families.leave(self.asked.exec)
+            self._ownership.remove(self.request.exec)
         code = launched.exit.result()
         self._end(_verdict(code, late=self._late), code=code)
 
     def send(self, what: Signals) -> None:
-        """A signal to all of its processes."""
+        """Send a signal to all of its processes."""
         if not self._launched:
             self._waiting.append(what)
         elif not self.ended:
-            send(self._mine(), what)
+            send(self._process_ids(), what)
 
     async def stop(self, grace: float) -> None:
-        """End all of its processes, by force after so many seconds."""
-        await end(self._mine, grace)
+        """End all of its processes; after `grace` seconds with SIGKILL."""
+        await end(self._process_ids, grace)
 
     def fail(self, error: str) -> None:
-        """It is not started at all."""
+        """End it as failed, without a start."""
         self._end("failed", error=error)
 
-    def _mine(self) -> set[int]:
-        return self._families.of(self.asked.exec)
+    def _process_ids(self) -> set[int]:
+        return self._ownership.of(self.request.exec)
 
-    async def _attend(self, launched: Launched, redactor: Redactor) -> None:
+    async def _attend(self, launched: LaunchedCommand, redactor: Redactor) -> None:
         reading = asyncio.gather(
             self._reader("stdout", redactor).read(launched.stdout),
             self._reader("stderr", redactor).read(launched.stderr),
@@ -126,17 +125,17 @@ class Command:
             await self.stop(_LEFTOVER_GRACE)
             await asyncio.wait([reading], timeout=_LAST_OUTPUT)
         finally:
-            await end_tasks([watching, reading])
+            await cancel_and_wait([watching, reading], again_after=SHORT_CLEANUP_SECONDS)
 
     def _reader(self, stream: Stream, redactor: Redactor) -> Output:
-        async def keep(text: str) -> None:
+        async def store(text: str) -> None:
             self.log.add(stream, text.encode("utf-8", "surrogateescape"))
-            self._tell()
+            self._notify()
 
-        return Output(redactor, keep, Pace(_RATE, _RATE), together=0.0, allowance=Allowance.unbounded())
+        return Output(redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=Allowance.unbounded())
 
     async def _watch_the_clock(self) -> None:
-        await asyncio.sleep(self.asked.timeout_seconds)
+        await asyncio.sleep(self.request.timeout_seconds)
         self._late = True
         await self.stop(_TIMEOUT_GRACE)
 
@@ -146,9 +145,9 @@ class Command:
         self.signal = -code if code is not None and code < 0 else None
         self.ended_at = now()
         self.log.end()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -159,7 +158,7 @@ def _verdict(code: int, *, late: bool) -> State:
     return "killed" if code < 0 else "exited"
 
 
-def _not_started(what: Launch, error: OSError | ValueError) -> str:
+def _not_started(what: CommandLaunch, error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.errno:
         return f"{what.argv[0]}: {os.strerror(error.errno)}"
     return f"{what.argv[0]}: {error}"

@@ -1,4 +1,4 @@
-"""The commands of one sandbox: started once each, watched, ended, and forgotten when there are too many of them."""
+"""The commands of one sandbox: starts each once, watches and ends it, and deletes the oldest of too many."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,92 +9,92 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecCompleted, AgentExecStarted
 from sandherd.contracts.requests.access import ExecFields, ExecKillFields, ExecState, ExecStatusFields
-from sandherd_worker.access.beneath import Beneath
 from sandherd_worker.access.command import Command
-from sandherd_worker.access.launching import Launch
-from sandherd_worker.access.log import Log
+from sandherd_worker.access.command_launch import CommandLaunch
+from sandherd_worker.access.command_log import CommandLog
+from sandherd_worker.access.safe_paths import WorkTreePaths
 from sandherd_worker.parts import Parts
 from sandherd_worker.processes import EXEC_VARIABLE
 from sandherd_worker.spool_disk import SpoolError
 
-MOST_RUNNING: Final = 32
-MOST_ENDED: Final = 200
-KEPT_BYTES: Final = 256 * 1024 * 1024
-"""What the output of all commands may weigh together; that of the oldest that has ended goes first."""
+MAX_RUNNING: Final = 32
+MAX_ENDED: Final = 200
+MAX_TOTAL_BYTES: Final = 256 * 1024 * 1024
+"""Maximum total output of all commands, in bytes; that of the command that ended first is deleted first."""
 _LAST_GRACE: Final = 0.5
 _SETTLE: Final = 0.05
-"""How long an answer waits for the end of a command that has just said something, in seconds."""
+"""How long a reply waits for the end of a command that has just written output, in seconds."""
 
-Say = Callable[[EventData], Awaitable[object]]
+Publish = Callable[[EventData], Awaitable[object]]
 
 
 class Commands:
-    """Answers what is asked of commands. `environment` is the agent's."""
+    """Handles requests about commands. `environment` is the agent's."""
 
-    def __init__(self, parts: Parts, environment: Mapping[str, str], beneath: Beneath) -> None:
+    def __init__(self, parts: Parts, environment: Mapping[str, str], tree: WorkTreePaths) -> None:
         self._parts = parts
         self._environment = environment
-        self._beneath = beneath
+        self._tree = tree
         self._known: dict[str, Command] = {}
         """In the order in which they were started."""
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, asked: ExecFields) -> ExecState:
-        """Start it, unless that was done, and wait a little for what comes of it. Raises `ContractError`."""
-        command = self._known.get(asked.exec)
+    async def start(self, request: ExecFields) -> ExecState:
+        """Start it, unless it was started already, and wait up to `wait_seconds` for output. Raises `ContractError`."""
+        command = self._known.get(request.exec)
         if command is None:
-            command = self._begin(asked)
-        elif not _same(command.asked, asked):
-            raise ContractError(Code.CONFLICT, f"{asked.exec} is another command", field="exec")
-        return await self._answer(command, 0, asked.wait_seconds)
+            command = self._start(request)
+        elif not _same(command.request, request):
+            raise ContractError(Code.CONFLICT, f"{request.exec} is another command", field="exec")
+        return await self._wait_state(command, 0, request.wait_seconds)
 
-    async def status(self, asked: ExecStatusFields) -> ExecState:
-        """How far it is. Raises `ContractError`."""
-        return await self._answer(self._find(asked.exec), asked.offset, asked.wait_seconds)
+    async def status(self, request: ExecStatusFields) -> ExecState:
+        """Its state and output. Raises `ContractError`."""
+        return await self._wait_state(self._find(request.exec), request.offset, request.wait_seconds)
 
-    async def kill(self, asked: ExecKillFields) -> ExecState:
-        """Send it a signal; nothing happens if it has ended. Raises `ContractError`."""
-        command = self._find(asked.exec)
-        command.send(Signals[f"SIG{asked.signal}"])
+    async def kill(self, request: ExecKillFields) -> ExecState:
+        """Send it a signal; without effect if it has ended. Raises `ContractError`."""
+        command = self._find(request.exec)
+        command.send(Signals[f"SIG{request.signal}"])
         return command.status(command.log.size)
 
     async def close(self) -> None:
-        """End all of them, and say so."""
+        """End all commands, and publish their end."""
         while self._running:
-            # Again, because one that has only begun has no process yet.
+            # Repeated, because a command that is just starting has no process yet.
             await asyncio.gather(*(self._known[name].stop(_LAST_GRACE) for name in self._running))
             if self._running:
                 await asyncio.wait(self._running.values(), timeout=_LAST_GRACE)
 
-    def _begin(self, asked: ExecFields) -> Command:
-        if sum(not command.ended for command in self._known.values()) >= MOST_RUNNING:
+    def _start(self, request: ExecFields) -> Command:
+        if sum(not command.ended for command in self._known.values()) >= MAX_RUNNING:
             raise ContractError(
                 Code.CONFLICT,
-                f"{MOST_RUNNING} commands run in this sandbox, which is as many as may",
+                f"{MAX_RUNNING} commands run in this sandbox, which is the limit",
                 remedy="wait for one of them to end, or kill one",
             )
-        folder = self._beneath.folder(asked.cwd, field="cwd")
-        log = Log(self._parts.who.state_dir, asked.exec, self._make_room)
-        command = self._known[asked.exec] = Command(asked, log, self._parts.families)
-        environment = {**self._environment, **asked.env, **self._marks(asked.exec)}
-        what = Launch(argv=asked.command, environment=environment, folder=folder, stdin=asked.stdin)
-        self._running[asked.exec] = asyncio.create_task(self._attend(command, what))
-        self._forget()
+        folder = self._tree.folder(request.cwd, field="cwd")
+        log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
+        command = self._known[request.exec] = Command(request, log, self._parts.ownership)
+        environment = {**self._environment, **request.env, **self._marks(request.exec)}
+        what = CommandLaunch(argv=request.command, environment=environment, folder=folder, stdin=request.stdin)
+        self._running[request.exec] = asyncio.create_task(self._attend(command, what))
+        self._delete_oldest()
         return command
 
-    async def _attend(self, command: Command, what: Launch) -> None:
-        asked, parts = command.asked, self._parts
+    async def _attend(self, command: Command, what: CommandLaunch) -> None:
+        request, parts = command.request, self._parts
         try:
-            await parts.emitter.emit(AgentExecStarted(exec_id=asked.exec, command=asked.command, cwd=asked.cwd))
+            await parts.emitter.emit(AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd))
             await command.run(what, parts.reaper, parts.emitter.redactor)
             await parts.emitter.emit(_completed(command))
         except SpoolError as error:
-            # The worker is about to end for that; its last words say why.
-            command.fail(f"what happens here can't be kept: {error}")
+            # The worker is about to end because of it; its last event gives the reason.
+            command.fail(f"events can't be stored: {error}")
         finally:
-            self._running.pop(asked.exec, None)
+            self._running.pop(request.exec, None)
 
-    async def _answer(self, command: Command, offset: int, seconds: float) -> ExecState:
+    async def _wait_state(self, command: Command, offset: int, seconds: float) -> ExecState:
         await command.wait(offset, seconds)
         if not command.ended:
             await command.wait(command.log.size, min(_SETTLE, seconds))
@@ -105,27 +105,27 @@ class Commands:
         if command is None:
             raise ContractError(
                 Code.NOT_FOUND,
-                f"there is no command {name} in this sandbox, or it is not kept any more",
+                f"there is no command {name} in this sandbox, or it was deleted",
                 field="exec",
-                remedy=f"`sandherd events {self._parts.who.sandbox} --type agent.exec_started` shows them",
+                remedy=f"`sandherd events {self._parts.who.sandbox} --type agent.exec_started` lists them",
             )
         return command
 
     def _marks(self, name: str) -> dict[str, str]:
-        """What tells whose it is, last, so that nobody can say otherwise."""
-        ours = {key: value for key, value in self._environment.items() if key.startswith("SANDHERD_")}
-        return {**ours, EXEC_VARIABLE: name}
+        """The variables that mark its owner; added last, so that a request can't override them."""
+        worker_variables = {key: value for key, value in self._environment.items() if key.startswith("SANDHERD_")}
+        return {**worker_variables, EXEC_VARIABLE: name}
 
-    def _make_room(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, at the cost of what ended longest ago."""
+    def _free_output(self, size: int) -> bool:
+        """Whether there is space for `size` more bytes, after deleting the output of the commands that ended first."""
         ended = [name for name, command in self._known.items() if command.ended]
-        while self._weight() + size > KEPT_BYTES and ended:
+        while self._weight() + size > MAX_TOTAL_BYTES and ended:
             self._known.pop(ended.pop(0)).log.remove()
-        return self._weight() + size <= KEPT_BYTES
+        return self._weight() + size <= MAX_TOTAL_BYTES
 
-    def _forget(self) -> None:
+    def _delete_oldest(self) -> None:
         ended = [name for name, command in self._known.items() if command.ended]
-        for name in ended[: max(0, len(ended) - MOST_ENDED)]:
+        for name in ended[: max(0, len(ended) - MAX_ENDED)]:
             self._known.pop(name).log.remove()
 
     def _weight(self) -> int:
@@ -141,7 +141,7 @@ def _completed(command: Command) -> AgentExecCompleted:
     assert command.ended_at is not None
     assert command.state != "running"
     return AgentExecCompleted(
-        exec_id=command.asked.exec,
+        exec_id=command.request.exec,
         state=command.state,
         exit_code=command.exit_code,
         signal=command.signal,

@@ -1,1 +1,1 @@
-"""An agent that goes round until its work is done: one harness around the runs of another."""
+"""An agent that works in iterations until its work is done: one harness around the runs of another."""

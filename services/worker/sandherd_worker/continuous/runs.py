@@ -1,31 +1,97 @@
-"""The runs of an agent that goes round: a further turn of one that stays, a new run of one that ends."""
+"""The runs of an agent that works in iterations: a further turn if it keeps running, otherwise a new run."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from typing import Final
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.delivery import InboxMessage
-from sandherd_worker.continuous.hearing import Hearing
-from sandherd_worker.continuous.turns import Turns
+from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.emitter import now
-from sandherd_worker.harnesses.base import CannotTakeError, Ended, Harness, check_in_time
-from sandherd_worker.tasks import end_tasks
+from sandherd_worker.harnesses.base import AgentEnd, Harness, MessageRefusedError, check_in_time
 from sandherd_worker.toolchains import NoToolchainError
 
+_BEGINS: Final = 5.0
+"""How long after a message was taken its turn may take to begin, in seconds."""
+_SETTLE: Final = 0.1
+"""How soon a turn that belongs to the previous one may follow, in seconds: one for a message sent meanwhile."""
+
+
+class IterationTurns:
+    """Tracks each turn's start and end."""
+
+    def __init__(self) -> None:
+        self.over = 0
+        """How many turns have ended."""
+        self._working = False
+        self._giving = 0
+        self._news = asyncio.Event()
+
+    def note(self, *, working: bool) -> None:
+        """A turn has begun or ended."""
+        self.over += self._working and not working
+        self._working = working
+        self._notify()
+
+    def reset(self) -> None:
+        """Reset for a new run of the agent, which has no turn yet."""
+        self._working = False
+
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """A message is on its way to the agent."""
+        self._giving += 1
+        try:
+            yield
+        finally:
+            self._giving -= 1
+            self._notify()
+
+    async def rest(self, before: int) -> None:
+        """Wait until more than `before` turns have ended, none is running, and no message is on its way."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BEGINS):
+                while self.over == before and not self._working:
+                    await self._news.wait()
+        while not await self._wait_idle():
+            pass
+
+    async def _wait_idle(self) -> bool:
+        """Wait until no turn is running; False if another one follows at once."""
+        while self._working or self._giving:
+            await self._news.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE):
+                await self._news.wait()
+                return False
+        return True
+
+    def _notify(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
 Make = Callable[[int, str], Harness]
-"""The agent for this iteration, and what it is told of the one before. Raises `NoToolchainError` or `OSError`."""
+"""Creates the agent for this iteration, with feedback on the last one. Raises `NoToolchainError` or `OSError`."""
 Write = Callable[[str], InboxMessage]
-"""What an agent that stays is told for its next iteration."""
+"""Creates the message for the next iteration of an agent that keeps running."""
 
 
 class Runs:
-    """All of them. What is said to the agent between two iterations waits for the next."""
+    """All runs. Messages that come between two iterations wait for the next."""
 
     def __init__(
-        self, make: Make, write: Write, hearing: Hearing, turns: Turns, clock: Callable[[], datetime] = now
+        self,
+        make: Make,
+        write: Write,
+        iteration_events: IterationEvents,
+        turns: IterationTurns,
+        clock: Callable[[], datetime] = now,
     ) -> None:
         self._make, self._write, self._clock = make, write, clock
-        self._hearing, self._turns = hearing, turns
+        self._iteration_events, self._turns = iteration_events, turns
         self._harness: Harness | None = None
         self._works = self._stopped = False
         self._over: str | None = None
@@ -33,8 +99,8 @@ class Runs:
 
     # --- an iteration
 
-    async def work(self, iteration: int, feedback: str) -> Ended:
-        """Go round once."""
+    async def work(self, iteration: int, feedback: str) -> AgentEnd:
+        """Run one iteration."""
         try:
             if self._harness is not None and self._harness.follows_up:
                 return await self._turn(self._harness, feedback)
@@ -42,63 +108,63 @@ class Runs:
         finally:
             self._works = False
 
-    async def _run(self, iteration: int, feedback: str) -> Ended:
+    async def _run(self, iteration: int, feedback: str) -> AgentEnd:
         if self._harness is not None:
             await self._harness.ended()
-        self._hearing.run_begins()
-        self._turns.forget()
+        self._iteration_events.run_begins()
+        self._turns.reset()
         try:
             harness = self._make(iteration, feedback)
         except (NoToolchainError, OSError) as error:
-            return Ended(error_type="start", error=str(error))
+            return AgentEnd(error_type="start", error=str(error))
         await harness.start()
         self._harness = harness
-        self._begin()
+        self._mark_running()
         if self._stopped:
             await harness.stop(0)
-        return await harness.done()
+        return await harness.wait_done()
 
-    async def _turn(self, harness: Harness, feedback: str) -> Ended:
+    async def _turn(self, harness: Harness, feedback: str) -> AgentEnd:
         before = self._turns.over
-        gone = asyncio.ensure_future(harness.ended())
-        turn = asyncio.ensure_future(self._whole_turn(harness, feedback, before))
+        ending = asyncio.ensure_future(harness.ended())
+        turn = asyncio.ensure_future(self._complete_turn(harness, feedback, before))
         try:
-            await asyncio.wait([gone, turn], return_when=asyncio.FIRST_COMPLETED)
-            return await self._gone(gone) if gone.done() or not harness.follows_up else turn.result()
+            await asyncio.wait([ending, turn], return_when=asyncio.FIRST_COMPLETED)
+            return await self._end_of(ending) if ending.done() or not harness.follows_up else turn.result()
         finally:
-            await end_tasks([gone, turn])
+            await cancel_and_wait([ending, turn], again_after=SHORT_CLEANUP_SECONDS)
 
-    async def _gone(self, gone: "asyncio.Future[Ended]") -> Ended:
-        ended = await gone
+    async def _end_of(self, ending: "asyncio.Future[AgentEnd]") -> AgentEnd:
+        ended = await ending
         if self._stopped:
-            return Ended(error_type="stopped", error="it was stopped")
+            return AgentEnd(error_type="stopped", error="it was stopped")
         if ended.error_type is None:
-            return Ended(error_type="internal", error="the agent ended in the midst of its iteration")
+            return AgentEnd(error_type="internal", error="the agent ended before its iteration was completed")
         return ended
 
-    async def _whole_turn(self, harness: Harness, feedback: str, before: int) -> Ended:
+    async def _complete_turn(self, harness: Harness, feedback: str, before: int) -> AgentEnd:
         try:
             await harness.inject(self._write(feedback))
-        except CannotTakeError as error:
-            return Ended(error_type="internal", error=f"the agent does not go on: {error}")
-        self._begin()
+        except MessageRefusedError as error:
+            return AgentEnd(error_type="internal", error=f"the agent did not take the next prompt: {error}")
+        self._mark_running()
         await self._turns.rest(before)
-        fault = self._hearing.fault
-        return Ended(error_type=None if fault is None else "internal", error=fault or "")
+        fault = self._iteration_events.fault
+        return AgentEnd(error_type=None if fault is None else "internal", error=fault or "")
 
-    def _begin(self) -> None:
+    def _mark_running(self) -> None:
         self._works = True
-        self._tell()
+        self._notify()
 
-    # --- what is asked of it from outside
+    # --- called from outside
 
     @property
     def follows_up(self) -> bool:
-        """Whether the agent is still there."""
+        """Whether the agent still runs."""
         return self._harness is not None and self._harness.follows_up
 
     async def inject(self, message: InboxMessage) -> None:
-        """Give it a message, in this iteration or, where it takes none, in the next. Raises `CannotTakeError`."""
+        """Pass it a message, in this iteration or, if it takes none now, in the next. Raises `MessageRefusedError`."""
         while True:
             check_in_time(message, self._clock())
             harness, news = self._harness, self._news
@@ -106,42 +172,42 @@ class Runs:
                 if await self._gave(harness, message):
                     return
             elif self._over is not None:
-                raise CannotTakeError(self._over)
+                raise MessageRefusedError(self._over)
             await news.wait()
 
     async def _gave(self, harness: Harness, message: InboxMessage) -> bool:
-        """False if the run that it was for takes nothing, and the next one may."""
+        """False if the current run takes no message, and the next one may."""
         try:
-            with self._turns.giving():
+            with self._turns.delivering():
                 await harness.inject(message)
-        except CannotTakeError:
+        except MessageRefusedError:
             if harness.follows_up or self._over is not None:
                 raise
             return False
         return True
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        """Stop what it is doing now."""
+        """Stop the agent's current turn."""
         if self._harness is not None:
             await self._harness.interrupt(message)
 
     async def stop(self, grace: float) -> None:
-        """End the run that there is; a further one ends as it begins."""
+        """End the current run; a further one ends as it starts."""
         self._stopped = True
         if self._harness is not None:
             await self._harness.stop(grace)
 
     async def ended(self) -> None:
-        """Wait until nothing of the agent is left."""
+        """Wait until no process of the agent is left."""
         if self._harness is not None:
             await self._harness.ended()
 
     def close(self, *, lingers: bool) -> None:
-        """There is no further iteration. One that lingers still takes messages."""
+        """There is no further iteration. An agent that lingers still takes messages."""
         self._works = lingers and self.follows_up
-        self._over = "the agent is done and takes no further message"
-        self._tell()
+        self._over = "the agent is done and takes no further messages"
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = asyncio.Event()

@@ -1,1 +1,1 @@
-"""The adapters to kinds of agents. Each is a `Harness`, and is given a `Voice` to speak with."""
+"""The adapters to kinds of agents. Each is a `Harness` that publishes through an `EventSink`."""

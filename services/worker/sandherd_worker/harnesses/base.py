@@ -1,12 +1,14 @@
-"""What the worker asks of a harness, and what a harness may ask of the worker."""
+"""The interface between the worker and a harness, and the totals of an agent's usage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentUsage
+from sandherd.contracts.model import MAX_WHOLE
 
 FailureType = Literal[
     "exit_status", "signal", "out_of_memory", "start", "model_refused", "model_unavailable", "limit_reached",
@@ -14,29 +16,29 @@ FailureType = Literal[
 ]  # fmt: skip
 
 
-class CannotTakeError(Exception):
-    """The agent can't be given this message, now or later. The text says why."""
+class MessageRefusedError(Exception):
+    """The agent can't receive this message, now or later. The text gives the reason."""
 
 
 def check_in_time(message: InboxMessage, now: datetime) -> None:
-    """Raises `CannotTakeError` for a message that has expired: its sender is told that nobody took it in time."""
+    """Raises `MessageRefusedError` for a message that has expired, so that its sender gets a rejection."""
     if now >= message.expires_at:
-        raise CannotTakeError("it has expired before the agent could take it")
+        raise MessageRefusedError("it expired before the agent could take it")
 
 
-class Voice(Protocol):
-    """How a harness speaks. Both return when what was said is safe; waiting for them is the back-pressure."""
+class EventSink(Protocol):
+    """How a harness publishes. Both methods return when the data is durable; waiting for them is the back-pressure."""
 
-    async def say(self, data: EventData) -> bool:
-        """Say an event. False: it can't be said as it is, and an error that names it was said in its place."""
+    async def publish(self, data: EventData) -> bool:
+        """Publish an event. False: it can't be published; an error that names it was published instead."""
 
     async def show(self, text: str) -> None:
-        """Show terminal output, as it came from the agent."""
+        """Publish terminal output, as it came from the agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How an agent ended. `error_type` is None if it has done its task."""
+class AgentEnd:
+    """How an agent ended. `error_type` is None if it has completed its task."""
 
     error_type: FailureType | None = None
     error: str = ""
@@ -48,33 +50,51 @@ class Ended:
     session_id: str | None = None
     validation_passed: bool | None = None
     used: Mapping[str, int] = field(default_factory=dict)
-    """Tokens and money, by the names that the end of an attempt has for them."""
+    """Tokens and cost, under the names used in the event that ends an attempt."""
 
 
 class Harness(Protocol):
     """One agent, from its start to its end."""
 
     async def start(self) -> None:
-        """Start the agent. A failure to start is an end like any other."""
+        """Start the agent. A failure to start is reported as an end like any other."""
 
-    async def done(self) -> Ended:
-        """Wait for what comes of the task. An agent that takes follow-ups may be there after it."""
+    async def wait_done(self) -> AgentEnd:
+        """Wait for the task's result. An agent that takes follow-ups may still run afterwards."""
 
-    async def ended(self) -> Ended:
-        """Wait until the agent and all it has started are gone, and everything it said is said."""
+    async def ended(self) -> AgentEnd:
+        """Wait until the agent and all processes it started have ended, and all their events are published."""
 
     @property
     def follows_up(self) -> bool:
-        """Whether it is there and would take a message, now that the task is done."""
+        """Whether it still runs and would take a message, after the task is done."""
 
     async def inject(self, message: InboxMessage) -> None:
-        """Give it a message, in the middle of whatever it does. Raises `CannotTakeError`."""
+        """Pass it a message, in any state. Raises `MessageRefusedError`."""
 
     async def interrupt(self, message: str | None = None, /) -> None:
-        """Stop what it is doing now, not the agent.
+        """Stop the current turn, not the agent.
 
-        `message` is the one that asks for it, and is injected later: for it, this was done.
+        `message` is the id of the message that requests it and is injected later: injecting it does not interrupt
+        again.
         """
 
     async def stop(self, grace: float) -> None:
-        """End the agent and all it has started, by force after `grace` seconds. What came of its task stays."""
+        """End the agent and all processes it started, with SIGKILL after `grace` seconds. Its task's result stays."""
+
+
+_COUNTED: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_micro_usd")
+
+
+class UsageTotals:
+    """Totals: each event carries the difference since the last."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys(_COUNTED, 0)
+        """By the names used in the event that ends an attempt."""
+
+    def count(self, data: EventData) -> None:
+        """Add an event, if it reports usage."""
+        if isinstance(data, AgentUsage):
+            for name in _COUNTED:
+                self.totals[name] = min(MAX_WHOLE, self.totals[name] + getattr(data, name))

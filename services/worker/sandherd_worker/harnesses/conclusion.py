@@ -1,37 +1,37 @@
-"""When a driver's task is done: it has said so, it is idle, and nothing is on its way to it."""
+"""Decides when a driver's task is done: it has sent a result, is idle, and no message is on its way to it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sandherd_worker.harnesses.base import Ended
+from sandherd_worker.harnesses.base import AgentEnd
 
 _A_TURN_BEGINS: Final = 5.0
-"""How long after a message that an idle driver has taken its turn may begin, in seconds."""
+"""After an idle driver has taken a message: how long its turn may take to begin, in seconds."""
 
 
 class Conclusion:
-    """Holds what the driver says came of its task until that is the last word.
+    """Holds the driver's result until it is final.
 
-    A turn that is interrupted for the sake of a message ends, and the message is the next one: that is no end of
-    the task, though a driver may think so.
+    When a message interrupts a turn, the turn ends and the message starts the next one: that is not the end of the
+    task, although a driver may report it.
     """
 
-    def __init__(self, conclude: Callable[[Ended], None]) -> None:
+    def __init__(self, conclude: Callable[[AgentEnd], None]) -> None:
         self._conclude = conclude
-        self._result: Ended | None = None
+        self._result: AgentEnd | None = None
         self._idle = False
         self._giving = 0
         self._expecting: asyncio.TimerHandle | None = None
 
-    def result(self, ended: Ended) -> None:
-        """The driver says what came of its task. The first word counts."""
+    def result(self, ended: AgentEnd) -> None:
+        """The driver has sent its task's result. The first one counts."""
         self._result = self._result or ended
         self._rest()
 
     def turn(self, *, working: bool) -> None:
-        """A turn has begun or is over."""
+        """A turn has begun or ended."""
         if not working:
             self._rest()
             return
@@ -39,7 +39,7 @@ class Conclusion:
         self._expect_nothing()
 
     @contextmanager
-    def giving(self) -> Iterator[None]:
+    def delivering(self) -> Iterator[None]:
         """A message is on its way to the driver."""
         self._giving += 1
         try:
@@ -50,23 +50,23 @@ class Conclusion:
                 self._expecting = asyncio.get_running_loop().call_later(_A_TURN_BEGINS, self._rest)
         finally:
             self._giving -= 1
-            self._look()
+            self._check()
 
     def close(self) -> None:
-        """The driver is gone."""
+        """The driver has ended."""
         self._giving = 0
         self._rest()
 
     def _rest(self) -> None:
         self._idle = True
         self._expect_nothing()
-        self._look()
+        self._check()
 
     def _expect_nothing(self) -> None:
         if self._expecting is not None:
             self._expecting.cancel()
             self._expecting = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._result is not None and self._idle and not self._giving:
             self._conclude(self._result)

@@ -1,7 +1,7 @@
-"""The harness of agents that need an SDK: it runs in a process of its own, the driver, and keeps all promises here.
+"""The harness of agents that need an SDK: it runs in a process of its own, the driver; guarantees are implemented here.
 
-The driver speaks by `sandherd_drivers.wire`. It is in its agent's domain of trust: it may end at any moment, say
-anything, and be silent. When it ends, everything that it started ends with it.
+The driver's protocol is `sandherd_drivers.wire`. It belongs to the agent's trust domain: it may end at any moment, send
+anything, or send nothing. When it ends, all processes that it started are ended, too.
 """
 
 import asyncio
@@ -12,57 +12,56 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
+from sandherd.process_signals import end
 from sandherd_worker.harnesses import driver_lines as lines
-from sandherd_worker.harnesses.approving import Desk
-from sandherd_worker.harnesses.base import CannotTakeError, Ended
+from sandherd_worker.harnesses.approvals import ApprovalGate
+from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.conclusion import Conclusion
-from sandherd_worker.harnesses.driver_task import Around, Task, as_line, outcome, to_agent
+from sandherd_worker.harnesses.driver_task import HarnessContext, Task, as_line, outcome, to_agent
 from sandherd_worker.harnesses.event_lines import EventLines
-from sandherd_worker.harnesses.judging import MemoryKills, broke_off, judge, not_started
+from sandherd_worker.harnesses.exit_reasons import MemoryKills, broke_off, end_of_exit, not_started
 from sandherd_worker.harnesses.output import Output
-from sandherd_worker.harnesses.program import Program, Running, launch
+from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.harnesses.receipts import Receipts
-from sandherd_worker.harnesses.usage import Used
-from sandherd_worker.processes import end
-from sandherd_worker.tasks import end_tasks
 
 _LEFTOVER_GRACE: Final = 0.5
-"""How long what the driver started may go on after it, in seconds."""
+"""How long processes that the driver started may outlive it, in seconds."""
 _SHARE_IN_ORDER: Final = 0.7
-"""How much of a grace a driver has to end in order, before it is sent a SIGTERM."""
-_GONE: Final = "the agent has ended"
+"""The share of the grace period that a driver has to end by itself, before it gets a SIGTERM."""
+_AGENT_ENDED: Final = "the agent has ended"
 
 
 class DriverHarness:
     """Runs one driver, once. A `Harness`."""
 
-    def __init__(self, program: Program, task: Task, around: Around) -> None:
+    def __init__(self, program: Program, task: Task, around: HarnessContext) -> None:
         self._program, self._task, self._around = program, task, around
-        self._output = Output(around.redactor, around.voice.show)
-        self._lines = EventLines(self._say, lambda: self._turn, self._heed)
-        self._desk = Desk(task.approvals, around.voice.say, self._decide, lambda: self._stopped)
+        self._output = Output(around.redactor, around.sink.show)
+        self._lines = EventLines(self._publish, lambda: self._turn, self._heed)
+        self._desk = ApprovalGate(task.approvals, around.sink.publish, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
         self._conclusion = Conclusion(self._conclude)
-        self._used = Used()
+        self._used = UsageTotals()
         self._memory_kills = MemoryKills(around.memory_kills)
         self._writing = asyncio.Lock()
         self._ready = asyncio.Event()
         self._turn = 1
         self._session: str | None = None
         self._stopped = self._interrupted = False
-        self._broke: Ended | None = None
-        self._running: Running | None = None
+        self._broke: AgentEnd | None = None
+        self._running: RunningProgram | None = None
         self._transcript: tuple[Path, str] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._attending: asyncio.Task[None] | None = None
-        self._done: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._done: asyncio.Future[AgentEnd] = asyncio.get_running_loop().create_future()
 
-    # --- what the worker asks
+    # --- called by the worker
 
     async def start(self) -> None:
-        """Start the driver. It is given the task meanwhile: one that doesn't read it keeps nobody waiting."""
+        """Start the driver. The task is written in the background, so a driver that doesn't read it blocks nothing."""
         try:
             self._running = await launch(self._program, self._around.reaper)
         except (OSError, ValueError) as error:
@@ -73,109 +72,109 @@ class DriverHarness:
             return
         self._attending = asyncio.create_task(self._attend(self._running))
         self._attending.add_done_callback(lambda over: over.cancelled() or over.exception())
-        await self._around.offer(self._desk.ask_person, lambda: self._turn)
+        await self._around.offer(self._desk.request_answer, lambda: self._turn)
         await self._writing.acquire()
-        self._beginning = asyncio.create_task(self._begin(self._running))
+        self._beginning = asyncio.create_task(self._send_begin(self._running))
 
-    async def done(self) -> Ended:
-        """Wait for what comes of the task: what the driver says, or its end."""
+    async def wait_done(self) -> AgentEnd:
+        """Wait for the task's result: the one that the driver sends, or its end."""
         return await asyncio.shield(self._done)
 
-    async def ended(self) -> Ended:
-        """Wait until the driver and all it has started are gone, and everything they said is said.
+    async def ended(self) -> AgentEnd:
+        """Wait until the driver and all processes it started have ended, and all their events are published.
 
-        A driver that breaks when it has done its task has not ended as the task has.
+        If a driver fails after it has completed its task, this end differs from the task's result.
         """
         if self._attending is not None:
             await asyncio.shield(self._attending)
-        return self._broke or await self.done()
+        return self._broke or await self.wait_done()
 
     @property
     def follows_up(self) -> bool:
-        """Whether the driver is still there."""
+        """Whether the driver still runs."""
         return self._running is not None and not self._running.exit.done() and not self._stopped
 
     async def inject(self, message: InboxMessage) -> None:
-        """Give it a message, and wait until the agent has it; an `interrupt` stops the turn first."""
+        """Pass it a message, and wait until the agent has it; an `interrupt` stops the turn first."""
         if message.message_type == "approval":
             await self._desk.answer(message)
             return
         await self._ready.wait()
-        with self._conclusion.giving():
-            await self._give(message)
+        with self._conclusion.delivering():
+            await self._deliver(message)
 
-    async def _give(self, message: InboxMessage) -> None:
+    async def _deliver(self, message: InboxMessage) -> None:
         if message.message_type == "interrupt":
             await self.interrupt()
         receipt = self._receipts.expect(message.message)
         try:
             await self._write({"do": "message", **to_agent(message)})
         except OSError:
-            raise CannotTakeError(_GONE) from None
+            raise MessageRefusedError(_AGENT_ENDED) from None
         refusal = await receipt
         if refusal is not None:
-            raise CannotTakeError(refusal)
+            raise MessageRefusedError(refusal)
 
     async def interrupt(self, _message: str | None = None, /) -> None:
         """Stop the turn; the session stays."""
         self._interrupted = True
-        await self._tell({"do": "interrupt"})
+        await self._send({"do": "interrupt"})
 
     async def stop(self, grace: float) -> None:
-        """Ask it to end in order, then SIGTERM, and SIGKILL after `grace` seconds; what came of its task stays."""
+        """Request its end, then send SIGTERM, and SIGKILL after `grace` seconds; its task's result stays."""
         self._stopped = True
         if self._running is None or self._attending is None:
             return
         in_order = grace * _SHARE_IN_ORDER
-        asking = asyncio.create_task(self._tell({"do": "stop", "grace": in_order}))
+        stopping = asyncio.create_task(self._send({"do": "stop", "grace": in_order}))
         for seconds, what in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
             await asyncio.wait([self._running.exit], timeout=seconds)
             self._running.signal(what)
-        await end_tasks([asking])
+        await cancel_and_wait([stopping], again_after=SHORT_CLEANUP_SECONDS)
         await asyncio.wait([self._attending])
 
     # --- to the driver
 
-    async def _begin(self, running: Running) -> None:
-        """The first word; no other comes before it."""
+    async def _send_begin(self, running: RunningProgram) -> None:
+        """Write the first line; no other line is written before it."""
         try:
             with suppress(OSError):
-                await running.write(as_line(self._task.begin()))
+                await running.write(as_line(self._task.begin_command()))
         finally:
             self._writing.release()
 
-    async def _tell(self, command: Mapping[str, Any]) -> None:
-        """Tell it, if it still hears."""
+    async def _send(self, command: Mapping[str, Any]) -> None:
+        """Send it a command, if it still reads."""
         with suppress(OSError):
             await self._write(command)
 
     async def _write(self, command: Mapping[str, Any]) -> None:
-        """Raises `BrokenPipeError` if nobody hears it."""
+        """Raises `BrokenPipeError` if the driver does not read."""
         if self._running is None:
             raise BrokenPipeError
         async with self._writing:
             await self._running.write(as_line(command))
 
     async def _decide(self, question: str, granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
-        await self._tell({"do": "decide", "approval_id": question, "granted": granted, "reason": reason})
+        await self._send({"do": "decide", "approval_id": question, "granted": granted, "reason": reason})
 
     # --- from the driver
 
-    async def _say(self, data: EventData) -> None:
+    async def _publish(self, data: EventData) -> None:
         self._used.count(data)
-        await self._around.voice.say(data)
+        await self._around.sink.publish(data)
 
     async def _heed(self, type: str, data: dict[str, Any]) -> None:
         match lines.read_driver_line(type, data):
             case lines.Ready(session_id=session):
                 self._session = session
                 self._ready.set()
-            case lines.Taken() | lines.Refused() as receipt:
-                self._receipts.answer(receipt.message, receipt.refusal)
+            case lines.Taken() | lines.MessageRefused() as receipt:
+                self._receipts.resolve(receipt.message, receipt.refusal)
             case lines.Turn(turn=turn, state=state):
                 await self._on_turn(turn, working=state == "running")
             case lines.Ask(approval_id=question, tool=tool, input=input, reason=reason):
-                await self._desk.ask(question, tool, input, reason, self._turn)
+                await self._desk.request_approval(question, tool, input, reason, self._turn)
             case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
                 if now:
@@ -185,7 +184,7 @@ class DriverHarness:
                 self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
 
     async def _on_turn(self, turn: int, *, working: bool) -> None:
-        # An agent that was interrupted for a message may go on to the next turn without a rest between.
+        # An agent that was interrupted for a message may start the next turn without reporting itself idle.
         if not working or (self._interrupted and turn > self._turn):
             self._interrupted = False
             await self._desk.withdraw(self._turn)
@@ -193,8 +192,8 @@ class DriverHarness:
         await self._around.turned(turn, working)
         self._conclusion.turn(working=working)
 
-    def _conclude(self, ended: Ended) -> None:
-        """What came of the task; the first word counts."""
+    def _conclude(self, ended: AgentEnd) -> None:
+        """Set the task's result; the first one counts."""
         if not self._done.done():
             output = self._output.tail if ended.final_output is None else ended.final_output
             turns = max(ended.turns, self._turn)
@@ -202,46 +201,46 @@ class DriverHarness:
 
     # --- its process
 
-    async def _attend(self, running: Running) -> None:
+    async def _attend(self, running: RunningProgram) -> None:
         readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
         try:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if readers.done() and readers.exception() is not None:
-                # What it says can't be kept any more, so it may not go on.
+                # Its events and output can't be stored any more, so it may not continue.
                 running.signal(SIGKILL)
             code = await running.exit
             self._part()
             await end(self._around.below, _LEFTOVER_GRACE)
             await readers
-            await self._over(code)
-        except BaseException as error:  # whoever waits for the end hears of it, also of being cancelled
+            await self._driver_ended(code)
+        except BaseException as error:  # waiters must get the error, also a cancellation
             if not self._done.done():
                 self._done.set_exception(error)
             raise
         finally:
             readers.cancel()
-            await end_tasks([self._beginning] if self._beginning else [])
+            await cancel_and_wait([self._beginning] if self._beginning else [], again_after=SHORT_CLEANUP_SECONDS)
             self._part()
             await self._desk.close()
             await self._around.part()
             running.close()
 
     def _part(self) -> None:
-        """Nothing can be given to it any more."""
-        self._receipts.close(_GONE)
+        """From now on no message can be passed to it."""
+        self._receipts.close(_AGENT_ENDED)
         self._ready.set()
 
-    async def _over(self, code: int) -> None:
-        """The driver is gone; if that is not what was asked of it, it is said."""
+    async def _driver_ended(self, code: int) -> None:
+        """The driver has ended; if that was not requested, it is published."""
         if code != 0 and self._transcript is not None:
-            await self._around.keep_what_is_left(*self._transcript)
-        await self._desk.withdraw(self._turn, _GONE)
-        ended = judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
+            await self._around.store_session(*self._transcript)
+        await self._desk.withdraw(self._turn, _AGENT_ENDED)
+        ended = end_of_exit(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
-            ended = replace(ended, error_type="internal", error="it ended without saying what came of its task")
+            ended = replace(ended, error_type="internal", error="it ended without reporting a result")
         if not self._stopped and ended.error_type is not None:
-            await self._around.voice.say(broke_off(ended, self._turn, len(self._output.tail)))
+            await self._around.sink.publish(broke_off(ended, self._turn, len(self._output.tail)))
         self._conclusion.close()
         if self._done.done() and not self._stopped:
             self._broke = ended if ended.error_type is not None else None

@@ -1,11 +1,11 @@
-"""What a driver says to its worker beside events. It is not trusted: every line is looked at before it is believed."""
+"""The lines that a driver sends beside events. It is not trusted: every line is validated."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.quantities import Count
+from sandherd.contracts.model import Count
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Place = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
@@ -13,11 +13,11 @@ Signal = Annotated[int, Field(ge=1, le=64)]
 Short = Annotated[str, StringConstraints(max_length=4000)]
 
 
-class Line(BaseModel):
-    """The `data` of a line; what it holds beside these fields is passed over."""
+class DriverLine(BaseModel):
+    """The `data` of a line; unknown fields are ignored."""
 
 
-class Ready(Line):
+class Ready(DriverLine):
     """The agent can take messages."""
 
     session_id: Name | None = None
@@ -25,34 +25,34 @@ class Ready(Line):
     version: Short | None = None
 
 
-class Taken(Line):
-    """The agent has a message."""
+class Taken(DriverLine):
+    """The agent has taken a message."""
 
     message: Name
     refusal: ClassVar[None] = None
 
 
-class Refused(Line):
-    """The agent can't be given a message."""
+class MessageRefused(DriverLine):
+    """The agent can't receive a message."""
 
     message: Name
     reason: Short = ""
 
     @property
     def refusal(self) -> str:
-        """Why not."""
+        """The reason."""
         return self.reason or "the agent did not take it"
 
 
-class Turn(Line):
-    """What the agent does now."""
+class Turn(DriverLine):
+    """A turn has begun (`running`) or ended (`idle`)."""
 
     turn: Count
     state: Literal["running", "idle"]
 
 
-class Ask(Line):
-    """May it use this tool?"""
+class Ask(DriverLine):
+    """The agent requests to use a tool."""
 
     approval_id: Name
     tool: Name
@@ -60,17 +60,17 @@ class Ask(Line):
     reason: str | None = None
 
 
-class TranscriptLine(Line):
-    """The session is in this file, as far as it has come."""
+class TranscriptLine(DriverLine):
+    """The session's transcript so far is in this file."""
 
     path: Place
     session_id: Name
     keep: bool = True
-    """False: it is only named, for the case that the driver can't do so again."""
+    """False: the path is only announced, in case the driver can't send it again."""
 
 
-class Result(Line):
-    """What came of the task."""
+class Result(DriverLine):
+    """The task's result."""
 
     error_type: Short | None = None
     error: str = ""
@@ -81,10 +81,10 @@ class Result(Line):
     session_id: Name | None = None
 
 
-_LINES: Final[dict[str, type[Line]]] = {
+_LINES: Final[dict[str, type[DriverLine]]] = {
     "driver.ready": Ready,
     "driver.taken": Taken,
-    "driver.refused": Refused,
+    "driver.refused": MessageRefused,
     "driver.turn": Turn,
     "driver.ask": Ask,
     "driver.transcript": TranscriptLine,
@@ -92,11 +92,11 @@ _LINES: Final[dict[str, type[Line]]] = {
 }
 
 
-def read_driver_line(type: str, data: dict[str, Any]) -> Line:
+def read_driver_line(type: str, data: dict[str, Any]) -> DriverLine:
     """The line as an object. Raises `ContractError` naming what is wrong."""
     model = _LINES.get(type)
     if model is None:
-        raise ContractError(Code.UNKNOWN_TYPE, f"{type[:80]!r} is nothing that a driver says", field="type")
+        raise ContractError(Code.UNKNOWN_TYPE, f"{type[:80]!r} is not a type of driver line", field="type")
     try:
         return model.model_validate(data)
     except ValidationError as error:

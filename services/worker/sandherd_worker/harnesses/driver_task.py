@@ -1,4 +1,4 @@
-"""What a driver is started with, and what its result means."""
+"""What a driver is started with, and the interpretation of its result."""
 
 import json
 import os
@@ -10,18 +10,18 @@ from typing import Any, cast, get_args
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.harnesses import Approvals
-from sandherd_worker.harnesses.base import Ended, FailureType, Voice
+from sandherd_worker.harnesses.base import AgentEnd, EventSink, FailureType
 from sandherd_worker.harnesses.driver_lines import Result
-from sandherd_worker.harnesses.judging import for_memory
-from sandherd_worker.herd.offering import Herd
-from sandherd_worker.herd.tools import Agent, Answer
+from sandherd_worker.harnesses.exit_reasons import for_memory
+from sandherd_worker.herd.mcp_config import McpConfig
+from sandherd_worker.herd.tools import Answer, ToolUser
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the driver is told to begin with."""
+    """The task that a driver starts with."""
 
     text: str
     work_dir: Path
@@ -30,8 +30,8 @@ class Task:
     approvals: Approvals
     resume: Mapping[str, Any] | None = None
 
-    def begin(self) -> dict[str, Any]:
-        """The command that it is told."""
+    def begin_command(self) -> dict[str, Any]:
+        """The `begin_command` command for the driver."""
         return {
             "do": "begin",
             "task": self.text,
@@ -43,61 +43,61 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
-    """What the worker gives a driver's harness."""
+class HarnessContext:
+    """What the worker provides to a driver's harness."""
 
-    voice: Voice
+    sink: EventSink
     redactor: Redactor
     reaper: Reaper
     memory_kills: Callable[[], int | None]
     keep: Callable[[Path, str], Awaitable[None]]
-    """Puts a session's file by, under the session's name."""
+    """Stores a session's file, under the session's name."""
     turned: Callable[[int, bool], Awaitable[None]]
-    """Told of each turn's beginning (True) and end."""
+    """Called at each turn's start (True) and end (False)."""
     below: Callable[[], set[int]] = descendants
-    herd: Herd | None = None
+    herd: McpConfig | None = None
     """The herd's own tools, if the agent is offered them."""
 
-    async def keep_what_is_left(self, path: Path, session: str) -> None:
-        """Put by the session of a driver that has not ended in order: it may hold more than when it was last named."""
-        if os.path.exists(path):  # noqa: PTH110  # that of a path raises for what is none
+    async def store_session(self, path: Path, session: str) -> None:
+        """Store the session of a driver that failed: it may have grown since it was last announced."""
+        if os.path.exists(path):  # noqa: PTH110  # the method of Path raises for an invalid path
             await self.keep(path, session)
 
-    async def offer(self, ask: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
-        """Let the agent use them; what it asks a person goes by `ask`."""
+    async def offer(self, request_answer: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
+        """Offer the herd's tools to the agent; a question to a user is passed to `request_answer`."""
         if self.herd is not None:
-            await self.herd.open(Agent(self.voice.say, lambda question: ask(question, turn()), turn))
+            await self.herd.open(ToolUser(self.sink.publish, lambda question: request_answer(question, turn()), turn))
 
     async def part(self) -> None:
-        """The agent has ended."""
+        """Stop offering the herd's tools: the agent has ended."""
         if self.herd is not None:
             await self.herd.close()
 
 
 def to_agent(message: InboxMessage) -> dict[str, Any]:
-    """What of a message the driver is told; it may have to hold it, and then it needs to know for how long."""
-    told = message.model_dump(include={"message", "message_type", "content", "sender_id"})
-    return {**told, "expires_at": message.expires_at.timestamp()}
+    """The fields of a message for the driver; it may have to hold the message, so it gets the expiry."""
+    fields = message.model_dump(include={"message", "message_type", "content", "sender_id"})
+    return {**fields, "expires_at": message.expires_at.timestamp()}
 
 
 def as_line(command: Mapping[str, Any]) -> bytes:
-    """A command as the driver reads it."""
+    """A command as a line for the driver."""
     return json.dumps(command).encode() + b"\n"
 
 
-def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills: int) -> Ended:
-    """What a driver says came of its task, as the worker says it. What it says is looked at before it is believed.
+def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills: int) -> AgentEnd:
+    """The end of the agent for a driver's result. The result is not trusted: unknown failures become `internal`.
 
-    It is the largest process that the kernel kills for memory: the agent, and then its driver lives to tell of it.
+    When memory is exhausted, the kernel kills the largest process, the agent; its driver then survives and reports it.
     """
     failure = result.error_type
     if failure is not None and stopped:
         failure = "stopped"
     elif failure is not None and failure not in get_args(FailureType):
         failure = "internal"
-    ended = Ended(
+    ended = AgentEnd(
         error_type=cast("FailureType | None", failure),
-        error=result.error or ("" if failure is None else "the agent's program says that it failed"),
+        error=result.error or ("" if failure is None else "the agent's program reported a failure without a reason"),
         signal=result.signal if failure == "signal" else None,
         turns=result.turns,
         final_output=result.final_output,

@@ -1,4 +1,4 @@
-"""Starting a program with pipes to it: standard input, one stream of output, and a pipe for its own events."""
+"""Starts a program with pipes to it: standard input, one stream of output, and a pipe for its own events."""
 
 import asyncio
 import os
@@ -10,31 +10,32 @@ from pathlib import Path
 from signal import SIG_DFL, SIGINT, Signals, signal
 from typing import Final
 
+from sandherd.process_signals import send_group
 from sandherd_worker import confinement
 from sandherd_worker.harnesses.event_lines import LONGEST_LINE
 from sandherd_worker.harnesses.output import CHUNK_BYTES
-from sandherd_worker.processes import EVENTS_VARIABLE, Reaper, send_group
+from sandherd_worker.processes import EVENTS_VARIABLE, Reaper
 
 EVENTS_FD: Final = 3
-"""Where the program writes its own events: one digit, for a POSIX shell takes no more in `>&3`."""
+"""Where the program writes its own events: one digit, since a POSIX shell takes no more in `>&3`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What is to be run, and where. `said` is the task's text, for the turn's preview.
+    """What to run, and where. `prompt` is the task's text, for the turn's preview.
 
-    `stdin` is all that it gets on its standard input; None: that is for messages.
+    `stdin` is the whole standard input; None: standard input is for messages.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     work_dir: Path
-    said: str = ""
+    prompt: str = ""
     stdin: str | None = None
 
 
-class Running:
-    """A program that runs in a session of its own, and our ends of its pipes."""
+class RunningProgram:
+    """A program that runs in its own session, and the worker's ends of its pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes], exit: asyncio.Future[int]) -> None:
         self.exit = exit
@@ -47,19 +48,19 @@ class Running:
         self._stdin: asyncio.StreamWriter | None = None
 
     async def connect(self, events: int) -> None:
-        """Take hold of the pipes. `events` is the reading end of the events pipe."""
+        """Connect to the pipes. `events` is the reading end of the events pipe."""
         process = self._process
         loop = asyncio.get_running_loop()
         for pipe, reader in ((process.stdout, self.output), (os.fdopen(events, "rb"), self.events)):
             protocol = asyncio.StreamReaderProtocol(reader)
             # mypy can't infer a lambda whose default binds the loop's variable.
-            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]  # as said above
+            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]  # as above
             self._transports.append(transport)
-        closed = asyncio.StreamReaderProtocol(nobody := asyncio.StreamReader())
+        closed = asyncio.StreamReaderProtocol(unused := asyncio.StreamReader())
         writing, _ = await loop.connect_write_pipe(lambda: closed, process.stdin)
-        # So that `drain` returns when the pipe has it all, not when a buffer of ours has.
+        # So that `drain` returns when the pipe has all data, not a buffer of this process.
         writing.set_write_buffer_limits(0)
-        self._stdin = asyncio.StreamWriter(writing, closed, nobody, loop)
+        self._stdin = asyncio.StreamWriter(writing, closed, unused, loop)
         self._transports.append(writing)
 
     async def write(self, line: bytes) -> None:
@@ -71,8 +72,8 @@ class Running:
         if self._stdin.is_closing():
             raise BrokenPipeError
 
-    async def give(self, text: bytes) -> None:
-        """Write this and no more to its standard input; a program that doesn't read it is no error."""
+    async def write_stdin(self, text: bytes) -> None:
+        """Write this to its standard input and close it; a program that doesn't read it is not an error."""
         with suppress(OSError):
             await self.write(text)
         if self._stdin is not None:
@@ -84,24 +85,24 @@ class Running:
             send_group(self._process.pid, what)
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close the pipes."""
         for transport in self._transports:
             transport.close()
-        # Reaped by the reaper; Popen must not wait for a number that may be another process by now.
+        # The reaper has reaped it; Popen must not wait for a process id that may be another process by now.
         self._process.returncode = self.exit.result() if self.exit.done() else None
 
 
 def _prepare(events: int) -> None:
-    """In the child: the events pipe where it belongs, and an interrupt that is not ignored, whatever started the stack.
+    """In the child: move the events pipe to its descriptor, reset an ignored SIGINT, and cut the access to the worker.
 
-    And no way to its worker, see `confinement`.
+    For the latter see `confinement`.
     """
     os.dup2(events, EVENTS_FD)
     signal(SIGINT, SIG_DFL)
     confinement.enter()
 
 
-async def launch(program: Program, reaper: Reaper) -> Running:
+async def launch(program: Program, reaper: Reaper) -> RunningProgram:
     """Start the program. Raises `OSError` or `ValueError` if it can't be started."""
     reading, writing = os.pipe()
     try:
@@ -116,11 +117,11 @@ async def launch(program: Program, reaper: Reaper) -> Running:
             preexec_fn=lambda: _prepare(writing),  # noqa: PLW1509  # three system calls, no lock can be held
             start_new_session=True,
         )
-    except BaseException:  # whatever it was goes on, but leaves no descriptor behind
+    except BaseException:  # it is raised again, and no descriptor is leaked
         os.close(reading)
         raise
     finally:
         os.close(writing)
-    running = Running(process, reaper.exit_of(process.pid))
+    running = RunningProgram(process, reaper.exit_of(process.pid))
     await running.connect(reading)
     return running

@@ -1,1 +1,1 @@
-"""What the herd offers an agent by way of its SDK: tools of our own, and servers that the task adds."""
+"""MCP servers for an agent's SDK: the herd's own tools, and servers that the task adds."""

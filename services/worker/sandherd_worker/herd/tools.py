@@ -1,4 +1,4 @@
-"""The tools themselves: a word to another agent, who the others are, and a question to a person."""
+"""The herd's tools: send a message to another agent, list the other agents, and send a question to a user."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,40 +7,40 @@ from typing import Any, Final
 
 from sandherd.bus.connection import BusError
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.names import UnsafeNameError, new_name, safe_name
 from sandherd.contracts.requests.worker import AskPeers, PeerList
 from sandherd_worker.assignment import Assignment
-from sandherd_worker.herd.listening import CallRefusedError
-from sandherd_worker.line import Line
+from sandherd_worker.broker_session import CurrentConnection
+from sandherd_worker.herd.tool_socket import CallRefusedError
 
 LONGEST_CONTENT: Final = 16_000
-"""In characters. It has to go into one event whole."""
+"""In characters. It must fit into one event uncut."""
 LONGEST_QUESTION: Final = 4000
 _PATIENCE: Final = 5.0
-"""How long the herd may take to say who is there, in seconds."""
+"""How long the herd may take to list the agents, in seconds."""
 
 Answer = tuple[bool, str | None]
-"""What a person says: yes or no, and why or what else."""
+"""A user's answer: yes or no, and a reason or text."""
 
 
 @dataclass(frozen=True)
-class Agent:
-    """The agent that uses them."""
+class ToolUser:
+    """The agent that uses the tools."""
 
-    say: Callable[[EventData], Awaitable[bool]]
-    ask: Callable[[str], Awaitable[Answer]]
+    publish: Callable[[EventData], Awaitable[bool]]
+    request_answer: Callable[[str], Awaitable[Answer]]
     turn: Callable[[], int]
 
 
 class HerdTools:
     """The tools of one sandbox's agent."""
 
-    def __init__(self, who: Assignment, line: Line) -> None:
+    def __init__(self, who: Assignment, line: CurrentConnection) -> None:
         self._who, self._line = who, line
 
-    async def use(self, agent: Agent, tool: str, arguments: dict[str, Any]) -> str:
-        """Use one. Raises `CallRefusedError`."""
+    async def use(self, agent: ToolUser, tool: str, arguments: dict[str, Any]) -> str:
+        """Run one tool. Raises `CallRefusedError`."""
         match tool:
             case "send_message":
                 recipient, content = str(arguments.get("recipient", "")), _text(arguments, "content", LONGEST_CONTENT)
@@ -48,35 +48,35 @@ class HerdTools:
             case "list_peers":
                 return await self._list()
             case "ask_human":
-                return told(*await agent.ask(_text(arguments, "question", LONGEST_QUESTION)))
+                return answer_text(*await agent.request_answer(_text(arguments, "question", LONGEST_QUESTION)))
             case _:
                 raise CallRefusedError("there is no such tool")
 
-    async def _send(self, agent: Agent, recipient: str, content: str) -> str:
-        """It is kept with the events, and routed by the message-relay, whether the broker is there now or not."""
+    async def _send(self, agent: ToolUser, recipient: str, content: str) -> str:
+        """Published as an event and routed by the message-relay, whether the broker is available now or not."""
         try:
             safe_name(recipient, "recipient")
         except UnsafeNameError:
-            raise CallRefusedError("recipient: this is no name of a sandbox; list_peers tells them") from None
+            raise CallRefusedError("recipient: this is not a valid sandbox name; list_peers lists them") from None
         if recipient == self._who.sandbox:
             raise CallRefusedError("recipient: this is your own sandbox")
         found = await self._peers(AskPeers(sandbox=recipient))
         if found is not None and not found.peers:
-            raise CallRefusedError(f"no agent works in {recipient} now; list_peers tells in which")
+            raise CallRefusedError(f"no agent works in {recipient} now; list_peers lists the sandboxes with agents")
         message = new_name("msg")
         sent = AgentMessageSent(turn=agent.turn(), recipient=recipient, content=content, message_id=message)
-        if not await agent.say(sent):
-            raise CallRefusedError("content: this can't be sent as it is, and nobody was told it")
-        return f"{message} is on its way to {recipient}. An answer, if there is one, comes as a message to you."
+        if not await agent.publish(sent):
+            raise CallRefusedError("content: this can't be sent as it is; nothing was sent")
+        return f"{message} is on its way to {recipient}. A reply, if there is one, arrives as a message to you."
 
     async def _list(self) -> str:
         found = await self._peers(AskPeers())
         if found is None:
-            raise CallRefusedError("the herd can't be asked now; try again later")
+            raise CallRefusedError("the herd is unavailable; try again later")
         return found.model_dump_json()
 
     async def _peers(self, question: AskPeers) -> PeerList | None:
-        """The answer; None if there is none now."""
+        """The reply; None if the herd is unavailable."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 bus = await self._line.bus()
@@ -85,8 +85,8 @@ class HerdTools:
             return None
 
 
-def told(granted: bool, reason: str | None) -> str:  # noqa: FBT001  # an answer
-    """A person's answer, in words. Pure."""
+def answer_text(granted: bool, reason: str | None) -> str:  # noqa: FBT001  # an answer
+    """A user's answer as text. Pure."""
     if granted:
         return reason or "yes"
     return f"no: {reason}" if reason else "no"
@@ -95,7 +95,7 @@ def told(granted: bool, reason: str | None) -> str:  # noqa: FBT001  # an answer
 def _text(arguments: dict[str, Any], name: str, longest: int) -> str:
     text = arguments.get(name)
     if not isinstance(text, str) or not text.strip() or "\x00" in text:
-        raise CallRefusedError(f"{name}: there is no text")
+        raise CallRefusedError(f"{name}: text is missing")
     if len(text) > longest:
-        raise CallRefusedError(f"{name}: {len(text)} characters; {longest} are the most")
+        raise CallRefusedError(f"{name}: {len(text)} characters; the limit is {longest}")
     return text

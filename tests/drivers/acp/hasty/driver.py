@@ -6,7 +6,7 @@ from sandherd_drivers.acp import conversation, turns
 from sandherd_drivers.acp.__main__ import main
 from sandherd_drivers.wire import run
 
-PATIENCE = {"_BEGINNING": vars(conversation), "_CANCELLING": vars(turns)}
+PATIENCE = {"_START_SECONDS": vars(conversation), "_CANCEL_INTERVAL": vars(turns)}
 
 if __name__ == "__main__":
     name = os.environ["HASTY"]

@@ -43,7 +43,7 @@ class Echo:
                 case Message():
                     self._hear(command)
                 case Interrupt():
-                    self._wire.withdraw()
+                    self._wire.deny_pending_approvals()
                     self._waiting = False
                     self._interrupted.set()
                 case Stop():
@@ -57,42 +57,46 @@ class Echo:
         self._state = Path(begin.state_dir)
         if begin.resume is not None:
             told = f"resumed {begin.resume.session_id}: {Path(begin.resume.transcript).read_text()}"
-            self._wire.event("agent.message", content=told, content_length=len(told))
+            self._wire.publish_event("agent.message", content=told, content_length=len(told))
 
     def _hear(self, message: Message) -> None:
         if message.content == "no":
-            self._wire.refused(message.message, "it does not want to")
+            self._wire.report_refused(message.message, "it does not want to")
             return
         if self._asking:
-            self._wire.event("agent.message", turn=self._turn, content=f"holds {message.content}", content_length=1)
+            self._wire.publish_event(
+                "agent.message", turn=self._turn, content=f"holds {message.content}", content_length=1
+            )
             self._held.append(message)
             return
         if self._waiting:
-            self._wire.event("agent.message", turn=self._turn, content=f"heard {message.content}", content_length=1)
+            self._wire.publish_event(
+                "agent.message", turn=self._turn, content=f"heard {message.content}", content_length=1
+            )
         else:
             self._turns.put_nowait(message.content)
-        self._wire.taken(message.message)
+        self._wire.report_taken(message.message)
 
     async def _work(self) -> None:
-        self._wire.ready(session_id=SESSION, model="echo-1", version="0")
+        self._wire.report_ready(session_id=SESSION, model="echo-1", version="0")
         while True:
             text = await self._turns.get()
             self._turn += 1
-            self._wire.turn(self._turn, "running")
-            self._wire.event("agent.turn_started", turn=self._turn, prompt_preview=text[:50])
+            self._wire.report_turn(self._turn, "running")
+            self._wire.publish_event("agent.turn_started", turn=self._turn, prompt_preview=text[:50])
             self._interrupted.clear()
             for line in text.splitlines():
                 await self._do(*line.partition(" ")[::2])
-            self._wire.event("agent.turn_completed", turn=self._turn, stop_reason="end_turn")
+            self._wire.publish_event("agent.turn_completed", turn=self._turn, stop_reason="end_turn")
             self._keep(f"turn {self._turn}")
             if not self._told and self._turns.empty():
                 self._told = True
                 self._tell_result()
-            self._wire.turn(self._turn, "idle")
+            self._wire.report_turn(self._turn, "idle")
 
     def _tell_result(self) -> None:
         failed = self._failure is not None
-        self._wire.result(
+        self._wire.report_result(
             error_type="internal" if failed else None,
             error=self._failure or "",
             turns=self._turn,
@@ -104,17 +108,17 @@ class Echo:
     async def _do(self, word: str, rest: str) -> None:
         match word:
             case "say":
-                self._wire.event("agent.message", turn=self._turn, content=rest, content_length=len(rest))
+                self._wire.publish_event("agent.message", turn=self._turn, content=rest, content_length=len(rest))
             case "print":
                 print(rest, flush=True)
             case "usage":
                 numbers = zip(("input_tokens", "output_tokens", "cost_micro_usd"), map(int, rest.split()), strict=True)
-                self._wire.event("agent.usage", turn=self._turn, **dict(numbers))
+                self._wire.publish_event("agent.usage", turn=self._turn, **dict(numbers))
             case "use":
                 await self._use(rest)
             case "raw":
                 document = json.loads(rest)
-                self._wire.event(document["type"], **document["data"])
+                self._wire.publish_event(document["type"], **document["data"])
             case "wait":
                 self._waiting = True
                 await self._interrupted.wait()
@@ -126,10 +130,12 @@ class Echo:
 
     async def _use(self, tool: str) -> None:
         self._asking = True
-        decision = await self._wire.ask(tool, {"command": "ls"}, "it would like to")
+        decision = await self._wire.request_approval(tool, {"command": "ls"}, "it would like to")
         self._asking, held, self._held = False, self._held, []
         word = "granted" if decision.granted else "denied"
-        self._wire.event("agent.message", turn=self._turn, content=f"{tool} {word} {decision.reason}", content_length=1)
+        self._wire.publish_event(
+            "agent.message", turn=self._turn, content=f"{tool} {word} {decision.reason}", content_length=1
+        )
         for message in held:
             self._hear(message)
 
@@ -137,7 +143,7 @@ class Echo:
         path = self._state / "session.jsonl"
         with path.open("a") as file:
             file.write(f"{text}\n")
-        self._wire.transcript(path, SESSION)
+        self._wire.report_transcript(path, SESSION)
 
 
 def _end(word: str, rest: str) -> None:

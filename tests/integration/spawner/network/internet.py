@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from tests.engines.private_mounts import PRIVATE_MOUNTS
 
 HERE = Path(__file__).parent
 PUBLIC, PUBLIC6, OTHER = "198.51.100.10", "2001:db8:1::10", "203.0.113.20"
@@ -56,6 +58,9 @@ ip route add default via 10.99.0.1; ip -6 route add default via fd99::1
 exec "$1" "$2" "$3" "$4"
 """
 
+_WORLD_PREFIX: Final = ("unshare", "--net")
+_HOST_PREFIX: Final = (*_WORLD_PREFIX, *PRIVATE_MOUNTS)
+
 
 @dataclass
 class Internet:
@@ -98,9 +103,18 @@ def internet(folder: Path) -> Iterator[Internet]:
     log, asked = folder / "hits", folder / "asked"
     python = sys.executable
     with ExitStack() as stack:
-        world = stack.enter_context(_held(_WORLD, python, HERE / "world.py", log, served, flags="-n"))
+        world = stack.enter_context(_held(_WORLD, python, HERE / "world.py", log, served, prefix=_WORLD_PREFIX))
         host = stack.enter_context(
-            _held(_HOST, resolv, world.pid, python, HERE / "names.py", table, asked, flags="-nm")
+            _held(
+                _HOST,
+                resolv,
+                world.pid,
+                python,
+                HERE / "names.py",
+                table,
+                asked,
+                prefix=("unshare", "-n", *PRIVATE_MOUNTS),
+            )
         )
         for one in (world, host):
             _say(one, "go")
@@ -110,9 +124,9 @@ def internet(folder: Path) -> Iterator[Internet]:
 
 
 @contextmanager
-def _held(script: str, *words: Any, flags: str) -> Iterator[subprocess.Popen[str]]:
+def _held(script: str, *words: Any, prefix: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """A process in namespaces of its own. It ends when its standard input does."""
-    command = ["unshare", *(f"-{flag}" for flag in flags.lstrip("-")), "sh", "-c", script, "sh", *map(str, words)]
+    command = [*prefix, "sh", "-c", script, "sh", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             _hear(process, "set")

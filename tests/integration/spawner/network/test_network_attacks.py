@@ -1,4 +1,4 @@
-"""What a sandbox does not reach, whatever its agent tries: the host, private networks, metadata, other sandboxes."""
+"""Destinations that a sandbox can't reach: the host, private networks, metadata, other sandboxes."""
 
 import asyncio
 import socket
@@ -77,9 +77,7 @@ tell(at=at)
 """
 
 
-async def test_neither_the_host_nor_a_private_network_is_reached(
-    sandbox: Sandbox, services: Services, net: Internet
-) -> None:
+async def test_host_and_private_networks_are_unreachable(sandbox: Sandbox, services: Services, net: Internet) -> None:
     """It refuses loopback, the host's own, private, link-local and metadata addresses, however they are written.
 
     Over IPv4 and IPv6; also abstract sockets, and datagrams, to one, to many and to all. Nothing is left to hang.
@@ -90,10 +88,8 @@ async def test_neither_the_host_nor_a_private_network_is_reached(
     assert net.hits == []
 
 
-async def test_in_the_host_s_network_the_same_attacks_arrive(
-    sandbox: Sandbox, services: Services, net: Internet
-) -> None:
-    """What `host` exposes, and that the attacks of the other test are such."""
+async def test_same_attacks_succeed_in_the_hosts_network(sandbox: Sandbox, services: Services, net: Internet) -> None:
+    """Mode `host` exposes the host, and the attacks of the other test are effective."""
     found = await inside(await sandbox(mode="host"), everything(services, seconds=3))
     reached = {host for host, told in found["at"].items() if told in {"reached\n", "welcome\n"}}
     assert {*HOST, *PRIVATE, *PRIVATE6, "::ffff:127.0.0.1", "2130706433", "inner.test"} <= reached
@@ -101,8 +97,8 @@ async def test_in_the_host_s_network_the_same_attacks_arrive(
     assert {"10.1.2.3 13", "169.254.169.254 13", "fd00:ec2::254 13", "udp 9999"} <= set(net.hits)
 
 
-async def test_a_name_that_is_rebound_is_judged_by_what_it_leads_to(sandbox: Sandbox, net: Internet) -> None:
-    """The first answer is public, the next one private: the connection is judged, and not the answer."""
+async def test_rebound_name_is_judged_by_its_address(sandbox: Sandbox, net: Internet) -> None:
+    """The first reply is a public address, the next one private: each connection is judged, not the reply."""
     found = await inside(
         await sandbox(),
         'tell(first=ask("rebound.test", 13), then=ask("rebound.test", 13), inner=ask("inner.test", 13))',
@@ -112,8 +108,8 @@ async def test_a_name_that_is_rebound_is_judged_by_what_it_leads_to(sandbox: San
     assert net.hits == [f"{PUBLIC} 13"]
 
 
-async def test_an_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net: Internet) -> None:
-    """The allow-list opens public addresses alone, whatever the resolver says of an allowed name."""
+async def test_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net: Internet) -> None:
+    """The allow-list permits public addresses only, whatever the resolver returns for an allowed name."""
     runtime = await sandbox(mode="allow", allow=frozenset({"rebound.test", "inner.test", "meta.test", "10.1.2.3"}))
     found = await inside(
         runtime,
@@ -125,8 +121,8 @@ async def test_an_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net
     assert net.hits == [f"{PUBLIC} 13"]
 
 
-async def test_another_sandbox_is_not_reached(sandbox: Sandbox, plan_for: PlanFor, eventually: Eventually) -> None:
-    """Neither where it listens itself, nor at the port of the host that leads to it; the host gets through there."""
+async def test_sandbox_does_not_reach_another(sandbox: Sandbox, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The other sandbox's port and the host's port that leads to it are unreachable; the host reaches it."""
     runtime = await sandbox()
     await runtime.create(plan_for("sbx-two"))
     serve = "one = socket.create_server(('127.0.0.1', 8000))\nwhile True:\n    c, _ = one.accept(); c.sendall(b'two')"
@@ -156,8 +152,8 @@ def _first(port: int) -> bytes:
         return b""
 
 
-async def test_the_namespace_can_not_be_changed_from_inside(sandbox: Sandbox, net: Internet) -> None:
-    """No raw or packet socket, no route, no address, no rule, no transparent socket, no way into another namespace."""
+async def test_network_namespace_cannot_be_changed_from_inside(sandbox: Sandbox, net: Internet) -> None:
+    """No raw or packet socket, route, address, rule, transparent socket or other namespace is available."""
     found = await inside(
         await sandbox(),
         f"""
@@ -198,8 +194,8 @@ tell(allowed=[name for name, act in dict(
     assert found["private"].startswith("refused")
 
 
-async def test_no_sandbox_uses_up_the_host_s_connections(sandbox: Sandbox, plan_for: PlanFor) -> None:
-    """Beyond its limit of open connections further ones are reset; another sandbox and its own next one get through."""
+async def test_sandbox_cannot_use_up_the_hosts_connections(sandbox: Sandbox, plan_for: PlanFor) -> None:
+    """Beyond its limit further ones are reset; another sandbox and its own next one connect."""
     runtime = await sandbox()
     await runtime.create(plan_for("sbx-two"))
     flood = f"""
@@ -223,8 +219,8 @@ tell(held=len(held), reset=reset)
     assert again["at"] == "welcome\n"
 
 
-async def test_hostile_questions_do_not_end_the_resolver(sandbox: Sandbox, net: Internet) -> None:
-    """Pieces of messages, names without an end, answers as questions; then a proper question is answered."""
+async def test_hostile_queries_do_not_end_the_resolver(sandbox: Sandbox, net: Internet) -> None:
+    """Partial messages, endless names and replies as queries are dropped; then a proper query is processed."""
     found = await inside(
         await sandbox(),
         """
@@ -242,8 +238,8 @@ tell(after=ask("public.test", 13))
     assert found["after"] == "welcome\n"
 
 
-async def test_a_forwarder_that_is_killed_comes_back(sandbox: Sandbox, eventually: Eventually) -> None:
-    """Its connections are lost; new ones are made again, and a private address stays refused all the time."""
+async def test_killed_forwarder_is_restarted(sandbox: Sandbox, eventually: Eventually) -> None:
+    """The forwarder's connections are lost; new ones succeed, and a private address is refused all the time."""
     runtime = await sandbox()
     (forwarder,) = await eventually(lambda: _forwarders(runtime))
     await asyncio.to_thread(subprocess.run, ["kill", "-9", str(forwarder)], check=True)
@@ -258,7 +254,7 @@ async def test_a_forwarder_that_is_killed_comes_back(sandbox: Sandbox, eventuall
 
 
 def _forwarders(runtime: ProcessRuntime) -> list[int]:
-    members = runtime.ending.members(runtime.layout.place("sbx-one"))
+    members = runtime.ending.members(runtime.layout.directory("sbx-one"))
     return [pid for pid in members if b"forwarder.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and _is_python(pid)]
 
 

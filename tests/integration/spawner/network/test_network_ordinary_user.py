@@ -1,4 +1,4 @@
-"""The same for a spawner that is not root: the forwarder needs no right beyond its own user namespace."""
+"""The network of a spawner that is not root: the forwarder needs no right beyond its own user namespace."""
 
 import asyncio
 import json
@@ -40,8 +40,8 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(not Path(PYTHON).exists(), reason="the interpreter of these tests is root's alone")
-async def test_an_ordinary_user_s_sandbox_has_the_same_network(net: Internet, open_folder: Path) -> None:
-    """Public and declared destinations are reached, and nothing private; under a uid that nobody has."""
+async def test_sandbox_of_an_ordinary_user_has_the_same_network(net: Internet, open_folder: Path) -> None:
+    """Public and declared destinations are reachable, and no private ones; under a uid without an account."""
     net.use()
     folder = open_folder / "run"
     folder.mkdir()

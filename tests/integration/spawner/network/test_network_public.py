@@ -1,4 +1,4 @@
-"""What a sandbox does reach: the internet, by name and by address, as if there were nothing in between."""
+"""Destinations that a sandbox can reach: the internet, by name and by address."""
 
 import asyncio
 import hashlib
@@ -16,8 +16,8 @@ from tests.integration.spawner.network.world import BLOCK
 pytestmark = pytest.mark.timeout(300)
 
 
-async def test_the_internet_is_reached_by_name_and_by_address(sandbox: Sandbox) -> None:
-    """Over IPv4 and IPv6, also where the server speaks first; names come from the host's resolver."""
+async def test_internet_is_reachable_by_name_and_address(sandbox: Sandbox) -> None:
+    """IPv4 and IPv6 work, also where the server sends first; names come from the host's resolver."""
     found = await inside(
         await sandbox(),
         f"""
@@ -34,8 +34,8 @@ tell(name=get("http://public.test/"), address=get("http://{PUBLIC}/"), six=get("
     assert found["addresses"] == [PUBLIC, PUBLIC6]
 
 
-async def test_a_large_transfer_arrives_whole_and_one_side_may_end_first(sandbox: Sandbox) -> None:
-    """128 MiB each way; the server answers an upload only when the sandbox has ended its half."""
+async def test_large_transfer_arrives_with_a_half_closed_connection(sandbox: Sandbox) -> None:
+    """128 MiB each way; the server responds to an upload only when the sandbox has ended its half."""
     found = await inside(
         await sandbox(),
         f"""
@@ -56,8 +56,8 @@ tell(size=size, down=digest.hexdigest(), up=back.decode())
     assert found == {"size": len(BLOCK) * 2048, "down": whole, "up": whole}
 
 
-async def test_two_hundred_connections_at_once_are_kept_apart(sandbox: Sandbox) -> None:
-    """All are open together, idle for a while, and each gets its own bytes back."""
+async def test_two_hundred_connections_are_separate(sandbox: Sandbox) -> None:
+    """All are open together, idle for a while, and each receives its own bytes."""
     found = await inside(
         await sandbox(),
         f"""
@@ -87,7 +87,7 @@ async def test_git_clones_over_http(sandbox: Sandbox, net: Internet, tmp_path: P
     assert (ran.code, ran.out) == (0, b"one\n"), ran
 
 
-async def test_what_is_declared_is_reached_and_nothing_beside_it(sandbox: Sandbox) -> None:
+async def test_only_declared_endpoints_are_reached(sandbox: Sandbox) -> None:
     """A private address by address and by name, and a port of the host's loopback: exactly these ports."""
     runtime = await sandbox(endpoints=frozenset({"10.1.2.3:13", "db.corp.test:7", "127.0.0.1:4711", "[fd12::1]:13"}))
     server = await asyncio.to_thread(_greeting_server)
@@ -119,8 +119,8 @@ def _greeting_server() -> "subprocess.Popen[str]":
     return server
 
 
-async def test_an_allow_list_is_all_there_is(sandbox: Sandbox, net: Internet) -> None:
-    """Names are pinned to what our resolver gave for them, with their ports; other names are not even looked up."""
+async def test_allow_list_is_exclusive(sandbox: Sandbox, net: Internet) -> None:
+    """Names are pinned to the resolver's addresses, with their ports; other names are not even resolved."""
     runtime = await sandbox(mode="allow", allow=frozenset({"public.test:80", "rebound.test"}))
     found = await inside(
         runtime,
@@ -139,8 +139,8 @@ tell(before=before, named=ask("public.test", 80, b"GET / HTTP/1.0\\r\\n\\r\\n"),
     assert asked == {"public.test"}
 
 
-async def test_without_a_network_only_what_is_declared_is_reached(sandbox: Sandbox, net: Internet) -> None:
-    """No address, no name, no question to the host's resolver."""
+async def test_without_a_network_only_declared_endpoints_are_reached(sandbox: Sandbox, net: Internet) -> None:
+    """No address, no name and no query to the host's resolver succeeds."""
     found = await inside(
         await sandbox(mode="none", endpoints=frozenset({"10.1.2.3:13"})),
         f"""

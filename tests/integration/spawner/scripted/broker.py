@@ -7,7 +7,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from sandherd.bus.connection import Bus, Watch
+from sandherd.bus.connection import Bus, ConnectionCallbacks
 from tests.integration.spawner.scripted.gate import Gate
 
 
@@ -42,7 +42,7 @@ class GatedClient:
 
 def gated(real: Bus, gate: Gate, noted: Noted) -> Bus:
     """A bus over the same connection, through this gate."""
-    bus = Bus(real.name, Watch())
+    bus = Bus(real.name, ConnectionCallbacks())
     bus.client = GatedClient(real.client, gate, noted)  # type: ignore[assignment]  # the real one, gated
     bus.js = JetStreamContext(bus.client, timeout=5)
     return bus

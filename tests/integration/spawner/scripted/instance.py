@@ -11,19 +11,19 @@ from nats.js.kv import KeyValue
 
 import spawner.main
 from sandherd.bus.connection import Bus
-from sandherd.bus.identity.revoking import Revoker
+from sandherd.bus.identity.revocation import Revoker
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.bus.service import Asked, Service
 from sandherd.contracts.requests import AskCredential, CredentialGrant, Profile, Prune
+from sandherd.service.service import IncomingRequest, Service
 from sandherd.settings import Settings
-from spawner.core import Options
+from spawner.parts import SpawnerOptions
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
-from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.record import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
-from spawner.sandboxes.keeper import FOR_NOW, Keeper
-from spawner.sandboxes.kept import Kept
-from spawner.sandboxes.measuring import Measures
+from spawner.sandboxes.gauges import SpawnerGauges
+from spawner.sandboxes.quarantine import Quarantine
+from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.tasks.scheduler import Scheduler
 from tests.integration.spawner.scripted.broker import gated
@@ -62,12 +62,13 @@ class ScriptedSpawner(spawner.main.Spawner):
             bus=gated(world.stage.bus, gate, world.journal),
             meters=world.stage.meters,
             health=SimpleNamespace(add=lambda _name, _problem: None),
+            examining=SimpleNamespace(add=lambda _kind, _problems: None),
         )
 
         async def no_runtimes(_settings: Settings) -> list[Runtime]:
             return []
 
-        super().__init__(cast("Service", service), world.stage.keys, Options(no_runtimes, world.now, 1.0))
+        super().__init__(cast("Service", service), world.stage.keys, SpawnerOptions(no_runtimes, world.now, 1.0))
         self._make()
 
     def _lease(self, key: str) -> Lease:
@@ -77,7 +78,7 @@ class ScriptedSpawner(spawner.main.Spawner):
         runtimes: dict[str, Runtime] = {
             name: ScriptedRuntime(provider, self._gate) for name, provider in self._world.providers.items()
         }
-        with patch.object(spawner.main, "settling", lambda _bus: self._world.settled):
+        with patch.object(spawner.main, "event_barrier", lambda _bus: self._world.settled):
             core = self._core(runtimes, cast("Revoker", self._world.revoker(self._gate)))
         self._open_for_questions(core)
         self.core = core
@@ -85,11 +86,12 @@ class ScriptedSpawner(spawner.main.Spawner):
         self.schedule_lease = self._lease(spawner.main.SCHEDULER_LEASE)
         self.scheduler = Scheduler(
             core.live, core.queue, self.schedule_lease, admission=core.admission, intend=core.pool.intend,
-            assigned=core.keeper.wake, settled=self._world.settled, interval=1.0,
+            assigned=core.reconciler.wake, settled=self._world.settled, interval=1.0,
         )  # fmt: skip
         self.sweeper = Sweeper(
-            core.live, core.lease, core.keeper, ward=self._ward(core), kept=Kept(core.live, core.keeper),
-            runtimes=runtimes, measures=Measures(core.live, runtimes, SETTINGS.max_sandboxes),
+            core.live, core.lease, core.reconciler, collector=self._orphan_collector(core),
+            quarantine=Quarantine(core.live, core.reconciler), runtimes=runtimes,
+            gauges=SpawnerGauges(core.live, runtimes, SETTINGS.max_sandboxes),
         )  # fmt: skip
         self.filler = Filler(core.live, core.lease, runtimes, kinds(core.menu), max_age=SETTINGS.max_age)
 
@@ -117,12 +119,12 @@ class Instance:
             index.catch_up = self._catch_up
         # Time is the history's: nobody waits by the clock on the wall.
         self._spawner.core.admission._patience = 0.0
-        self._watch(self._spawner.core.keeper)
+        self._watch(self._spawner.core.reconciler)
         self.catch_up()
 
-    def _watch(self, keeper: Keeper) -> None:
+    def _watch(self, keeper: SandboxReconciler) -> None:
         """What leading a sandbox raises that nobody foresaw breaks the history."""
-        lead = keeper._steps.lead
+        lead = keeper._steps.run
 
         async def watched(key: str) -> datetime | None:
             try:
@@ -133,7 +135,7 @@ class Instance:
                 self._world.unforeseen(f"leading {key}", error)
                 raise
 
-        keeper._steps = cast("Any", SimpleNamespace(lead=watched))
+        keeper._steps = cast("Any", SimpleNamespace(run=watched))
 
     # --- what it does --------------------------------------------------------------------------------------------
 
@@ -143,20 +145,20 @@ class Instance:
         await scheduler.tick()
         if scheduler._late.is_set():
             scheduler._late.clear()
-            await scheduler._judge.judge_attempts(scheduler._changing(scheduler._fence))
+            await scheduler._judge.end_overdue_attempts(scheduler._changing(scheduler._fence))
 
     async def sweep(self) -> None:
         """One pass of the sweep, which wakes the keeper for all that live, and one of the pool's filler."""
         await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
         await self._spawner.filler.fill(_PATIENCE)
 
-    async def grant(self, asked: Asked[AskCredential]) -> CredentialGrant:
+    async def grant(self, asked: IncomingRequest[AskCredential]) -> CredentialGrant:
         """Answer a worker."""
         return cast("CredentialGrant", await self.parts.answers[AskCredential](asked))
 
     async def prune(self) -> None:
         """Answer an operator who wants all orphans removed, now."""
-        await self.parts.answers[Prune](Asked(Prune(now=True), {"project": "fleet"}))
+        await self.parts.answers[Prune](IncomingRequest(Prune(now=True), {"project": "fleet"}))
 
     def take_schedule(self) -> None:
         """The scheduler's lease is this one's from now on."""
@@ -191,7 +193,7 @@ class Instance:
         index = self._indexes.get(write.bucket)
         if index is not None:
             gone = "PURGE" if write.value is None else None
-            index._take(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
+            index._apply(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
 
     def is_at(self, what: str) -> bool:
         """Whether it has begun this and not come to its end."""
@@ -216,7 +218,7 @@ class Instance:
     async def bury(self) -> None:
         """End what is left of one that has died."""
         self.gate.die()
-        await self._spawner.core.keeper.close()
+        await self._spawner.core.reconciler.close()
         for task in list(self._going):
             task.cancel()
         while self._going:

@@ -15,6 +15,7 @@ from sandherd.contracts.states import (
     TaskState,
 )
 from spawner.pool.record import WarmRecord
+from spawner.records.record import Record
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
@@ -135,8 +136,8 @@ class Journal:
             self._require(after.state is SandboxState.REQUESTED, f"{key} began {after.state}")
             self._require(key not in self.past_sandboxes, f"{key} was made once more")
             self._begun(key, after)
-            units = [record.alias for record in self.sandboxes.values()]
-            self._require(after.alias not in units, f"{key} is in {after.alias}, as another was")
+            units = [record.runtime_unit for record in self.sandboxes.values()]
+            self._require(after.runtime_unit not in units, f"{key} is in {after.runtime_unit}, as another was")
             return
         self._require(after.led_by >= before.led_by, f"{key}: an old keeper wrote it")
         self._require(_sandbox_may(before.state, after.state), f"{key}: {before.state} → {after.state}")
@@ -171,8 +172,9 @@ class Journal:
         """Every source counts from 1 without a gap, and has said all that its record says it has."""
         for source, numbers in self.said.items():
             self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} said {sorted(numbers)}")
-        records = [*self.tasks.values(), *self.sandboxes.values()]
-        for record in [*records, *self.past_tasks.values(), *self.past_sandboxes.values()]:
+        records: list[Record] = [*self.tasks.values(), *self.sandboxes.values()]
+        records += [*self.past_tasks.values(), *self.past_sandboxes.values()]
+        for record in records:
             self._require(not record.outbox, f"{record.key} has not said all")
             heard = len(self.said.get(record.source, {}))
             self._require(heard == record.sequence, f"{record.key} has said {record.sequence}, heard were {heard}")

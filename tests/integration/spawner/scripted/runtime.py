@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from spawner.runtimes.addresses import Address
-from spawner.runtimes.commands import Command, File, Ran
+from spawner.runtimes.commands import Address, Command, CommandResult, File
 from spawner.runtimes.contract import (
     Capabilities,
     Isolation,
+    ObservedSandbox,
     RunEnd,
     RuntimeFailedError,
     RuntimeFault,
     SandboxPlan,
-    Seen,
     WarmPlan,
 )
 from tests.integration.spawner.scripted.gate import Gate
@@ -86,9 +85,9 @@ class Box:
         """Its worker has ended."""
         self.alive, self.paused, self.end = False, False, RunEnd(code)
 
-    def seen(self) -> Seen:
+    def seen(self) -> ObservedSandbox:
         """What a runtime tells of it."""
-        return Seen(
+        return ObservedSandbox(
             self.unit,
             alive=self.alive,
             runs=self.runs,
@@ -217,18 +216,18 @@ class ScriptedRuntime:
     async def stop(self, unit: str, grace: float) -> None:
         await self._ask("stop", lambda: self._provider.stop(unit))
 
-    async def leave(self, unit: str) -> None:
+    async def release(self, unit: str) -> None:
         pass
 
-    async def look(self, unit: str) -> Seen | None:
-        async def see() -> Seen | None:
+    async def observe(self, unit: str) -> ObservedSandbox | None:
+        async def see() -> ObservedSandbox | None:
             box = self._provider.boxes.get(unit)
             return box.seen() if box else None
 
         return await self._gate.act("look", see)
 
-    async def find_all(self) -> list[Seen]:
-        async def see() -> list[Seen]:
+    async def find_all(self) -> list[ObservedSandbox]:
+        async def see() -> list[ObservedSandbox]:
             return [box.seen() for box in self._provider.boxes.values()]
 
         return await self._gate.act("find_all", see)
@@ -236,19 +235,19 @@ class ScriptedRuntime:
     async def remove(self, unit: str) -> None:
         await self._ask("remove", lambda: self._provider.remove(unit))
 
-    async def keep(self, unit: str) -> None:
+    async def quarantine(self, unit: str) -> None:
         await self._ask("keep", lambda: self._provider.keep(unit))
 
-    async def find_kept(self) -> list[str]:
+    async def list_quarantined(self) -> list[str]:
         return list(self._provider.kept)
 
-    async def take_back(self, unit: str) -> None:
+    async def unquarantine(self, unit: str) -> None:
         await self._ask("take_back", lambda: self._provider.take_back(unit))
 
-    async def run(self, unit: str, command: Command) -> Ran:
+    async def run(self, unit: str, command: Command) -> CommandResult:
         raise NotImplementedError  # no history has one of these four
 
-    async def put(self, unit: str, files: Collection[File]) -> None:
+    async def write_files(self, unit: str, files: Collection[File]) -> None:
         raise NotImplementedError
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:

@@ -96,7 +96,7 @@ def check_now(world: World) -> None:
     now = world.now()
     frozen = {box.unit for _, box in world.boxes() if box.alive and box.paused}
     for sandbox in world.journal.live():
-        if sandbox.state is SandboxState.RUNNING and sandbox.alias in frozen:
+        if sandbox.state is SandboxState.RUNNING and sandbox.runtime_unit in frozen:
             world.journal.broken.append(f"{sandbox.key} stands still though it runs")
         why = _should_end(world, sandbox, now)
         if why and sandbox.state not in SANDBOX_ENDING:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, SpawnerKeys, write_secret
-from sandherd.bus.identity.minting import PROVISIONER
+from sandherd.bus.identity.minter import PROVISIONER
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sandherd.bus.identity import Key, Kind
-from sandherd.bus.service import Asked
+from sandherd.bus.identity import Key, KeyKind
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.requests import AskCredential
+from sandherd.service.service import IncomingRequest
 from tests.integration.spawner.scripted.runtime import Box, Doing
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Workers:
         plan, run = box.plan, box.runs
         if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
             return
-        asked: Asked[Any] = Asked(
-            AskCredential(public_key=Key.new(Kind.USER).public, fence=plan.fence),
+        asked: IncomingRequest[Any] = IncomingRequest(
+            AskCredential(public_key=Key.new(KeyKind.USER).public, fence=plan.fence),
             {"project": plan.project, "sandbox": plan.sandbox},
         )
         try:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import Dead, Delivery, Done, Outcome, Retry
+from sandherd.bus.consumers.consumer import Dead, Delivery, Done, Outcome, Retry
 from sandherd.bus.identity import SpawnerKeys
 from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope, wrap
@@ -86,6 +86,8 @@ class World:
         """Commands that are not done."""
         self.given: list[Envelope[Any]] = []
         """All commands that were ever given."""
+        self._in_hand: list[datetime] = []
+        """Since when spawners handle commands, also ones that stand still meanwhile."""
         self.done: dict[UUID, datetime] = {}
         """When each command was done, of those that are."""
         self.dead: list[tuple[Envelope[Any], Dead]] = []
@@ -108,8 +110,9 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """The clock jumps. What is said again is said soon, and not when nobody remembers the first time."""
-        # What was delivered and is not done comes again in seconds: not when its task was forgotten.
-        begun = [waiting.first_at + _SOON for waiting in self.waiting if waiting.first_at]
+        # What was delivered and is not done comes again in seconds, and a spawner that stands still in a handler
+        # continues within the hour: not when its task was purged.
+        begun = [at + _SOON for at in (*self._in_hand, *(it.first_at for it in self.waiting)) if at]
         self._clock = max(self._clock, min([self._clock + timedelta(seconds=seconds), *begun]))
         self.waiting = [waiting for waiting in self.waiting if self._fresh(waiting.command)]
 
@@ -229,7 +232,12 @@ class World:
         """A command reaches this spawner. It comes again until it is done."""
 
         async def handle() -> None:
-            outcome = await self._outcome(spawner.parts.command(waiting.delivery))
+            began = self.now()
+            self._in_hand.append(began)
+            try:
+                outcome = await self._outcome(spawner.parts.command(waiting.delivery))
+            finally:
+                self._in_hand.remove(began)
             if waiting in self.waiting and not isinstance(outcome, Retry):
                 self.waiting.remove(waiting)
                 self.done.setdefault(waiting.command.id, self.now())

@@ -16,16 +16,16 @@ from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapte
 from tests.integration.worker.conformance.groups import Group
 
 AT_LENGTH: Final = {
-    "test_a_task_goes_on_from_an_earlier_session": {"openhands", "acp"},
-    "test_what_was_frozen_goes_on_where_it_was": {"openhands", "acp", "claude"},
-    "test_a_kill_for_memory_is_known_with_its_figures": {"openhands", "acp", "claude"},
+    "test_task_resumes_an_earlier_session": {"openhands", "acp"},
+    "test_frozen_agent_continues_its_turn": {"openhands", "acp", "claude"},
+    "test_oom_kill_is_reported_with_its_figures": {"openhands", "acp", "claude"},
     "test_heartbeats_come_during_a_long_turn": {"openhands", "acp", "claude"},
-    "test_a_worker_that_is_killed_leaves_nothing": {"openhands", "claude"},
-    "test_a_worker_that_is_stopped_drains_in_its_grace": {"openhands", "acp"},
-    "test_an_agent_that_is_killed_has_one_end": {"openhands"},
-    "test_an_interrupt_keeps_the_session": {"openhands", "acp"},
-    "test_a_message_reaches_the_agent_at_its_work": {"openhands"},
-    "test_no_secret_is_told": {"openhands", "acp"},
+    "test_killed_worker_leaves_nothing": {"openhands", "claude"},
+    "test_stopped_worker_drains_within_its_grace": {"openhands", "acp"},
+    "test_killed_agent_has_one_end": {"openhands"},
+    "test_interrupt_keeps_the_session": {"openhands", "acp"},
+    "test_message_reaches_the_working_agent": {"openhands"},
+    "test_secrets_are_redacted": {"openhands", "acp"},
 }
 """Claims that are the worker's rather than its agent's, and the kinds that only `make soak` starts for them: a start of
 an OpenHands agent takes 5 s of CPU, one of a Claude agent 1 s. What each kind's driver does itself (sessions, messages,

@@ -29,10 +29,10 @@ while True:
 """
 
 
-async def test_a_kill_for_memory_is_known_with_its_figures(
+async def test_oom_kill_is_reported_with_its_figures(
     agent: Adapter, which: str, sandbox: Any, group: Group, eventually: Any
 ) -> None:
-    """Whichever of its processes it hits, and by the real kernel: out of memory, how much there was, and one end."""
+    """Whichever process the kernel kills: out of memory, how much there was, and one end."""
     (sandbox.work / "greedy.py").write_text(GREEDY)
     agent.begins(Run(f"{sys.executable} greedy.py"))
     await sandbox.start(SANDHERD_CGROUP=str(group.memory))

@@ -1,1 +1,1 @@
-"""Sandboxes that a provider makes: one runtime for all of them, and the small interface that each provider has."""
+"""Sandboxes created by a provider: one runtime for all providers, and the small interface that each implements."""

@@ -1,6 +1,6 @@
-"""What a provider of boxes is asked, and what it may answer. A box is one sandbox, wherever it is made.
+"""The interface of a provider of boxes. A box is one sandbox as a provider's API shows it.
 
-An adapter says what its vendor says in these words, and nothing else leaves it: no vendor's type, no vendor's error.
+An adapter translates its vendor's API into these types; no vendor type and no vendor error leaves it.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -10,63 +10,62 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from sandherd.contracts.requests import Mount
-from sandherd.contracts.specs import Limits
-from spawner.runtimes.addresses import Address
-from spawner.runtimes.commands import Command, File, Ran
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.commands import Address, Command, CommandResult, File
 
 __all__ = [
     "Abilities",
     "Address",
-    "Addressing",
     "Box",
     "BoxSpec",
     "BoxState",
     "Command",
+    "CommandResult",
     "File",
+    "PortProvider",
     "ProgramEnd",
     "Provider",
     "ProviderError",
     "ProviderFault",
-    "Ran",
 ]
 
 
 class ProviderFault(StrEnum):
-    """What can go wrong at a provider. A closed set: decisions are made by it, never by words in a text."""
+    """The kinds of provider errors. A closed set: decisions depend on it, never on the text of a message."""
 
     NOT_FOUND = "not_found"
     """It has no such box, image or file."""
     QUOTA = "quota"
-    """There is no room for it under this account."""
+    """This account has no capacity left for it."""
     RATE_LIMITED = "rate_limited"
-    """Asked too often; the error says for how long to wait, if the provider does."""
+    """Too many requests; the error contains the delay, if the provider sends one."""
     REFUSED = "refused"
-    """It will not, however often it is asked: what was asked for is wrong, not allowed, or can't be done there."""
+    """A retry will not succeed: the request is invalid, not permitted, or not supported by the provider."""
     TRANSIENT = "transient"
-    """It can't at this moment, or nobody answered: it may have been done."""
+    """It failed temporarily or did not reply: the request may have been executed."""
     TIMED_OUT = "timed_out"
-    """It took too long: it may still be done."""
+    """It timed out: the request may still be executed."""
 
 
 class ProviderError(Exception):
-    """A provider did not do what was asked. The text never holds a credential."""
+    """A request to a provider failed. The message never contains a credential."""
 
     def __init__(self, fault: ProviderFault, message: str, *, wait: float | None = None) -> None:
         super().__init__(message)
         self.fault = fault
         self.wait = wait
-        """For how many seconds not to ask again, where the provider says so."""
+        """The delay in seconds before a retry, if the provider sent one."""
 
 
 class BoxState(StrEnum):
-    """How a box stands at its provider."""
+    """The state of a box at its provider."""
 
     CREATING = "creating"
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
     FAILED = "failed"
-    """The provider has given it up; `Box.problem` says why."""
+    """It failed at the provider; `Box.problem` has the reason."""
     REMOVING = "removing"
 
 
@@ -77,7 +76,12 @@ class ProgramEnd:
     code: int | None
     out_of_memory: bool = False
     reason: str = ""
-    """What the provider says of it, for people: an eviction, a node that is gone."""
+    """The provider's reason, for users: an eviction, a lost node."""
+
+    def __str__(self) -> str:
+        """For error messages: `exit status 137, out of memory, <reason>`."""
+        status = "exit status unknown" if self.code is None else f"exit status {self.code}"
+        return ", ".join(filter(None, (status, "out of memory" if self.out_of_memory else "", self.reason)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,60 +89,63 @@ class Box:
     """A box as its provider shows it."""
 
     name: str
-    """Ours."""
+    """The name given by the spawner."""
     id: str
-    """The provider's."""
+    """The provider's id."""
     labels: Mapping[str, str]
     state: BoxState
     created_at: datetime
     runs: int
-    """How often its program was started, as far as the provider counts: at least 1 once it was."""
+    """How often its program was started, as far as the provider counts: at least 1 after the first start."""
     end: ProgramEnd | None = None
-    """How its program ended; None while it runs, and where it never did."""
+    """How its program ended; None while it runs, or if it never ran."""
     problem: str = ""
-    aside: bool = False
-    """Whether it was set aside, for a person to look at."""
+    disruption: str = ""
+    """Why its provider ends it, although its program may still run; empty if it does not."""
+    quarantined: bool = False
+    """Whether it was quarantined, for a user to inspect."""
     hollow: bool = False
-    """Whether only what it held is left: one that is made anew under its name finds all of that."""
+    """Whether only its data is left: a box created again under its name finds all of that data."""
 
     @property
     def alive(self) -> bool:
-        """Whether its program runs, stands still, or is about to run."""
+        """Whether its program runs, is paused, or is about to run."""
         return self.end is None and self.state in {BoxState.CREATING, BoxState.RUNNING, BoxState.PAUSED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxSpec:
-    """All that a provider needs to make one box. Variables, labels and arguments hold no secret; files may."""
+    """All that a provider needs to create a box. Variables, labels and arguments contain no secrets; files may."""
 
     name: str
     labels: Mapping[str, str]
     image: str | None
-    """The image or snapshot; None: what the provider is set to."""
+    """The image or snapshot; None: the provider's configured one."""
     program: Sequence[str]
-    """What runs in it, and for how long: the box ends with it."""
+    """The program that runs in the box; the box ends when it ends."""
     environment: Mapping[str, str]
     files: Sequence[File]
-    limits: Limits
+    limits: SandboxLimits
     stop_grace: float
     ports: Sequence[int] = ()
-    """Where a server in it may listen; none: wherever it likes."""
+    """The ports on which a server in it may listen; empty: any port."""
     profile: str | None = None
-    """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
+    """The requested sandbox profile; a provider may place the boxes of each profile differently."""
     mounts: Sequence[Mount] = ()
-    """Only for a provider that has the ability."""
+    """Only for a provider whose abilities include `mounts`."""
+    recovers: bool = False
+    """Create the box only around the data of a hollow one, and raise `not_found` if that does not exist any more."""
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a provider can do beyond the rest. What it can't is refused with a text that says so."""
+    """Optional features of a provider. Requests for a missing feature are refused with a message that names it."""
 
     pause: bool
-    resize: bool = False
     ports: bool = False
-    """Whether what listens in a box is reached from outside, by `Addressing`."""
+    """Whether servers in a box can be reached from outside, through `PortProvider`."""
     open_ports: tuple[int, ...] = ()
-    """The only ones of them, where that is known before there is a box; none: any, or it is told of each box."""
+    """The only reachable ports, if known before a box exists; empty: any port, or it is determined per box."""
     memory_limit: bool = True
     process_limit: bool = True
     cpu_limit: bool = True
@@ -146,63 +153,63 @@ class Abilities:
 
 
 class Provider(Protocol):
-    """A place where boxes are made. All methods are safe to repeat; they raise `ProviderError` and nothing else."""
+    """A service that creates boxes. All methods are idempotent; they raise `ProviderError` and nothing else."""
 
     name: str
     abilities: Abilities
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Make the box with its files and start its program, which finds all of them. One is there: it is that one.
+        """Create the box with its files, and start its program, which finds all of them. Returns an existing box.
 
-        They may still be on their way when this returns.
+        Files and program may not be in place yet when this returns.
         """
 
     async def get(self, name: str) -> Box | None:
-        """The box of this name, as it is now."""
+        """The box with this name in its current state, or None."""
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
-        """All boxes with these labels, also those that this process has not made."""
+        """All boxes with these labels, including those that another process created."""
 
     async def start(self, name: str) -> None:
-        """Start the program once more in a box whose program has ended. It runs: nothing happens."""
+        """Start the program again in a box whose program has ended. Does nothing if it runs."""
 
     async def stop(self, name: str, grace: float) -> None:
-        """Ask the program to end, and end it after `grace` seconds. It has ended, or there is none: nothing happens."""
+        """Request the program to end; kill it after `grace` seconds. Does nothing if it has ended or does not exist."""
 
     async def pause(self, name: str) -> None:
-        """Let every process of the box stand still."""
+        """Pause every process of the box."""
 
     async def resume(self, name: str) -> None:
-        """Let it go on."""
+        """Resume every process of the box."""
 
     async def remove(self, name: str) -> None:
-        """Remove the box with all that it holds. There is none: nothing happens."""
+        """Remove the box with all its data. Does nothing if it does not exist."""
 
-    async def set_aside(self, name: str) -> None:
-        """Mark a box that has ended as kept for a person, in a way that every replica sees. There is none: nothing."""
+    async def mark_quarantined(self, name: str) -> None:
+        """Mark an ended box as quarantined for a user, visible to every replica. Does nothing if it does not exist."""
 
-    async def take_back(self, name: str) -> None:
-        """Take the mark off again. There is none: nothing happens."""
+    async def unmark_quarantined(self, name: str) -> None:
+        """Remove the mark set by `mark_quarantined`. Does nothing if the box does not exist."""
 
-    async def run(self, name: str, command: Command) -> Ran:
-        """Run a command in a box that runs."""
+    async def run(self, name: str, command: Command) -> CommandResult:
+        """Run a command in a running box."""
 
-    async def put(self, name: str, files: Collection[File]) -> None:
-        """Put files there, each whole or not at all; also where the program has ended, if `start` is possible."""
+    async def write_files(self, name: str, files: Collection[File]) -> None:
+        """Write files, each atomically; also after the program has ended, as long as `start` is possible."""
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
-        """A file's content. Raises `refused` for one that is larger than `limit` bytes, `not_found` for none."""
+        """Return a file's content. Raises `refused` if it exceeds `limit` bytes, `not_found` if it does not exist."""
 
     def changes(self) -> AsyncIterator[str]:
-        """The names of boxes that have changed, as soon as it is known; it goes on until it is closed."""
+        """Yield the names of boxes as they change, until closed."""
 
     async def close(self) -> None:
-        """Let go of everything; boxes live on."""
+        """Close all connections; boxes continue to run."""
 
 
 @runtime_checkable
-class Addressing(Protocol):
-    """What a provider has as well whose abilities say `ports`."""
+class PortProvider(Protocol):
+    """Additional interface of a provider whose abilities include `ports`."""
 
     async def address(self, name: str, port: int) -> Address:
-        """Where a port of a box is. Raises `refused` for one that there is no way to."""
+        """The address of a port of a box. Raises `refused` for a port that can't be reached."""

@@ -1,36 +1,39 @@
-"""A runtime over any provider of boxes. See `spawner.runtimes.contract.Runtime`."""
+"""A runtime over any provider of boxes: calls the provider, and converts its errors.
+
+See `spawner.runtimes.contract.Runtime`.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
-from sandherd.bus.together import end
+from sandherd.concurrency import cancel_and_wait
 from sandherd.telemetry import logs
-from spawner.runtimes.boxes import furnishing
-from spawner.runtimes.boxes.asking import asked, patiently
-from spawner.runtimes.boxes.provider import Address, Addressing, Box, BoxState, Provider
-from spawner.runtimes.commands import Command, File, Ran, placed
+from spawner.runtimes.boxes import box_files
+from spawner.runtimes.boxes.provider import Address, Box, BoxState, PortProvider, Provider, ProviderError, ProviderFault
+from spawner.runtimes.commands import Command, CommandResult, File, placed
 from spawner.runtimes.contract import (
-    NOT_HELD,
+    NOT_ENFORCED,
     Capabilities,
     Isolation,
+    ObservedSandbox,
     RunEnd,
     RuntimeFailedError,
     RuntimeFault,
     SandboxPlan,
-    Seen,
     WarmPlan,
 )
 
-_LOOK_AGAIN: Final = 5.0
+_RETRY_SECONDS: Final = 5.0
 _log: Final = logs.get("runtime.boxes")
 
 
 class BoxRuntime:
     """Sandboxes as boxes of one provider.
 
-    `herd` marks those of this spawner's herd. `nats_url` is where they find the broker, if not where we do.
+    `herd` marks the boxes of this spawner's herd. `nats_url`: the broker's URL for boxes, if it differs from ours.
     """
 
     def __init__(self, provider: Provider, herd: str, nats_url: str | None = None) -> None:
@@ -40,7 +43,7 @@ class BoxRuntime:
             isolation=Isolation.PROVIDER,
             memory="provider" if able.memory_limit else "none",
             processes="provider" if able.process_limit else "none",
-            cores="provider" if able.cpu_limit else NOT_HELD,
+            cores="provider" if able.cpu_limit else NOT_ENFORCED,
             can_pause=able.pause,
             images=True,
             mounts=able.mounts,
@@ -51,147 +54,190 @@ class BoxRuntime:
         self._nats_url = nats_url
         self._watching: asyncio.Task[None] | None = None
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
-        """From now on `tell(unit)` is called when a worker has ended."""
-        self._watching = asyncio.create_task(self._watch(tell))
+    def on_exit(self, notify: Callable[[str], None]) -> None:
+        """Call `notify(unit)` from now on whenever a box changes, as when its worker has ended."""
+        self._watching = asyncio.create_task(self._watch(notify))
 
-    async def prepare(self, plan: WarmPlan) -> None:  # noqa: ARG002  # as the contract has it
-        """Not done here: a provider starts boxes for somebody."""
-        raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} starts no sandboxes beforehand")
+    async def prepare(self, plan: WarmPlan) -> None:  # noqa: ARG002  # the contract's signature
+        """Not supported: a provider does not start boxes in advance."""
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} can't start sandboxes in advance")
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Make the box and start its worker, unless that was done."""
-        ports = self._provider.abilities.open_ports
-        await asked(self._provider.create(furnishing.box(self._seen_from_there(plan), self._herd, ports)))
+        """Create the box and start its worker, unless already done."""
+        await self._create(plan)
+
+    async def _create(self, plan: SandboxPlan, *, recovers: bool = False) -> None:
+        spec = box_files.box(self._with_sandbox_url(plan), self._herd, self._provider.abilities.open_ports)
+        await provider_call(self._provider.create(replace(spec, recovers=recovers)))
 
     async def recover(self, plan: SandboxPlan) -> None:
-        """Start the worker once more, to say what is left unsaid."""
-        box = await self._known(plan.unit)
+        """Start the worker again, to publish the events that are still unpublished."""
+        box = await self._existing_box(plan.unit)
         if box.alive:
             return
         if box.hollow:
-            await self.create(plan)
+            await self._create(plan, recovers=True)
             return
         ports = self._provider.abilities.open_ports
-        files = furnishing.files(self._seen_from_there(plan), lost=box.end, ports=ports)
-        await asked(self._provider.put(plan.unit, files))
-        await asked(self._provider.start(plan.unit))
+        files = box_files.files(self._with_sandbox_url(plan), lost=box.end, ports=ports)
+        await provider_call(self._provider.write_files(plan.unit, files))
+        await provider_call(self._provider.start(plan.unit))
 
     async def pause(self, unit: str) -> None:
-        """Let every process of the box stand still."""
+        """Pause every process of the box."""
         if not self.capabilities.can_pause:
-            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} can't let a sandbox stand still")
-        await asked(self._provider.pause(unit))
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} can't pause a sandbox")
+        await provider_call(self._provider.pause(unit))
 
     async def resume(self, unit: str) -> None:
-        """Let it go on."""
-        await asked(self._provider.resume(unit))
+        """Resume every process of the box."""
+        await provider_call(self._provider.resume(unit))
 
     async def stop(self, unit: str, grace: float) -> None:
-        """Ask the worker to end, wait, then end every process of the box."""
-        box = await asked(self._provider.get(unit))
+        """Request the worker to end, wait up to `grace` seconds, then end every process of the box."""
+        box = await provider_call(self._provider.get(unit))
         if box is None:
             return
         if box.state is BoxState.PAUSED:
-            await asked(self._provider.resume(unit))
-        await asked(self._provider.stop(unit, grace))
+            await provider_call(self._provider.resume(unit))
+        await provider_call(self._provider.stop(unit, grace))
 
-    async def leave(self, unit: str) -> None:
-        """A box that has ended holds nothing of this host."""
+    async def release(self, unit: str) -> None:
+        """Do nothing: an ended box uses no resources of this host."""
 
-    async def look(self, unit: str) -> Seen | None:
-        """The sandbox as it is, or None if there is nothing of it."""
-        box = await asked(self._provider.get(unit))
-        return None if box is None or box.aside else seen(box)
+    async def observe(self, unit: str) -> ObservedSandbox | None:
+        """The sandbox in its current state, or None if it does not exist or was quarantined."""
+        box = await provider_call(self._provider.get(unit))
+        return None if box is None or box.quarantined else observed_box(box)
 
-    async def find_all(self) -> list[Seen]:
-        """All boxes of this herd."""
-        return [seen(box) for box in await self._find() if not box.aside]
+    async def find_all(self) -> list[ObservedSandbox]:
+        """All boxes of this herd that were not quarantined."""
+        return [observed_box(box) for box in await self._find() if not box.quarantined]
 
     async def remove(self, unit: str) -> None:
-        """Remove the box with all that it holds."""
-        await asked(self._provider.remove(unit))
+        """Remove the box with all its data."""
+        await provider_call(self._provider.remove(unit))
 
-    async def run(self, unit: str, command: Command) -> Ran:
-        """Run a command beside the worker. In a box that stands still it would wait, or run all the same."""
-        if (await self._known(unit)).state is BoxState.PAUSED:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} stands still: resume it, and ask again")
-        return await asked(self._provider.run(unit, command.below(furnishing.ROOT)))
+    async def run(self, unit: str, command: Command) -> CommandResult:
+        """Run a command next to the worker. Refused in a paused box, where it would block, or run although paused."""
+        if (await self._existing_box(unit)).state is BoxState.PAUSED:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} is paused: resume it, then retry")
+        try:
+            return await provider_call(self._provider.run(unit, command.below(box_files.ROOT)))
+        except RuntimeFailedError as error:
+            box = await self._existing_box(unit)
+            if box.end is None:
+                raise
+            raise RuntimeFailedError(error.fault, f"{unit} has ended ({box.end}): {error}") from error
 
-    async def put(self, unit: str, files: Collection[File]) -> None:
-        """Put files into the box."""
-        await asked(self._provider.put(unit, [file.below(furnishing.ROOT) for file in files]))
+    async def write_files(self, unit: str, files: Collection[File]) -> None:
+        """Write files into the box."""
+        await provider_call(self._provider.write_files(unit, [file.below(box_files.ROOT) for file in files]))
 
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
-        """A file's content, or None if there is none."""
+        """Return a file's content, or None if it does not exist."""
         try:
-            return await asked(self._provider.read(unit, placed(path, furnishing.ROOT), limit))
+            return await provider_call(self._provider.read(unit, placed(path, box_files.ROOT), limit))
         except RuntimeFailedError as error:
             if error.fault is not RuntimeFault.LOST:
                 raise
-        await self._known(unit)
+        await self._existing_box(unit)
         return None
 
     async def address(self, unit: str, port: int) -> Address:
-        """Where a port of the box is."""
-        if not (self._provider.abilities.ports and isinstance(self._provider, Addressing)):
-            told = f"runtime {self.name}: no port of a sandbox can be reached here"
-            raise RuntimeFailedError(RuntimeFault.REFUSED, told)
-        return await asked(self._provider.address(unit, port))
+        """The address of a port of the box."""
+        if not (self._provider.abilities.ports and isinstance(self._provider, PortProvider)):
+            message = f"runtime {self.name}: no port of a sandbox can be reached"
+            raise RuntimeFailedError(RuntimeFault.REFUSED, message)
+        return await provider_call(self._provider.address(unit, port))
 
-    async def keep(self, unit: str) -> None:
-        """Leave the box at its provider, stopped and marked: something in it was never said."""
-        await asked(self._provider.stop(unit, 0))
-        await asked(self._provider.set_aside(unit))
-        _log.warning("kept what a sandbox could not say", sandbox=unit, runtime=self.name)
+    async def quarantine(self, unit: str) -> None:
+        """Stop the box and quarantine it at its provider, because it contains undelivered events."""
+        await provider_call(self._provider.stop(unit, 0))
+        await provider_call(self._provider.mark_quarantined(unit))
+        _log.warning("sandbox with undelivered events quarantined", sandbox=unit, runtime=self.name)
 
-    async def find_kept(self) -> list[str]:
-        """The sandboxes that were set aside."""
-        return [box.name for box in await self._find() if box.aside]
+    async def list_quarantined(self) -> list[str]:
+        """The sandboxes that were quarantined."""
+        return [box.name for box in await self._find() if box.quarantined]
 
-    async def take_back(self, unit: str) -> None:
-        """Let it be seen again, so that it can be recovered."""
-        await asked(self._provider.take_back(unit))
+    async def unquarantine(self, unit: str) -> None:
+        """Undo `quarantine`, so that the sandbox is found again and can be recovered."""
+        await provider_call(self._provider.unmark_quarantined(unit))
 
     async def close(self) -> None:
-        """Stop watching; the boxes live on."""
-        await end([self._watching] if self._watching else [])
+        """Stop watching for changes and close the provider; boxes continue to run."""
+        await cancel_and_wait([self._watching] if self._watching else [])
         await self._provider.close()
 
-    def _seen_from_there(self, plan: SandboxPlan) -> SandboxPlan:
+    def _with_sandbox_url(self, plan: SandboxPlan) -> SandboxPlan:
         return replace(plan, nats_url=self._nats_url) if self._nats_url else plan
 
     async def _find(self) -> Sequence[Box]:
-        return await asked(self._provider.find({furnishing.HERD: self._herd}))
+        return await provider_call(self._provider.find({box_files.HERD: self._herd}))
 
-    async def _known(self, unit: str) -> Box:
-        box = await asked(self._provider.get(unit))
+    async def _existing_box(self, unit: str) -> Box:
+        box = await provider_call(self._provider.get(unit))
         if box is None:
             raise RuntimeFailedError(RuntimeFault.LOST, f"runtime {self.name} has no sandbox {unit}")
         return box
 
-    async def _watch(self, tell: Callable[[str], None]) -> None:
-        async for unit in patiently(self._provider.changes, _LOOK_AGAIN):
-            tell(unit)
+    async def _watch(self, notify: Callable[[str], None]) -> None:
+        async for unit in patiently(self._provider.changes, _RETRY_SECONDS):
+            notify(unit)
 
 
-def seen(box: Box) -> Seen:
-    """A box as the spawner sees sandboxes."""
+def observed_box(box: Box) -> ObservedSandbox:
+    """Convert a box to an observed sandbox."""
     end = None
     if not box.alive:
-        told = box.end
+        box_end = box.end
         end = RunEnd(
-            told.code if told else None,
-            out_of_memory=told.out_of_memory if told else False,
-            last_line=(told.reason if told else "") or box.problem,
-            gone=box.state is BoxState.FAILED and not box.hollow,
+            box_end.code if box_end else None,
+            out_of_memory=box_end.out_of_memory if box_end else False,
+            last_line=(box_end.reason if box_end else "") or box.problem,
+            files_deleted=box.state is BoxState.FAILED and not box.hollow,
         )
-    return Seen(
+    return ObservedSandbox(
         box.name,
         alive=box.alive,
         runs=box.runs,
         end=end if box.runs else None,
-        project=box.labels.get(furnishing.PROJECT),
+        project=box.labels.get(box_files.PROJECT),
         since=box.created_at.timestamp(),
         frozen=box.state is BoxState.PAUSED if box.alive else None,
+        disruption=box.disruption,
     )
+
+
+AS: Final = {
+    ProviderFault.NOT_FOUND: RuntimeFault.LOST,
+    ProviderFault.QUOTA: RuntimeFault.QUOTA,
+    ProviderFault.RATE_LIMITED: RuntimeFault.UNAVAILABLE,
+    ProviderFault.REFUSED: RuntimeFault.REFUSED,
+    ProviderFault.TRANSIENT: RuntimeFault.UNAVAILABLE,
+    ProviderFault.TIMED_OUT: RuntimeFault.UNAVAILABLE,
+}
+AnswerT = TypeVar("AnswerT")
+
+
+async def provider_call(answer: Awaitable[AnswerT]) -> AnswerT:
+    """Await a provider call. Raises `RuntimeFailedError`, with the delay that the provider requested."""
+    try:
+        return await answer
+    except ProviderError as error:
+        raise RuntimeFailedError(AS[error.fault], str(error), wait=error.wait) from error
+
+
+async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> AsyncIterator[str]:
+    """A provider's change stream, restarted `wait` seconds after a failure. Runs until cancelled."""
+    while True:
+        try:
+            async with aclosing(changes()) as names:  # type: ignore[type-var]  # every provider's is a generator
+                async for name in names:
+                    yield name
+        except ProviderError as error:
+            _log.warning("provider change stream interrupted, restarting", error=str(error))
+        except Exception as error:  # noqa: BLE001  # nothing would restart it, and ends of boxes would be missed
+            _log.error("provider change stream failed, restarting", exc_info=error)
+        await asyncio.sleep(wait)

@@ -1,4 +1,4 @@
-"""An account at Daytona: finding its sandboxes, looking into them, and marking them."""
+"""An account at Daytona: finds its sandboxes, reads their state, and sets their labels."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,62 +7,61 @@ from typing import Final
 from daytona import AsyncDaytona, AsyncSandbox, DaytonaNotFoundError, ListSandboxesQuery
 
 from spawner.runtimes.boxes.provider import Box, BoxState, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retrying import Patience, persistently
+from spawner.runtimes.boxes.retry import Patience, with_retry
 from spawner.runtimes.daytona import sandboxes
-from spawner.runtimes.daytona.faults import Telling
-from spawner.runtimes.daytona.patience import within
-from spawner.runtimes.daytona.sandboxes import MARK, RESTING, Kind, State, state_of
+from spawner.runtimes.daytona.faults import DaytonaFaults, within
+from spawner.runtimes.daytona.sandboxes import MARK, RESTING, DaytonaOptions, State, state_of
 from spawner.runtimes.daytona.toolbox import Toolbox
 
 _AT_ONCE: Final = 8
-"""How many sandboxes are looked into at the same time."""
+"""The maximum number of sandboxes whose state is read concurrently."""
 
 
 class Account:
-    """What every question to Daytona goes through. Raises `ProviderError`, never an error of the SDK."""
+    """The base of all requests to Daytona. Raises `ProviderError`, never an error of the SDK."""
 
-    def __init__(self, daytona: AsyncDaytona, kind: Kind, patience: Patience) -> None:
+    def __init__(self, daytona: AsyncDaytona, kind: DaytonaOptions, patience: Patience) -> None:
         self._daytona = daytona
         self._kind = kind
         self._patience = patience
-        self._telling = Telling(kind.secrets)
+        self._errors = DaytonaFaults(kind.secrets)
         self._several = asyncio.Semaphore(_AT_ONCE)
 
-    async def _look(self, name: str) -> AsyncSandbox | None:
-        with self._telling.faults(f"looking for {name}"):
+    async def _find(self, name: str) -> AsyncSandbox | None:
+        with self._errors.faults(f"reading {name}"):
             try:
                 found = await self._daytona.get(name, self._kind.patience)
             except DaytonaNotFoundError:
                 return None
         return None if state_of(found) == State.DESTROYED else found
 
-    async def _known(self, name: str) -> AsyncSandbox:
-        sandbox = await self._look(name)
+    async def _existing(self, name: str) -> AsyncSandbox:
+        sandbox = await self._find(name)
         if sandbox is None:
-            raise ProviderError(ProviderFault.NOT_FOUND, f"daytona: there is no box {name}")
+            raise ProviderError(ProviderFault.NOT_FOUND, f"daytona: box {name} does not exist")
         return sandbox
 
     async def _listed(self, labels: Mapping[str, str]) -> list[AsyncSandbox]:
         async def once() -> list[AsyncSandbox]:
-            with self._telling.faults("listing sandboxes"):
+            with self._errors.faults("listing sandboxes"):
                 query = ListSandboxesQuery(labels={**MARK, **labels})
                 return [one async for one in self._daytona.list(query, self._kind.patience)]
 
-        return [one for one in await persistently(once, self._patience) if state_of(one) != State.DESTROYED]
+        return [one for one in await with_retry(once, self._patience) if state_of(one) != State.DESTROYED]
 
     async def _shown(self, sandbox: AsyncSandbox) -> Box:
-        """As it is outside and inside. That nobody answers inside is told, and not taken for an end."""
+        """The box, from Daytona's state and its toolbox. A toolbox that does not respond is a problem, not an end."""
         if state_of(sandbox) != State.STARTED:
             return sandboxes.box(sandbox, None)
         async with self._several:
             try:
-                life = await Toolbox(sandbox, self._telling).life()
+                life = await Toolbox(sandbox, self._errors).life()
             except ProviderError as error:
                 return sandboxes.box(sandbox, None, str(error))
         return sandboxes.box(sandbox, life)
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
-        """All sandboxes of ours with these labels."""
+        """All our sandboxes with these labels."""
         return await asyncio.gather(*(self._shown(one) for one in await self._listed(labels)))
 
     async def _standing(self) -> dict[str, tuple[BoxState, int, bool]]:
@@ -70,21 +69,21 @@ class Account:
         return {box.name: (box.state, box.runs, box.end is None) for box in boxes}
 
     async def _inside(self, name: str, *, wake: bool = False) -> Toolbox:
-        sandbox = await self._known(name)
+        sandbox = await self._existing(name)
         if wake and state_of(sandbox) in RESTING:
-            with self._telling.faults(f"starting {name}"):
+            with self._errors.faults(f"starting {name}"):
                 await within(self._kind.patience, sandbox.start(0))
         if state_of(sandbox) != State.STARTED:
-            raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} does not run: it is {state_of(sandbox)}")
-        return Toolbox(sandbox, self._telling)
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} is not running: it is {state_of(sandbox)}")
+        return Toolbox(sandbox, self._errors)
 
     async def _label(self, name: str, changed: Mapping[str, str | None]) -> None:
-        sandbox = await self._look(name)
+        sandbox = await self._find(name)
         if sandbox:
             await self._relabel(sandbox, changed)
 
     async def _relabel(self, sandbox: AsyncSandbox, changed: Mapping[str, str | None]) -> None:
-        """All labels are written at once, Daytona's own among them: it knows no way to change one."""
+        """Write all labels, including Daytona's own: its API can't change a single label."""
         labels = {key: value for key, value in {**sandbox.labels, **changed}.items() if value is not None}
-        with self._telling.faults(f"labelling {sandbox.name}"):
+        with self._errors.faults(f"labelling {sandbox.name}"):
             await within(self._kind.patience, sandbox.set_labels(labels))

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from typing import Final
-from weakref import WeakValueDictionary
 
 from daytona import AsyncDaytona, AsyncSandbox
 
+from sandherd.concurrency import KeyedLocks
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import (
     Abilities,
@@ -15,23 +15,23 @@ from spawner.runtimes.boxes.provider import (
     Box,
     BoxSpec,
     Command,
+    CommandResult,
     File,
     ProgramEnd,
     ProviderError,
     ProviderFault,
-    Ran,
 )
-from spawner.runtimes.boxes.retrying import USUAL, Patience, persistently
-from spawner.runtimes.daytona import making, sandboxes
+from spawner.runtimes.boxes.retry import USUAL, Patience, with_retry
+from spawner.runtimes.daytona import creation, sandboxes
 from spawner.runtimes.daytona.account import Account
-from spawner.runtimes.daytona.patience import within
-from spawner.runtimes.daytona.sandboxes import END, ENDING, FAILED, KEPT, RESTING, RUNS, Kind, State, state_of
+from spawner.runtimes.daytona.faults import within
+from spawner.runtimes.daytona.sandboxes import DaytonaOptions, State, state_of
 from spawner.runtimes.daytona.toolbox import Toolbox
 
 _log: Final = logs.get("runtime.daytona")
 _SHOWN: Final = "x-daytona-preview-token"
 _REMOVALS: Final = 3
-"""How often a removal is asked for that does not come to its end."""
+"""The maximum number of removal requests for a sandbox whose removal does not complete."""
 
 
 class Cloud(Account):
@@ -40,111 +40,111 @@ class Cloud(Account):
     name = "daytona"
     abilities = Abilities(pause=True, process_limit=False, ports=True)
     of_snapshots = replace(abilities, memory_limit=False)
-    """The same where there is a snapshot, which has its own memory."""
+    """The abilities with a snapshot, which defines its own memory."""
 
     def __init__(
-        self, daytona: AsyncDaytona, kind: Kind, bundled: bytes | None = None, patience: Patience = USUAL
+        self, daytona: AsyncDaytona, kind: DaytonaOptions, bundled: bytes | None = None, patience: Patience = USUAL
     ) -> None:
         super().__init__(daytona, kind, patience)
         self.abilities = self.of_snapshots if kind.snapshot else self.abilities
         self._bundled = bundled
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._creations: KeyedLocks[str] = KeyedLocks()
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Make the sandbox with its files, and start its program. What was left half done is gone on with.
+        """Create the sandbox with its files, and start its program. Continues an incomplete creation.
 
-        Every try begins with a look whether it is there, as a lost answer tells nothing.
+        Every try first checks whether the sandbox exists, because a reply may have been lost.
         """
 
         async def once() -> Box:
-            sandbox = await self._look(spec.name) or await self._made(spec)
-            return await self._begun(await self._settled(sandbox, spec), spec)
+            sandbox = await self._find(spec.name) or await self._made(spec)
+            return await self._start_program(await self._wait_started(sandbox, spec), spec)
 
-        async with self._turns.setdefault(spec.name, asyncio.Lock()):
-            return await persistently(once, self._patience)
+        async with self._creations.hold(spec.name):
+            return await with_retry(once, self._patience)
 
     async def get(self, name: str) -> Box | None:
-        """The sandbox of this name."""
-        sandbox = await persistently(lambda: self._look(name), self._patience)
+        """The sandbox with this name."""
+        sandbox = await with_retry(lambda: self._find(name), self._patience)
         return await self._shown(sandbox) if sandbox else None
 
     async def start(self, name: str) -> None:
-        """Start the program once more."""
-        await persistently(lambda: self._start(name), self._patience)
+        """Start the program again."""
+        await with_retry(lambda: self._start(name), self._patience)
 
     async def stop(self, name: str, grace: float) -> None:
-        """Ask the program to end, end it after the grace, and stop the sandbox; not one that would go with that.
+        """Request the program to end, kill it after `grace` seconds, and stop the sandbox unless that would delete it.
 
-        Whatever is said in the sandbox, or is not, it is stopped: its agent may have taken its toolbox's place.
+        It is stopped even if its toolbox fails or reports otherwise: its agent may have replaced the toolbox.
         """
-        sandbox = await persistently(lambda: self._look(name), self._patience)
+        sandbox = await with_retry(lambda: self._find(name), self._patience)
         end = await self._ended(sandbox, grace) if sandbox and state_of(sandbox) == State.STARTED else None
         if not (self._kind.ephemeral and end):
-            await persistently(lambda: self._stop(name, end), self._patience)
+            await with_retry(lambda: self._stop(name, end), self._patience)
 
     async def pause(self, name: str) -> None:
-        """Let the sandbox stand still, where its class can."""
-        await persistently(lambda: self._pause(name), self._patience)
+        """Pause the sandbox, if its class supports it."""
+        await with_retry(lambda: self._pause(name), self._patience)
 
     async def resume(self, name: str) -> None:
-        """Let it go on."""
+        """Resume the sandbox."""
 
         async def once() -> None:
-            sandbox = await self._known(name)
+            sandbox = await self._existing(name)
             if state_of(sandbox) in {State.PAUSED, State.PAUSING}:
-                with self._telling.faults(f"resuming {name}"):
+                with self._errors.faults(f"resuming {name}"):
                     await within(self._kind.patience, sandbox.start(0))
 
-        await persistently(once, self._patience)
+        await with_retry(once, self._patience)
 
     async def remove(self, name: str) -> None:
-        """Remove the sandbox. One that is stuck is removed again, and if that does not help either it is said."""
+        """Remove the sandbox. A removal that times out is requested again, at most three times in all."""
         for tried in range(1, _REMOVALS + 1):
             try:
-                await persistently(lambda: self._remove(name), self._patience)
+                await with_retry(lambda: self._remove(name), self._patience)
                 return
             except ProviderError as error:
                 if error.fault is not ProviderFault.TIMED_OUT or tried == _REMOVALS:
                     raise
 
-    async def set_aside(self, name: str) -> None:
-        """Mark it by a label."""
-        await persistently(lambda: self._label(name, {KEPT: "true"}), self._patience)
+    async def mark_quarantined(self, name: str) -> None:
+        """Set a label on it."""
+        await with_retry(lambda: self._label(name, {sandboxes.QUARANTINED: "true"}), self._patience)
 
-    async def take_back(self, name: str) -> None:
-        """Take the label off."""
-        await persistently(lambda: self._label(name, {KEPT: None}), self._patience)
+    async def unmark_quarantined(self, name: str) -> None:
+        """Remove the label."""
+        await with_retry(lambda: self._label(name, {sandboxes.QUARANTINED: None}), self._patience)
 
-    async def run(self, name: str, command: Command) -> Ran:
+    async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the sandbox's user."""
-        toolbox = await persistently(lambda: self._inside(name), self._patience)
+        toolbox = await with_retry(lambda: self._inside(name), self._patience)
         return await toolbox.run(command)
 
-    async def put(self, name: str, files: Collection[File]) -> None:
-        """Put files below our folder; a sandbox that is stopped is started for that, but not its program."""
+    async def write_files(self, name: str, files: Collection[File]) -> None:
+        """Write files below `ROOT`; a stopped sandbox is started for that, but not its program."""
 
         async def once() -> None:
-            await (await self._inside(name, wake=True)).put(files)
+            await (await self._inside(name, wake=True)).write_files(files)
 
-        await persistently(once, self._patience)
+        await with_retry(once, self._patience)
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
-        """A file's content; a sandbox that is stopped is started for that, but not its program."""
+        """Return a file's content; a stopped sandbox is started for that, but not its program."""
 
         async def once() -> bytes:
             return await (await self._inside(name, wake=True)).read(path, limit)
 
-        return await persistently(once, self._patience)
+        return await with_retry(once, self._patience)
 
     async def address(self, name: str, port: int) -> Address:
-        """Daytona's own way to a port. What it wants to be shown there is another one after each start."""
-        return await persistently(lambda: self._address(name, port), self._patience)
+        """Daytona's preview link to a port. Its token changes with each start."""
+        return await with_retry(lambda: self._address(name, port), self._patience)
 
     async def changes(self) -> AsyncIterator[str]:
-        """What has changed since the last look: Daytona tells of its sandboxes' states, but of no program's end."""
+        """Yield the names of changed boxes, by polling: Daytona does not report when a program ends."""
         before = await self._standing()
         while True:
-            await asyncio.sleep(self._kind.look_interval)
+            await asyncio.sleep(self._kind.poll_interval)
             now = await self._standing()
             for name in sorted(now.keys() | before.keys()):
                 if now.get(name) != before.get(name):
@@ -158,93 +158,93 @@ class Cloud(Account):
     # --- one try of each ---------------------------------------------------------------------------------------
 
     async def _made(self, spec: BoxSpec) -> AsyncSandbox:
-        """A new one; also where the answer is lost, or says that it failed: what is found then is looked at."""
+        """Create the sandbox. After a transient error, such as a lost reply, return it if it exists nevertheless."""
         try:
-            return await making.make(self._daytona, spec, self._kind, self._telling)
+            return await creation.make(self._daytona, spec, self._kind, self._errors)
         except ProviderError as error:
-            found = await self._look(spec.name) if error.fault is ProviderFault.TRANSIENT else None
+            found = await self._find(spec.name) if error.fault is ProviderFault.TRANSIENT else None
             if found is None:
                 raise
         return found
 
-    async def _settled(self, sandbox: AsyncSandbox, spec: BoxSpec) -> AsyncSandbox:
-        """The same once it can be worked with. One that failed before anything ran in it is removed, and said."""
-        if state_of(sandbox) in ENDING:
-            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: another {spec.name} is still being removed")
-        if RUNS in sandbox.labels:
+    async def _wait_started(self, sandbox: AsyncSandbox, spec: BoxSpec) -> AsyncSandbox:
+        """Wait until it is started. One that failed before its program ran is removed, and its error is raised."""
+        if state_of(sandbox) in sandboxes.ENDING:
+            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: a previous {spec.name} is still being removed")
+        if sandboxes.RUNS in sandbox.labels:
             return sandbox
-        if state_of(sandbox) in FAILED:
-            error = making.failed(sandbox, spec, self._kind, self._telling)  # news of its removal will change its state
-            await self.remove(spec.name)
+        if state_of(sandbox) in sandboxes.FAILED:
+            error = creation.failed(sandbox, spec, self._kind, self._errors)
+            await self.remove(spec.name)  # updates the sandbox's state, from which the error was read
             raise error
-        with self._telling.faults(f"starting {spec.name}"):
-            if state_of(sandbox) in RESTING:
+        with self._errors.faults(f"starting {spec.name}"):
+            if state_of(sandbox) in sandboxes.RESTING:
                 await within(self._kind.patience, sandbox.start(0))
             await within(self._kind.patience, sandbox.wait_for_sandbox_start(0))
         return sandbox
 
-    async def _begun(self, sandbox: AsyncSandbox, spec: BoxSpec) -> Box:
-        """Started, unless it was before."""
+    async def _start_program(self, sandbox: AsyncSandbox, spec: BoxSpec) -> Box:
+        """Start its program, unless it was started before."""
         if state_of(sandbox) != State.STARTED:
             return sandboxes.box(sandbox, None)
-        toolbox = Toolbox(sandbox, self._telling)
+        toolbox = Toolbox(sandbox, self._errors)
         life = await toolbox.life()
         if not life.runs:
-            await toolbox.furnish(spec, self._bundled)
-            await self._relabel(sandbox, {RUNS: "1"})
+            await toolbox.set_up(spec, self._bundled)
+            await self._relabel(sandbox, {sandboxes.RUNS: "1"})
             life = await toolbox.start(1)
         return sandboxes.box(sandbox, life)
 
     async def _address(self, name: str, port: int) -> Address:
-        sandbox = await self._known(name)
+        sandbox = await self._existing(name)
         if state_of(sandbox) != State.STARTED:
-            raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} does not run: it is {state_of(sandbox)}")
-        with self._telling.faults(f"looking for port {port} of {name}"):
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} is not running: it is {state_of(sandbox)}")
+        with self._errors.faults(f"reading the address of port {port} of {name}"):
             found = await within(self._kind.patience, sandbox.get_preview_link(port))
         return Address(found.url.rstrip("/"), {_SHOWN: found.token} if found.token else {})
 
     async def _start(self, name: str) -> None:
-        box = await self._shown(await self._known(name))
+        box = await self._shown(await self._existing(name))
         if box.alive:
             return
         toolbox = await self._inside(name, wake=True)
         life = await toolbox.life()
-        await self._label(name, {RUNS: str(life.runs + 1), END: None})
+        await self._label(name, {sandboxes.RUNS: str(life.runs + 1), sandboxes.END: None})
         await toolbox.start(life.runs + 1)
 
     async def _ended(self, sandbox: AsyncSandbox, grace: float) -> ProgramEnd | None:
-        """How its program has ended, which was asked to; None: nobody could say that."""
+        """Request its program to end, and return how it ended; None if that is unknown."""
         try:
-            return (await Toolbox(sandbox, self._telling).stop(grace, self._patience)).end
+            return (await Toolbox(sandbox, self._errors).stop(grace, self._patience)).end
         except ProviderError as error:
-            _log.warning("stopping a sandbox that does not answer", sandbox=sandbox.name, error=str(error))
+            _log.warning("sandbox not responding, stopping it", sandbox=sandbox.name, error=str(error))
         return None
 
     async def _stop(self, name: str, end: ProgramEnd | None) -> None:
-        sandbox = await self._look(name)
-        if sandbox is None or state_of(sandbox) in ENDING | RESTING | FAILED:
+        sandbox = await self._find(name)
+        if sandbox is None or state_of(sandbox) in sandboxes.ENDING | sandboxes.RESTING | sandboxes.FAILED:
             return
-        await self._relabel(sandbox, {END: sandboxes.telling(end)})
-        with self._telling.faults(f"stopping {name}"):
+        await self._relabel(sandbox, {sandboxes.END: sandboxes.format_end(end)})
+        with self._errors.faults(f"stopping {name}"):
             await within(self._kind.patience, sandbox.stop(0))
 
     async def _pause(self, name: str) -> None:
-        sandbox = await self._known(name)
+        sandbox = await self._existing(name)
         if state_of(sandbox) not in {State.PAUSED, State.PAUSING}:
             if not (await self._shown(sandbox)).alive:
-                raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} does not run")
-            with self._telling.faults(f"pausing {name}"):
+                raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} is not running")
+            with self._errors.faults(f"pausing {name}"):
                 await within(self._kind.patience, sandbox.pause(0))
         if state_of(sandbox) != State.PAUSED:
             raise ProviderError(
-                ProviderFault.TRANSIENT, f"daytona: {name} does not stand still yet: it is {state_of(sandbox)}"
+                ProviderFault.TRANSIENT, f"daytona: {name} is not paused yet: it is {state_of(sandbox)}"
             )
 
     async def _remove(self, name: str) -> None:
-        sandbox = await self._look(name)
+        sandbox = await self._find(name)
         if sandbox is None:
             return
-        with self._telling.faults(
-            f"removing {name}, which counts against the quota until it is gone; it was asked for, and asked again"
+        with self._errors.faults(
+            f"removing {name}, which counts against the quota until it is removed; the removal was retried"
         ):
             await within(self._kind.patience, sandbox.delete(0, wait=True))

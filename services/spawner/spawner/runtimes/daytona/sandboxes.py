@@ -1,4 +1,4 @@
-"""What Daytona is told of a sandbox, and what it says of one. All pure."""
+"""Creation parameters for Daytona's sandboxes, and boxes read from its replies. All pure."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -10,25 +10,25 @@ from typing import Any, Final
 from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Resources, VolumeMount
 
 from sandherd.settings import Settings
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.daytona.scripts import Life
 
-_OURS: Final = HERD.partition("/")[0]
-UNIT: Final = f"{_OURS}/unit"
-"""Its name once more: a making that was lost half-way is found by either."""
-MARK: Final = {f"{_OURS}/box": "true"}
-"""On every sandbox of any herd of ours."""
-RUNS: Final = f"{_OURS}/runs"
-"""How often its program was started; without it none ever was."""
-END: Final = f"{_OURS}/end"
-"""How its program ended, as far as it was known when it was stopped: nothing inside can be asked then."""
-KEPT: Final = f"{_OURS}/kept"
+_LABEL_PREFIX: Final = HERD.partition("/")[0]
+UNIT: Final = f"{_LABEL_PREFIX}/unit"
+"""The label that repeats its name: an interrupted creation is found by either."""
+MARK: Final = {f"{_LABEL_PREFIX}/box": "true"}
+"""The label of every sandbox of any herd."""
+RUNS: Final = f"{_LABEL_PREFIX}/runs"
+"""The label with the number of starts of its program; missing: never started."""
+END: Final = f"{_LABEL_PREFIX}/end"
+"""The label with how its program ended, as known when it was stopped: a stopped sandbox can't be queried."""
+QUARANTINED: Final = f"{_LABEL_PREFIX}/kept"
 _GIB: Final = 1024
 
 
 class State(StrEnum):
-    """The states of a sandbox at Daytona that anything depends on. The SDK has two enumerations of them."""
+    """The relevant states of a sandbox at Daytona. The SDK has two enumerations of them."""
 
     STARTED = "started"
     PAUSED = "paused"
@@ -41,8 +41,8 @@ class State(StrEnum):
     BUILD_FAILED = "build_failed"
     DESTROYING = "destroying"
     DESTROYED = "destroyed"
-    ON_ITS_WAY = "on its way"
-    """Any other: it is being made, restored or started."""
+    CHANGING = "changing"
+    """Any other: it is being created, restored or started."""
 
 
 ENDING: Final = frozenset({State.DESTROYING, State.DESTROYED})
@@ -64,8 +64,8 @@ _STATES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """How sandboxes are made at this Daytona. Intervals are in minutes, the rest in seconds."""
+class DaytonaOptions:
+    """Options for sandboxes at this Daytona. `auto_*` intervals are in minutes, other times in seconds."""
 
     snapshot: str | None = None
     image: str | None = None
@@ -80,14 +80,14 @@ class Kind:
     allowed_networks: Collection[str] = ()
     volumes: Collection[str] = ()
     patience: float = 120.0
-    """How long one change of a sandbox's state may take."""
-    look_interval: float = 5.0
+    """The timeout of one change of a sandbox's state."""
+    poll_interval: float = 5.0
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What may stand in no text."""
+    """Secrets that no message may contain."""
 
     @classmethod
-    def of(cls, settings: Settings) -> "Kind":
-        """As the settings have it."""
+    def of(cls, settings: Settings) -> "DaytonaOptions":
+        """The options from the settings."""
         return cls(
             snapshot=settings.daytona_snapshot,
             image=settings.sandbox_image,
@@ -102,28 +102,28 @@ class Kind:
             allowed_networks=settings.daytona_allowed_networks,
             volumes=settings.daytona_volumes,
             patience=settings.daytona_patience,
-            look_interval=settings.daytona_look_interval,
+            poll_interval=settings.daytona_look_interval,
             secrets=tuple(one for one in (settings.daytona_api_key, settings.daytona_jwt_token) if one),
         )
 
 
-def from_snapshot(spec: BoxSpec, kind: Kind, snapshot: str) -> CreateSandboxFromSnapshotParams:
-    """What is asked for where there is a snapshot; its resources are the snapshot's own. Raises `ProviderError`."""
+def from_snapshot(spec: BoxSpec, kind: DaytonaOptions, snapshot: str) -> CreateSandboxFromSnapshotParams:
+    """The parameters to create a sandbox from a snapshot, which defines its resources. Raises `ProviderError`."""
     if spec.limits.cores is not None:
-        told = f"daytona: the cores of the snapshot {snapshot} are its own: ask for none, or for an image"
-        raise ProviderError(ProviderFault.REFUSED, told)
+        message = f"daytona: the snapshot {snapshot} defines its own cores: request none, or use an image"
+        raise ProviderError(ProviderFault.REFUSED, message)
     return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_both(spec, kind))
 
 
-def from_image(spec: BoxSpec, kind: Kind, image: str) -> CreateSandboxFromImageParams:
-    """What is asked for where an image has to be built."""
+def from_image(spec: BoxSpec, kind: DaytonaOptions, image: str) -> CreateSandboxFromImageParams:
+    """The parameters to create a sandbox from an image, which Daytona builds."""
     memory = max(1, math.ceil(spec.limits.memory_mb / _GIB))
     cores = kind.cpu if spec.limits.cores is None else math.ceil(spec.limits.cores)
     resources = Resources(cpu=cores, memory=memory, disk=kind.disk_gb)
     return CreateSandboxFromImageParams(image=image, resources=resources, **_both(spec, kind))
 
 
-def _both(spec: BoxSpec, kind: Kind) -> dict[str, Any]:
+def _both(spec: BoxSpec, kind: DaytonaOptions) -> dict[str, Any]:
     return {
         "name": spec.name,
         "os_user": kind.user,
@@ -144,50 +144,50 @@ def _volume(text: str) -> VolumeMount:
 
 
 def box(sandbox: Any, life: Life | None, problem: str = "") -> Box:
-    """A sandbox as Daytona shows it. `life` is what was seen inside; None: nothing could be."""
+    """Convert Daytona's sandbox to a box. `life`: the program's state read inside it; None: not available."""
     labels: Mapping[str, str] = sandbox.labels
     state = _STATES.get(state_of(sandbox), BoxState.CREATING)
     runs = life.runs if life else int(labels.get(RUNS, "0"))
     end = life.end if life else None
     if end is None and runs and state in {BoxState.STOPPED, BoxState.FAILED}:
-        end = told(labels.get(END, ""), sandbox.error_reason)
+        end = parse_end(labels.get(END, ""), sandbox.error_reason)
     return Box(
         name=sandbox.name,
         id=sandbox.id,
-        labels={key: value for key, value in labels.items() if key.partition("/")[0] == _OURS},
+        labels={key: value for key, value in labels.items() if key.partition("/")[0] == _LABEL_PREFIX},
         state=state,
         created_at=moment(sandbox.created_at),
         runs=runs,
         end=end,
         problem=problem or sandbox.error_reason or "",
-        aside=KEPT in labels,
+        quarantined=QUARANTINED in labels,
     )
 
 
 def state_of(sandbox: Any) -> State:
-    """How a sandbox stands, as far as the SDK knows by now."""
+    """The state of a sandbox, as last read by the SDK."""
     written = getattr(sandbox.state, "value", "")
-    return State(written) if written in _WRITTEN else State.ON_ITS_WAY
+    return State(written) if written in _WRITTEN else State.CHANGING
 
 
 _WRITTEN: Final = frozenset(State)
 
 
-def told(text: str, reason: str | None = None) -> ProgramEnd:
-    """An end as it stands in a label; that there is none means that whoever stopped the sandbox was not we."""
+def parse_end(text: str, reason: str | None = None) -> ProgramEnd:
+    """Parse an end from its label. A missing label means that the sandbox was stopped by someone else."""
     code, _, rest = text.partition(".")
     if not text:
         return ProgramEnd(None, reason=reason or "the sandbox was stopped at Daytona")
     return ProgramEnd(int(code) if code.isdigit() else None, out_of_memory=rest == "oom")
 
 
-def telling(end: ProgramEnd | None) -> str:
-    """The same, to be put into a label."""
+def format_end(end: ProgramEnd | None) -> str:
+    """Format an end for its label."""
     if end is None:
         return "unknown"
     return f"{'unknown' if end.code is None else end.code}{'.oom' if end.out_of_memory else ''}"
 
 
 def moment(text: str | None) -> datetime:
-    """A time as Daytona writes it."""
+    """Parse a timestamp of Daytona; the epoch if it is missing."""
     return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)

@@ -1,7 +1,7 @@
-"""What is run inside of a sandbox, as scripts for any shell there is, and what their answers mean. All pure.
+"""Portable shell scripts that run inside a sandbox, and parsers of their output. All pure.
 
-Each start of a box's program is a run with a number. `N.pid` says who looks after it, `N.child` who it is, and `N.exit`
-how it ended; none of them is ever half written.
+Each start of a box's program is a numbered run. `N.pid` identifies its supervising process, `N.child` the program, and
+`N.exit` how it ended; all are written atomically.
 """
 
 import shlex
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spawner.runtimes.boxes.furnishing import FOLDERS, ROOT
+from spawner.runtimes.boxes.box_files import FOLDERS, ROOT
 from spawner.runtimes.boxes.provider import ProgramEnd
 
 RUN: Final = f"{ROOT}/run"
 ENDED: Final = frozenset({124, 137, 143})
-"""What `timeout` of coreutils and of busybox ends with when it had to end the command; a command may do so itself."""
+"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _DIGITS: Final = 10
-"""More than any number has that our own scripts write."""
+"""More digits than any number that our own scripts write."""
 _SHARED: Final = r"""
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
 since() { sed "/) Z /d" "/proc/$1/stat" 2>/dev/null | cut -d" " -f22; }
@@ -34,20 +34,22 @@ END
   case $pid in ""|*[!0-9]*) pid=0 ;; esac; case $before in ""|*[!0-9]*) before=0 ;; esac
 }
 living() { [ -n "$begun" ] && [ "$(since "$pid")" = "$begun" ] && [ "$(boot)" = "$booted" ]; }
-tell() {
+print_state() {
   known "$1" || { echo "runs 0"; return 0; }
   echo "runs $number"
+  alive=; living && alive=1
   if [ -e "$1/$number.exit" ]; then
     echo "ended $(part "$1/$number.exit")"; [ ! -f "$1/$number.log" ] || tail -c 500 "$1/$number.log" | tail -n 1
-  elif living; then echo alive
+  elif [ "$alive" ]; then echo alive
   else now=$(kills); [ "${now:-0}" -gt "$before" ] 2>/dev/null && echo "lost 1" || echo "lost 0"; fi
 }
 """
-"""A process is known by its number, when it began, and since when its kernel runs: numbers are given out again.
+"""A process is identified by its pid, its start time and the kernel's boot id, because pids are reused.
 
-What lies there may be the agent's: no more is read of it than a line, and nothing that is no file.
+The agent may have written the files: only regular files are read, and only one line of them. Whether the process runs
+is determined before its exit status is read: one that ends in between has written it.
 """
-KEEPER: Final = (
+SUPERVISE: Final = (
     _SHARED
     + r"""
 run=$1; number=$2; . "$run/program"
@@ -63,21 +65,24 @@ now=$(kills); killed=0; [ "${now:-0}" -gt "${before:-0}" ] && killed=1
 echo "$code $killed" > "$run/.$number.exit"; mv -f "$run/.$number.exit" "$run/$number.exit"
 """
 )
-"""Looks after one run of what the file `program` says.
+"""Supervises one run of the program in the file `program`.
 
-The link can be made once: of two that are told to start a run, one does nothing.
+The link can be created only once: if two processes are to start the same run, one of them exits.
 """
-LOOK: Final = _SHARED + 'tell "$1"\n'
+READ_STATE: Final = _SHARED + 'print_state "$1"\n'
 AWAIT: Final = (
     _SHARED
-    + 'ticks=$3; until [ -e "$1/$2.pid" ] || [ "$ticks" -le 0 ]; do sleep 0.05; ticks=$((ticks - 1)); done; tell "$1"\n'
+    + r"""
+ticks=$3; until [ -e "$1/$2.pid" ] || [ "$ticks" -le 0 ]; do sleep 0.05; ticks=$((ticks - 1)); done
+print_state "$1"
+"""
 )
 STOP: Final = (
     _SHARED
     + r"""
 run=$1; ticks=$2
 until_ended() { while [ "$1" -gt 0 ] && living; do sleep 0.1; set -- $(($1 - 1)); done; }
-known "$run" && living || { tell "$run"; exit 0; }
+known "$run" && living || { print_state "$run"; exit 0; }
 set -- 50; while [ "$1" -gt 0 ] && [ ! -e "$run/$number.child" ]; do sleep 0.1; set -- $(($1 - 1)); done
 child=$(part "$run/$number.child")
 kill -TERM "$child" 2>/dev/null
@@ -85,12 +90,12 @@ until_ended "$ticks"
 living && kill -KILL "$child" 2>/dev/null
 until_ended 50
 kill -KILL "-$pid" 2>/dev/null
-tell "$run"
+print_state "$run"
 """
 )
-"""Asks the program to end, and ends it when its time is over, with what is left of its group.
+"""Requests the program to end, and kills it after its grace period, with the rest of its process group.
 
-Whether it has ended its keeper says by being gone: a file may say so that the agent has written.
+The program has ended when its supervising process has: the files may have been written by the agent.
 """
 BOUNDED: Final = r"""
 folder=$1; limit=$2; seconds=$3; shift 3
@@ -100,7 +105,7 @@ code=$({ { timeout -k 1 "$seconds" "$@" 2>&1 3>&- 4>&- </dev/null; echo $? >&3; 
   { head -c "$limit"; cat > /dev/null; } 3>&- | base64 >&4; } 3>&1)
 exit "$code"
 """
-"""Runs a command for a time, and says the beginning of what it said in a form that no byte is lost in."""
+"""Runs a command with a timeout, and prints its output up to a limit, in base64."""
 SETUP: Final = r"""
 root=$1 program=$2; shift 2
 own() { [ -w "$1" ] || mkdir -p "$1" 2>/dev/null && [ -w "$1" ] || sudo -n sh -c 'mkdir -p "$1" && chown "$2" "$1"' \
@@ -108,7 +113,7 @@ own() { [ -w "$1" ] || mkdir -p "$1" 2>/dev/null && [ -w "$1" ] || sudo -n sh -c
 own "$root" || { echo "$(id -un 2>/dev/null || id -u) may not write to $root, and has no sudo"; exit 1; }
 umask 077; for folder in "$@"; do mkdir -p "$root/$folder"; done
 [ -x "$program" ] && { echo has; exit 0; }
-own "$(dirname "$(dirname "$program")")" || { echo "the worker may not be put to $program"; exit 1; }
+own "$(dirname "$(dirname "$program")")" || { echo "the worker can't be written to $program"; exit 1; }
 echo lacks
 """
 UNPACK: Final = 'tar -xzf "$1" -C "$2" && rm -f "$1"'
@@ -117,7 +122,7 @@ while [ $# -gt 0 ]; do
   mkdir -p "$(dirname -- "$3")" && chmod "$1" "$2" && mv -f -- "$2" "$3" || exit 1; shift 3
 done
 """
-"""Of each file its mode, where it was brought to, and where it belongs. None is ever seen half."""
+"""Arguments per file: its mode, where it was uploaded, and its destination. Each is moved atomically."""
 OFFER: Final = r"""
 [ -e "$1" ] || { echo none; exit 0; }
 [ -f "$1" ] || { echo other; exit 0; }
@@ -125,56 +130,56 @@ OFFER: Final = r"""
 ln -f -- "$1" "$2" 2>/dev/null || cp -- "$1" "$2" || exit 1
 echo "size $(wc -c < "$2")"
 """
-"""Gives a file a name that can stand in any header; not one that a link leads to, of whatever folder."""
+"""Gives a file a name that is safe in a header; refuses a path that contains a symbolic link, also in a directory."""
 DROP: Final = 'rm -f -- "$1"'
 
 
 @dataclass(frozen=True)
 class Life:
-    """How a box's program stands, as seen from inside."""
+    """The state of a box's program, as seen from inside."""
 
     runs: int
     end: ProgramEnd | None = None
 
 
-def line(script: str, *words: str) -> str:
-    """The command line that runs a script with these words, whichever shell reads it."""
-    return shlex.join(["/bin/sh", "-c", script, "sh", *words])
+def line(script: str, *arguments: str) -> str:
+    """The command line that runs a script with these arguments, in any shell."""
+    return shlex.join(["/bin/sh", "-c", script, "sh", *arguments])
 
 
-def keeper(number: int) -> str:
-    """The command line that starts a run, out of reach of what ends its session."""
-    started = line(KEEPER, RUN, str(number))
+def supervise(number: int) -> str:
+    """The command line that starts a run, in its own session if `setsid` exists."""
+    started = line(SUPERVISE, RUN, str(number))
     return f"( cd {shlex.quote(f'{ROOT}/work')} && exec $(command -v setsid) {started} )"
 
 
 def program_file(program: Sequence[str]) -> bytes:
-    """What `KEEPER` reads: so a program can be started again by whoever was not told what it is."""
+    """The file that `SUPERVISE` reads, so that a process that does not know the program can start it again."""
     return f"set -- {shlex.join(program)}\n".encode()
 
 
 def setup(program: str) -> str:
-    """The command line that makes the folders, and says whether the program is there."""
+    """The command line that creates the directories, and prints whether the program exists (`has`, `lacks`)."""
     return line(SETUP, ROOT, program, *FOLDERS, "run")
 
 
 def life(text: str) -> Life:
-    """What `tell` has said. Raises `ValueError` for anything else.
+    """Parse the output of `print_state`. Raises `ValueError` for anything else.
 
-    An end that can't be read is one all the same: the agent may have written anything there.
+    An end that can't be parsed still counts as an end: the agent may have written anything there.
     """
     first, _, rest = text.strip().partition("\n")
     word, _, number = first.partition(" ")
     runs = _number(number)
     if word != "runs" or runs is None:
         raise ValueError(text)
-    told, _, last = rest.partition("\n")
-    match told.split():
-        case ["ended", *said]:
-            code, killed, *_ = [*said, "", ""]
+    state, _, last = rest.partition("\n")
+    match state.split():
+        case ["ended", *fields]:
+            code, killed, *_ = [*fields, "", ""]
             return Life(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
         case ["lost", killed]:
-            return Life(runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it is gone without a word"))
+            return Life(runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status"))
     return Life(runs)
 
 

@@ -1,4 +1,4 @@
-"""What is done inside of a started sandbox: by the toolbox that Daytona runs there."""
+"""Operations inside a started sandbox, through the toolbox that Daytona runs there."""
 
 import base64
 import binascii
@@ -13,160 +13,161 @@ from uuid import uuid4
 from daytona import AsyncSandbox, DaytonaConflictError, FileUpload, SessionExecuteRequest
 from daytona import DaytonaProcessExecutionTimeoutError as TooLong
 
-from spawner.runtimes.boxes.bundle import WORKER, kept
-from spawner.runtimes.boxes.furnishing import ROOT
-from spawner.runtimes.boxes.provider import BoxSpec, Command, File, ProviderError, ProviderFault, Ran
-from spawner.runtimes.boxes.retrying import Patience, persistently
+from spawner.runtimes.boxes.box_files import ROOT
+from spawner.runtimes.boxes.provider import BoxSpec, Command, CommandResult, File, ProviderError, ProviderFault
+from spawner.runtimes.boxes.retry import Patience, with_retry
+from spawner.runtimes.boxes.worker_bundle import WORKER, cached_archive
 from spawner.runtimes.daytona import scripts
-from spawner.runtimes.daytona.faults import Telling
-from spawner.runtimes.daytona.patience import within
+from spawner.runtimes.daytona.faults import DaytonaFaults, within
 from spawner.runtimes.daytona.scripts import RUN, Life, line
 
 _SHORT: Final = 30
-"""How long a script of ours may take that waits for nothing, in seconds."""
-_LOOK: Final = 10
-"""How long a look may take, in seconds: one that is not answered keeps the news of all others waiting."""
+"""The timeout in seconds of our scripts that do not wait for anything."""
+_READ_STATE_SECONDS: Final = 10
+"""The timeout in seconds of reading a sandbox's state: an unresponsive one delays the changes of all others."""
 _LONG: Final = 300
 _GRACE: Final = 15
 
 
 class Toolbox:
-    """The toolbox of one sandbox that is started."""
+    """The toolbox of one started sandbox."""
 
-    def __init__(self, sandbox: AsyncSandbox, telling: Telling) -> None:
+    def __init__(self, sandbox: AsyncSandbox, errors: DaytonaFaults) -> None:
         self._sandbox = sandbox
-        self._telling = telling
+        self._errors = errors
 
     async def life(self) -> Life:
-        """How the program stands."""
-        with self._faults("looking into"):
-            said = await within(_LOOK, self._said("looking into", line(scripts.LOOK, RUN)))
-        return self._understood(said)
+        """The state of the program."""
+        with self._faults("reading the state of"):
+            output = await within(
+                _READ_STATE_SECONDS, self._script_output("reading the state of", line(scripts.READ_STATE, RUN))
+            )
+        return self._parsed_state(output)
 
-    async def furnish(self, spec: BoxSpec, bundled: bytes | None) -> None:
-        """Make our folders, bring the worker where the image lacks it, and put the files."""
+    async def set_up(self, spec: BoxSpec, bundled: bytes | None) -> None:
+        """Create our directories, upload the worker if the image lacks it, and write the files."""
         program = spec.program[0]
-        said = await self._said("making folders in", scripts.setup(program))
-        if said.strip().endswith("lacks") and PurePosixPath(program).is_relative_to(WORKER):
-            await self._bring(await kept() if bundled is None else bundled)
-        await self.put([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
+        output = await self._script_output("creating directories in", scripts.setup(program))
+        if output.strip().endswith("lacks") and PurePosixPath(program).is_relative_to(WORKER):
+            await self._upload_worker(await cached_archive() if bundled is None else bundled)
+        await self.write_files([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
 
     async def start(self, number: int) -> Life:
-        """Start this run of the program, unless it was started; it is when this returns."""
+        """Start this run of the program, unless it was started, and wait until it has."""
         session = f"sandherd-{number}"
         with self._faults("starting the program of"):
-            with suppress(DaytonaConflictError):  # it is there: the answer to an earlier try was lost
+            with suppress(DaytonaConflictError):  # it exists: the reply to an earlier try was lost
                 await self._sandbox.process.create_session(session, request_timeout=_SHORT)
-            begin = SessionExecuteRequest(command=scripts.keeper(number), run_async=True)
+            begin = SessionExecuteRequest(command=scripts.supervise(number), run_async=True)
             await self._sandbox.process.execute_session_command(session, begin, timeout=_SHORT)
-        life = self._understood(await self._said("starting", line(scripts.AWAIT, RUN, str(number), "200")))
+        life = self._parsed_state(await self._script_output("starting", line(scripts.AWAIT, RUN, str(number), "200")))
         if life.runs < number:
-            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} has not begun")
+            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} did not start")
         return life
 
     async def stop(self, grace: float, patience: Patience) -> Life:
-        """Ask the program to end, and end it after the grace. However often it is asked, it has that long in all."""
-        ticks, most = str(math.ceil(max(0.0, grace) * 10)), math.ceil(max(0.0, grace)) + _GRACE
+        """Request the program to end, and kill it after `grace` seconds, which include all retries."""
+        ticks, limit = str(math.ceil(max(0.0, grace) * 10)), math.ceil(max(0.0, grace)) + _GRACE
 
         async def once() -> str:
-            return await self._said("stopping the program of", line(scripts.STOP, RUN, ticks), most)
+            return await self._script_output("stopping the program of", line(scripts.STOP, RUN, ticks), limit)
 
         with self._faults("stopping the program of"):
-            return self._understood(await within(most, persistently(once, patience)))
+            return self._parsed_state(await within(limit, with_retry(once, patience)))
 
-    async def run(self, command: Command) -> Ran:
-        """Run a command; what it says on both ways comes as one."""
-        folder, most = command.folder or f"{ROOT}/work", command.most_output
-        words = (folder, str(most + 1), f"{command.seconds:g}", *command.argv)
+    async def run(self, command: Command) -> CommandResult:
+        """Run a command; its standard output and error are merged."""
+        folder, limit = command.folder or f"{ROOT}/work", command.max_output
+        arguments = (folder, str(limit + 1), f"{command.seconds:g}", *command.argv)
         began = time.monotonic()
         with self._faults(f"running {command.argv[0]} in"):
             try:
                 answer = await self._sandbox.process.exec(
-                    line(scripts.BOUNDED, *words),
+                    line(scripts.BOUNDED, *arguments),
                     env=dict(command.environment) or None,
                     timeout=math.ceil(command.seconds) + _GRACE,
                 )
             except TooLong:
-                return Ran(None, b"", timed_out=True)
-        said, code = self._bytes(answer.result), answer.exit_code
+                return CommandResult(None, b"", timed_out=True)
+        output, code = self._bytes(answer.result), answer.exit_code
         late = code in scripts.ENDED and time.monotonic() - began >= command.seconds
-        return Ran(None if late else code, said[:most], timed_out=late, cut=len(said) > most)
+        return CommandResult(None if late else code, output[:limit], timed_out=late, cut=len(output) > limit)
 
-    async def put(self, files: Collection[File]) -> None:
-        """Put files below our folder, each whole or not at all."""
-        brought = [(file, f"{RUN}/.brought-{uuid4().hex}") for file in files if _ours(file.path)]
-        if not brought:
+    async def write_files(self, files: Collection[File]) -> None:
+        """Write files below `ROOT`, each atomically."""
+        uploads = [(file, f"{RUN}/.upload-{uuid4().hex}") for file in files if _is_writable(file.path)]
+        if not uploads:
             return
-        with self._faults("putting files into"):
-            await self._sandbox.fs.upload_files([FileUpload(file.content, part) for file, part in brought], _LONG)
-        words = [word for file, part in brought for word in (f"{file.mode:o}", part, file.path)]
-        await self._said("putting files into", line(scripts.PLACE, *words))
+        with self._faults("writing files into"):
+            await self._sandbox.fs.upload_files([FileUpload(file.content, part) for file, part in uploads], _LONG)
+        arguments = [argument for file, part in uploads for argument in (f"{file.mode:o}", part, file.path)]
+        await self._script_output("writing files into", line(scripts.PLACE, *arguments))
 
     async def read(self, path: str, limit: int) -> bytes:
-        """A file's content."""
+        """Return a file's content."""
         offered = f"{RUN}/.offered-{uuid4().hex}"
-        told = (await self._said(f"reading {path} of", line(scripts.OFFER, path, offered))).split()
+        fields = (await self._script_output(f"reading {path} of", line(scripts.OFFER, path, offered))).split()
         try:
-            _judge(told, path, limit)
+            _check_readable(fields, path, limit)
             with self._faults(f"reading {path} of"):
                 content: bytes = await self._sandbox.fs.download_file(offered, _LONG)
         finally:
-            if told[:1] == ["size"]:
-                await self._said("tidying", line(scripts.DROP, offered))
+            if fields[:1] == ["size"]:
+                await self._script_output("deleting a temporary file in", line(scripts.DROP, offered))
         return content
 
-    async def _bring(self, packed: bytes) -> None:
+    async def _upload_worker(self, packed: bytes) -> None:
         part = f"{RUN}/.worker-{uuid4().hex}"
-        with self._faults("bringing the worker to"):
+        with self._faults("uploading the worker to"):
             await self._sandbox.fs.upload_file(packed, part, _LONG)
-        await self._said("unpacking the worker in", line(scripts.UNPACK, part, WORKER), _LONG)
+        await self._script_output("unpacking the worker in", line(scripts.UNPACK, part, WORKER), _LONG)
 
-    async def _said(self, what: str, command: str, seconds: int = _SHORT) -> str:
-        """What a script of ours has said, which has to end well."""
+    async def _script_output(self, what: str, command: str, seconds: int = _SHORT) -> str:
+        """Run one of our scripts and return its output. Raises `ProviderError` if it fails."""
         with self._faults(what):
             answer = await self._sandbox.process.exec(command, timeout=seconds)
         if answer.exit_code != 0:
-            told = self._telling.clean(answer.result.strip()[-500:])
-            raise ProviderError(ProviderFault.REFUSED, f"daytona: {what} {self._name}: {told or answer.exit_code}")
+            output = self._errors.clean(answer.result.strip()[-500:])
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: {what} {self._name}: {output or answer.exit_code}")
         return answer.result
 
     def _faults(self, what: str) -> AbstractContextManager[None]:
-        return self._telling.faults(f"{what} {self._name}", inside=True)
+        return self._errors.faults(f"{what} {self._name}", inside=True)
 
     @property
     def _name(self) -> str:
         return str(self._sandbox.name)
 
-    def _understood(self, said: str) -> Life:
+    def _parsed_state(self, output: str) -> Life:
         try:
-            return scripts.life(said)
+            return scripts.life(output)
         except ValueError:
-            told = self._telling.clean(said[:200])
-            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: {self._name} says {told!r} of itself") from None
+            shown = self._errors.clean(output[:200])
+            raise ProviderError(ProviderFault.TRANSIENT, f"daytona: invalid state of {self._name}: {shown!r}") from None
 
-    def _bytes(self, said: str) -> bytes:
+    def _bytes(self, output: str) -> bytes:
         try:
-            return base64.b64decode("".join(said.split()), validate=True)
+            return base64.b64decode("".join(output.split()), validate=True)
         except binascii.Error:
-            told = self._telling.clean(said[:200])
-            raise ProviderError(ProviderFault.REFUSED, f"daytona: a command in {self._name} fails: {told}") from None
+            shown = self._errors.clean(output[:200])
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: a command in {self._name} failed: {shown}") from None
 
 
-def _ours(path: str) -> bool:
-    """Whether a file may be put there. Raises `ProviderError` for one that may not."""
+def _is_writable(path: str) -> bool:
+    """True if a file may be written there. Raises `ProviderError` if not."""
     whole = PurePosixPath(path)
     if not whole.is_relative_to(ROOT) or ".." in whole.parts:
-        raise ProviderError(ProviderFault.REFUSED, f"{path} does not lie below {ROOT}, where a box may be written to")
+        raise ProviderError(ProviderFault.REFUSED, f"{path} is not below {ROOT}, the writable directory of a box")
     return True
 
 
-def _judge(told: Sequence[str], path: str, limit: int) -> None:
-    """Raises `ProviderError` for what was not offered, or is too large."""
-    match told:
+def _check_readable(fields: Sequence[str], path: str, limit: int) -> None:
+    """Raise `ProviderError` if the file does not exist, is no regular file, or is too large."""
+    match fields:
         case ["size", size] if int(size) <= limit:
             return
         case ["size", size]:
-            raise ProviderError(ProviderFault.REFUSED, f"{path} weighs {size} bytes; the limit is {limit}")
+            raise ProviderError(ProviderFault.REFUSED, f"{path} has {size} bytes; the limit is {limit}")
         case ["none"]:
-            raise ProviderError(ProviderFault.NOT_FOUND, f"there is no {path}")
-    raise ProviderError(ProviderFault.REFUSED, f"{path} is no file")
+            raise ProviderError(ProviderFault.NOT_FOUND, f"{path} does not exist")
+    raise ProviderError(ProviderFault.REFUSED, f"{path} is not a regular file")

@@ -1,4 +1,4 @@
-"""What the Docker Engine is told of a container, and what it says of one. All pure."""
+"""Container configurations for the Docker Engine, and boxes read from its replies. All pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandherd.contracts.requests import Mount
-from spawner.runtimes.boxes.furnishing import HERD, ROOT
+from spawner.runtimes.boxes.box_files import HERD, ROOT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
-from spawner.runtimes.docker import feeding
+from spawner.runtimes.docker import container_files
 
 _MIB: Final = 1024 * 1024
 _NANO: Final = 1_000_000_000
@@ -26,12 +26,12 @@ _NEVER: Final = "0001-01-01T00:00:00Z"
 _LONGEST: Final = 600
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PREFIX: Final = "sandherd-"
-ASIDE: Final = "sandherd-kept-"
+QUARANTINED_PREFIX: Final = "sandherd-kept-"
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How this engine's containers are to be made."""
+class ContainerOptions:
+    """Options for the containers of this engine."""
 
     image: str
     network: str = "none"
@@ -39,11 +39,11 @@ class Kind:
     read_only: bool = True
 
 
-def config(spec: BoxSpec, kind: Kind, image: str) -> dict[str, Any]:
-    """The engine's configuration of a box: as little as a worker can do with. `image` has the worker."""
+def config(spec: BoxSpec, kind: ContainerOptions, image: str) -> dict[str, Any]:
+    """The container configuration of a box, with the fewest privileges a worker needs. `image` contains the worker."""
     return {
         "Image": image,
-        "Entrypoint": feeding.gate(ROOT, spec.program),
+        "Entrypoint": container_files.gate(ROOT, spec.program),
         "Cmd": [],
         "AttachStdin": True,
         "OpenStdin": True,
@@ -58,7 +58,7 @@ def config(spec: BoxSpec, kind: Kind, image: str) -> dict[str, Any]:
     }
 
 
-def _host(spec: BoxSpec, kind: Kind) -> dict[str, Any]:
+def _host(spec: BoxSpec, kind: ContainerOptions) -> dict[str, Any]:
     memory = spec.limits.memory_mb * _MIB
     return {
         "NetworkMode": kind.network,
@@ -78,12 +78,12 @@ def _host(spec: BoxSpec, kind: Kind) -> dict[str, Any]:
 
 
 def _ulimit(name: str, value: int) -> dict[str, Any]:
-    """Of each process."""
+    """A limit of each process."""
     return {"Name": name, "Soft": value, "Hard": value}
 
 
 def _own(spec: BoxSpec) -> dict[str, Any]:
-    """The volume with all that is the box's own. It has a name and labels: an engine that dies may leave it alone."""
+    """The volume with the box's files. Its name and labels allow finding it if a crash of the engine left only it."""
     options = {"Labels": dict(spec.labels)}
     return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
 
@@ -94,13 +94,13 @@ def _mount(one: Mount) -> dict[str, Any]:
 
 
 def box(shown: Mapping[str, Any]) -> Box:
-    """A container as `GET /containers/<id>/json` shows it."""
+    """Convert the reply of `GET /containers/<id>/json` to a box."""
     state, labels = shown["State"], shown["Config"]["Labels"] or {}
     name = str(shown["Name"]).lstrip("/")
     runs = shown.get("RestartCount", 0) + (state["StartedAt"] != _NEVER)
     standing = _STATES.get(state["Status"], BoxState.FAILED)
     return Box(
-        name=name.removeprefix(ASIDE).removeprefix(PREFIX),
+        name=name.removeprefix(QUARANTINED_PREFIX).removeprefix(PREFIX),
         id=shown["Id"],
         labels={key: value for key, value in labels.items() if HERD.partition("/")[0] in key},
         state=standing,
@@ -108,12 +108,12 @@ def box(shown: Mapping[str, Any]) -> Box:
         runs=runs,
         end=_end(state) if standing in {BoxState.STOPPED, BoxState.FAILED} and runs else None,
         problem=state.get("Error") or "",
-        aside=name.startswith(ASIDE),
+        quarantined=name.startswith(QUARANTINED_PREFIX),
     )
 
 
 def forsaken(volume: Mapping[str, Any]) -> Box:
-    """A box of which only the volume is there: its worker has begun, for all that is known."""
+    """A box of which only the volume exists. Its worker is assumed to have started."""
     return Box(
         name=str(volume["Name"]).removeprefix(PREFIX),
         id=volume["Name"],
@@ -121,7 +121,7 @@ def forsaken(volume: Mapping[str, Any]) -> Box:
         state=BoxState.FAILED,
         created_at=datetime.fromisoformat(volume["CreatedAt"]),
         runs=1,
-        problem="its container is gone",
+        problem="its container no longer exists",
         hollow=True,
     )
 
@@ -130,20 +130,20 @@ def _end(state: Mapping[str, Any]) -> ProgramEnd:
     return ProgramEnd(state["ExitCode"], out_of_memory=bool(state.get("OOMKilled")), reason=state.get("Error") or "")
 
 
-def last_words(printed: Sequence[str]) -> str:
-    """What a program printed last, as one line for people: bounded, and nothing in it that moves a cursor."""
+def last_output(printed: Sequence[str]) -> str:
+    """The last output of a program as one line for users: limited in length, without control characters."""
     text = " / ".join(line for line in "".join(printed).splitlines() if line.strip())
     return _CONTROL.sub("?", text)[-_LONGEST:]
 
 
 def moment(text: str) -> datetime:
-    """A time as the engine writes it: with nanoseconds, in UTC."""
+    """Parse a timestamp of the engine: nanoseconds, UTC."""
     whole, _, rest = text.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}.{(rest + '000000')[:6]}").replace(tzinfo=UTC)
 
 
 def host_of(shown: Mapping[str, Any]) -> str | None:
-    """Where a container can be reached: at an address of its own, or as its host; None if it has no network."""
+    """The host name of a container: its own address, or the loopback address on the host network; None: no network."""
     networks = (shown.get("NetworkSettings") or {}).get("Networks") or {}
     if "host" in networks:
         return "127.0.0.1"

@@ -1,4 +1,4 @@
-"""What the Docker Engine says went wrong, in a provider's words."""
+"""Converts errors of the Docker Engine to provider errors."""
 
 import re
 from collections.abc import Iterator
@@ -14,43 +14,43 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _SERVER: Final = 500
 _UNREACHED: Final = 900
-"""The client's own, for an engine that it can't connect to."""
+"""The client's own status for an engine that it can't connect to."""
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded|cannot allocate memory", re.IGNORECASE)
 _NO_NETWORK: Final = re.compile(r"network \S+ not found|could not find a network", re.IGNORECASE)
-"""What it says when a container is started that was made for a network that is not there: with 404."""
+"""The error (with 404) when a container is started whose network does not exist."""
 _WRONG: Final = re.compile(
     r"executable file not found|no such file or directory|permission denied|invalid|not supported|unable to find user"
     r"|exec format error",
     re.IGNORECASE,
 )
-"""What the engine answers with 500 or 400 though another try would end the same."""
+"""Errors (with 500 or 400) that a retry will not resolve."""
 
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Whatever goes wrong in here is raised as `ProviderError`, which names `what` was tried."""
+    """Raise errors of the block as `ProviderError`; the message contains `what` was attempted."""
     try:
         yield
     except DockerError as error:
         if error.status == _UNREACHED:
-            raise _away(what, error) from error
+            raise _unreachable(what, error) from error
         raise ProviderError(fault_of(error), f"docker: {what}: {error.message}") from error
     except TimeoutError as error:
-        raise ProviderError(ProviderFault.TIMED_OUT, f"docker: {what}: no answer in time") from error
+        raise ProviderError(ProviderFault.TIMED_OUT, f"docker: {what}: timed out") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise _away(what, error) from error
-    except (TypeError, ValueError, LookupError) as error:  # the client does not look at what it is told
-        told = f"docker: {what}: an answer that is none of an engine's ({type(error).__name__}); look at DOCKER_HOST"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from error
+        raise _unreachable(what, error) from error
+    except (TypeError, ValueError, LookupError) as error:  # the client does not validate replies
+        message = f"docker: {what}: the reply is not a Docker Engine's ({type(error).__name__}); check DOCKER_HOST"
+        raise ProviderError(ProviderFault.TRANSIENT, message) from error
 
 
-def _away(what: str, error: Exception) -> ProviderError:
-    told = f"docker: {what}: the engine can't be reached ({error}); start it, or set DOCKER_HOST"
-    return ProviderError(ProviderFault.TRANSIENT, told)
+def _unreachable(what: str, error: Exception) -> ProviderError:
+    message = f"docker: {what}: the engine can't be reached ({error}); start it, or set DOCKER_HOST"
+    return ProviderError(ProviderFault.TRANSIENT, message)
 
 
 def fault_of(error: DockerError) -> ProviderFault:
-    """What kind of fault an error of the engine is. Pure."""
+    """Classify an error of the engine. Pure."""
     if _FULL.search(error.message):
         return ProviderFault.QUOTA
     if _NO_NETWORK.search(error.message):

@@ -1,5 +1,5 @@
 """Boxes as pods of a Kubernetes cluster."""
 
-from spawner.runtimes.kubernetes.light import prepare
+from spawner.runtimes.kubernetes.lazy_client import prepare
 
 prepare()

@@ -1,4 +1,4 @@
-"""The calls to a cluster's API: plain JSON in and out, through the client that has the credential."""
+"""Calls to a cluster's API, with plain JSON bodies, through the client that holds the credential."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -10,23 +10,27 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.stream import WsApiClient
 
-from spawner.runtimes.kubernetes.faults import GONE
+from spawner.runtimes.kubernetes.faults import VERSION_EXPIRED
 from spawner.runtimes.kubernetes.manifests import CONTAINER, Json
 
 PODS: Final = "/api/v1/namespaces/{}/pods"
 POLICIES: Final = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 _ANY: Final = dict.fromkeys((200, 201, 202), "object")
 _CALL: Final = 30.0
-_WATCH: Final = 240
-"""For how long one watch is asked for, in seconds; then it is begun anew from where it was."""
+WATCH: Final = 1200
+"""The requested duration of one watch in seconds; the next one continues from where it ended."""
+_SILENCE: Final = 90.0
+"""A watch without a message for these seconds counts as broken: a server sends a bookmark about every minute."""
+STALE: Final = _CALL + _SILENCE
+"""The longest time in seconds from when the server becomes unavailable until a watch has failed."""
 _PROTOCOLS: Final = "v5.channel.k8s.io, v4.channel.k8s.io"
 _PATCH: Final = "application/merge-patch+json"
 _PING: Final = 20.0
-"""How often a connection is tried that says nothing: a command may be silent for long."""
+"""The interval of WebSocket pings in seconds, as a command may produce no output for long."""
 
 
 class Cluster:
-    """One cluster, and our namespace in it. Raises what the client raises."""
+    """One cluster, and our namespace in it. Raises the client's errors."""
 
     def __init__(self, configuration: Configuration, namespace: str) -> None:
         self.namespace = namespace
@@ -34,44 +38,44 @@ class Cluster:
         self._streams = WsApiClient(configuration, heartbeat=_PING)
 
     async def get(self, path: str, **query: str) -> Json:
-        """What is there: an object, or a list of them."""
+        """Get an object or a list of objects."""
         return await self._call("GET", path, query)
 
     async def make(self, path: str, body: Json) -> Json:
-        """Make an object."""
+        """Create an object."""
         return await self._call("POST", path, {}, body)
 
     async def change(self, path: str, body: Json) -> Json:
-        """Change some of an object's fields."""
+        """Change some fields of an object (JSON merge patch)."""
         return await self._call("PATCH", path, {}, body, _PATCH)
 
     async def delete(self, path: str, grace: int | None = None) -> Json:
-        """Delete an object, with what belongs to it."""
+        """Delete an object and its dependents. `grace`: the grace period in seconds."""
         body: Json = {"propagationPolicy": "Background"}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         return await self._call("DELETE", path, {}, body)
 
     async def watch(self, path: str, version: str, **query: str) -> AsyncGenerator[Json, None]:
-        """What happens from that version on, until the server ends it. Raises `ApiException` as any call does."""
-        asked = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        limit = aiohttp.ClientTimeout(connect=_CALL, sock_read=_WATCH + _CALL)
-        answer = await self._asked(
-            "GET", path, {**asked, "timeoutSeconds": str(_WATCH)}, _preload_content=False, _request_timeout=limit
+        """Watch events from that resource version on, until the server ends the watch. Raises `ApiException`."""
+        parameters = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        limit = aiohttp.ClientTimeout(connect=_CALL, sock_read=_SILENCE)
+        answer = await self._call_api(
+            "GET", path, {**parameters, "timeoutSeconds": str(WATCH)}, _preload_content=False, _request_timeout=limit
         )
         async with answer:
-            if answer.status == GONE:
-                yield {"type": "ERROR", "object": {"code": GONE}}
+            if answer.status == VERSION_EXPIRED:
+                yield {"type": "ERROR", "object": {"code": VERSION_EXPIRED}}
                 return
             if answer.status != 200:
-                raise await _said(answer)
+                raise await _api_error(answer)
             while line := await answer.content.readline():
                 yield json.loads(line)
 
     async def execute(
         self, pod: str, command: Sequence[str]
     ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
-        """Begin a command in a pod, and speak with it over a WebSocket."""
+        """Start a command in a pod; its streams are channels of the returned WebSocket."""
         query = [("container", CONTAINER), *((name, "true") for name in ("stdin", "stdout", "stderr"))]
         opened: AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse] = await self._streams.call_api(
             f"{PODS.format(self.namespace)}/{pod}/exec",
@@ -91,7 +95,7 @@ class Cluster:
     async def _call(
         self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, kind: str = "application/json"
     ) -> Json:
-        found: Any = await self._asked(
+        found: Any = await self._call_api(
             method,
             path,
             query,
@@ -101,11 +105,11 @@ class Cluster:
             _return_http_data_only=True,
             _request_timeout=_CALL,
         )
-        if not isinstance(found, dict):  # somebody's page: the client takes any text for an answer
+        if not isinstance(found, dict):  # such as a proxy's page: the client accepts any text as a reply
             raise TypeError("no object")
         return found
 
-    async def _asked(
+    async def _call_api(
         self,
         method: str,
         path: str,
@@ -126,7 +130,7 @@ class Cluster:
         )
 
 
-async def _said(answer: aiohttp.ClientResponse) -> ApiException:
+async def _api_error(answer: aiohttp.ClientResponse) -> ApiException:
     error = ApiException(status=answer.status, reason=answer.reason)
     error.body, error.headers = await answer.read(), answer.headers
     return error

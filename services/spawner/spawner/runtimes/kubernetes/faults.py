@@ -1,4 +1,4 @@
-"""What a cluster says went wrong, in a provider's words."""
+"""Converts errors of a cluster to provider errors."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from kubernetes_asyncio.config import ConfigException
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
-GONE: Final = 410
+VERSION_EXPIRED: Final = 410
 _KINDS: Final = {
     400: ProviderFault.REFUSED,
     401: ProviderFault.REFUSED,
@@ -29,31 +29,51 @@ _KINDS: Final = {
 _QUOTA: Final = re.compile(r"exceeded quota|insufficient quota", re.IGNORECASE)
 _DENIED: Final = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _ROLE: Final = "deploy/kubernetes/role.yaml has all that it needs"
+_ADMISSION: Final = (
+    (r"violates PodSecurity", "label the namespace with a standard that allows it, or check what changes pods in it"),
+    (
+        r"(?:minimum|maximum) .* per (?:Container|Pod)",
+        "change the LimitRange, or SANDBOX_MEMORY_GB, SANDHERD_KUBERNETES_CPU and SANDHERD_KUBERNETES_STORAGE_GB",
+    ),
+    (r"RuntimeClass", "check `runtime_class` in SANDHERD_KUBERNETES_PLACEMENT and SANDHERD_KUBERNETES_PLACEMENTS"),
+    (r"PriorityClass", "check `priority_class` in SANDHERD_KUBERNETES_PLACEMENT and SANDHERD_KUBERNETES_PLACEMENTS"),
+    (r"service account", "create it in the namespace, or check SANDHERD_KUBERNETES_SERVICE_ACCOUNT"),
+    (r"denied (?:the )?request", "a policy of the cluster refuses it: check the policy, or what it requires of pods"),
+)
+"""Refusals of the admission of objects by their texts, each with its remedy."""
+_REFUSED: Final = re.compile(r"is forbidden|is invalid|denied (?:the )?request")
+_EXEC: Final = {
+    403: "status 403; allow the spawner's role to create and get pods/exec: " + _ROLE,
+    500: "status 500; its container does not run, or the kubelet of its node does not respond",
+    502: "status 502; the kubelet of its node does not respond: check the node",
+}
+"""What the statuses of a refused command mean: the client does not pass on the server's own text."""
 
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Whatever goes wrong in here is raised as `ProviderError`, which names `what` was tried."""
+    """Raise errors of the block as `ProviderError`; the message contains `what` was attempted."""
     try:
         yield
     except ApiException as error:
         raise refusal(error.status or 0, status_of(error), error.headers or {}, what) from error
     except aiohttp.WSServerHandshakeError as error:
-        raise refusal(error.status, {}, error.headers or {}, what) from error
+        status = {"message": _EXEC[error.status]} if error.status in _EXEC else {}
+        raise refusal(error.status, status, error.headers or {}, what) from error
     except TimeoutError as error:
-        raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {what}: no answer in time") from error
+        raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {what}: timed out") from error
     except (OpenApiException, ConfigException) as error:
         raise ProviderError(ProviderFault.REFUSED, f"kubernetes: {what}: {error}") from error
     except (aiohttp.ClientError, OSError) as error:
-        told = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); look at KUBECONFIG"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from error
-    except (TypeError, ValueError, LookupError) as error:  # half a line of a watch, or somebody's page
-        told = f"kubernetes: {what}: an answer that is none of a cluster's ({type(error).__name__}); look at KUBECONFIG"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from error
+        message = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); check KUBECONFIG"
+        raise ProviderError(ProviderFault.TRANSIENT, message) from error
+    except (TypeError, ValueError, LookupError) as error:  # an incomplete line of a watch, or a proxy's page
+        message = f"kubernetes: {what}: the reply is not an API server's ({type(error).__name__}); check KUBECONFIG"
+        raise ProviderError(ProviderFault.TRANSIENT, message) from error
 
 
 def status_of(error: ApiException) -> Mapping[str, Any]:
-    """The `Status` that an answer's body is; an empty one for what is none, as a proxy on the way says it."""
+    """The `Status` object in a reply's body; empty if the body is not one, as that of a proxy."""
     try:
         found = json.loads(error.body or "")
     except ValueError:
@@ -62,31 +82,41 @@ def status_of(error: ApiException) -> Mapping[str, Any]:
 
 
 def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], what: str) -> ProviderError:
-    """An answer of the API server that is an error. Pure."""
-    said = str(status.get("message") or f"status {code}")
+    """Convert an error reply of the API server. Pure."""
+    message = str(status.get("message") or f"status {code}")
     fault = _KINDS.get(code, ProviderFault.TRANSIENT)
-    if _QUOTA.search(said):
+    if _QUOTA.search(message):
         fault = ProviderFault.QUOTA
-        said += "; raise the ResourceQuota, or lower SANDHERD_RUNTIME_LIMITS"
+        message += "; raise the ResourceQuota, or lower SANDHERD_RUNTIME_LIMITS"
     elif code == 401:
-        # In words of our own: whoever does not take a credential may repeat it.
-        said = "status 401; the credential is not taken: look at KUBECONFIG, or at the pod's service account"
-    elif code == 403:
-        said += _right(said)
+        # Not the server's message: it may contain the rejected credential.
+        message = "status 401; the credential was rejected: check KUBECONFIG, or the pod's service account"
+    elif code == 403 or _REFUSED.search(message):
+        message += _permission_hint(message)
     wait = _wait(status, headers) if fault is ProviderFault.RATE_LIMITED else None
-    return ProviderError(fault, f"kubernetes: {what}: {said}", wait=wait)
+    return ProviderError(fault, f"kubernetes: {what}: {message}", wait=wait)
 
 
-def _right(said: str) -> str:
-    found = _DENIED.search(said)
+def refused_for_good(message: str, what: str) -> ProviderError | None:
+    """The error for a message that a controller got from the API server; None if its next try may succeed. Pure."""
+    if not (_QUOTA.search(message) or _REFUSED.search(message)):
+        return None
+    return refusal(403, {"message": message}, {}, what)
+
+
+def _permission_hint(message: str) -> str:
+    found = _DENIED.search(message)
     if found:
-        return f"; let the spawner's role {found['verb']} {found['resource']}: {_ROLE}"
-    return f"; if that is for want of a right: {_ROLE}" if "admission" not in said else ""
+        return f"; allow the spawner's role to {found['verb']} {found['resource']}: {_ROLE}"
+    remedy = next((remedy for text, remedy in _ADMISSION if re.search(text, message)), None)
+    if remedy:
+        return f"; {remedy}"
+    return "" if _ROLE in message or _REFUSED.search(message) else f"; if a permission is missing: {_ROLE}"
 
 
 def _wait(status: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    told = headers.get("Retry-After") or (status.get("details") or {}).get("retryAfterSeconds")
+    seconds = headers.get("Retry-After") or (status.get("details") or {}).get("retryAfterSeconds")
     try:
-        return float(told) if told is not None else None
+        return float(seconds) if seconds is not None else None
     except ValueError:
         return None

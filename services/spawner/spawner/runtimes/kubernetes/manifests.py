@@ -1,4 +1,4 @@
-"""What a cluster is told of a box. All pure."""
+"""Manifests of boxes for a cluster. All pure."""
 
 import hashlib
 import json
@@ -9,9 +9,9 @@ from importlib import metadata
 from typing import Any, Final
 
 from sandherd.settings.kubernetes import Placement
-from spawner.runtimes.boxes.furnishing import HERD, ROOT
+from spawner.runtimes.boxes.box_files import HERD, ROOT
 from spawner.runtimes.boxes.provider import BoxSpec
-from spawner.runtimes.kubernetes import gate
+from spawner.runtimes.kubernetes import entrypoint
 
 Json = dict[str, Any]
 CONTAINER: Final = "sandbox"
@@ -19,12 +19,12 @@ PREFIX: Final = "sandherd-"
 MANAGED: Final = {"app.kubernetes.io/managed-by": "sandherd", "app.kubernetes.io/name": "sandherd-sandbox"}
 UNIT: Final = "sandherd.dev/unit"
 LABELS: Final = "sandherd.dev/labels"
-"""The labels as they were given: a cluster does not take every text as one."""
+"""The original labels: a cluster does not accept every text as a label value."""
 BEGUN: Final = "sandherd.dev/begun"
-"""How often the program of a pod was started, by us."""
+"""How often we started the program of a pod."""
 POD: Final = "sandherd.dev/pod"
-"""On a Sandbox: the pod in which its program was started first. Another pod has nothing of what that one held."""
-ASIDE: Final = "sandherd.dev/aside"
+"""On a Sandbox: the pod in which its program was first started. Another pod does not have that pod's data."""
+QUARANTINED: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
 _VERSION: Final = metadata.version("sandherd")
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
@@ -32,8 +32,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """How this cluster's pods are to be made."""
+class PodOptions:
+    """Options for the pods of this cluster."""
 
     image: str
     user: tuple[int, int] = (1000, 1000)
@@ -48,15 +48,15 @@ class Kind:
     placement: Placement = field(default_factory=Placement)
     placements: Mapping[str, Placement] = field(default_factory=dict)
     pending: float = 300
-    """For how long a pod may wait until it runs, in seconds."""
+    """How long a pod may be pending, in seconds."""
     closed: bool = False
-    """Whether nobody is let in to any pod."""
+    """Whether all ingress to pods is denied."""
     ports: tuple[int, ...] = ()
-    """The only ports that somebody is let in to; none: all."""
+    """The only ports open to ingress; empty: all."""
 
 
 def named(unit: str) -> str:
-    """What a pod is called: its unit's name, as far as a cluster takes it."""
+    """The pod name of a unit: the unit's name if it is valid in a cluster, else a shortened name with a digest."""
     whole = PREFIX + unit
     if _NAME.fullmatch(whole):
         return whole
@@ -64,37 +64,37 @@ def named(unit: str) -> str:
 
 
 def label(value: str) -> str:
-    """A label's value, as far as a cluster takes it."""
+    """A label's value if it is valid in a cluster, else a digest of it."""
     return value if _LABEL.fullmatch(value) else f"x-{_digest(value)}"
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """What finds the objects with these labels."""
+    """The label selector for objects with these labels."""
     return ",".join(f"{key}={label(value)}" for key, value in (MANAGED | dict(labels)).items())
 
 
-def pod(spec: BoxSpec, kind: Kind) -> Json:
+def pod(spec: BoxSpec, kind: PodOptions) -> Json:
     """The pod of a box."""
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(spec, kind), "spec": pod_spec(spec, kind)}
 
 
-def sandbox(spec: BoxSpec, kind: Kind, version: str) -> Json:
-    """The Sandbox of a box: its controller makes the pod, under the same name."""
-    told = _metadata(spec, kind)
+def sandbox(spec: BoxSpec, kind: PodOptions, version: str) -> Json:
+    """The Sandbox of a box: its controller creates the pod, with the same name."""
+    metadata = _metadata(spec, kind)
     template = {
-        "metadata": {key: told[key] for key in ("labels", "annotations")},
+        "metadata": {key: metadata[key] for key in ("labels", "annotations")},
         "spec": pod_spec(spec, kind),
     }
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": "Sandbox",
-        "metadata": told,
+        "metadata": metadata,
         "spec": {"podTemplate": template},
     }
 
 
-def pod_spec(spec: BoxSpec, kind: Kind) -> Json:
-    """What runs in a box, with as little as a worker can do with."""
+def pod_spec(spec: BoxSpec, kind: PodOptions) -> Json:
+    """The pod spec of a box, with the fewest privileges a worker needs."""
     uid, gid = kind.user
     found: Json = {
         "restartPolicy": "Always",
@@ -118,8 +118,8 @@ def pod_spec(spec: BoxSpec, kind: Kind) -> Json:
     return found | _placed(kind.placements.get(spec.profile or "", kind.placement))
 
 
-def _container(spec: BoxSpec, kind: Kind) -> Json:
-    room = {
+def _container(spec: BoxSpec, kind: PodOptions) -> Json:
+    resources = {
         "memory": f"{spec.limits.memory_mb}Mi",
         "cpu": kind.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
         "ephemeral-storage": f"{kind.storage_mb}Mi",
@@ -131,10 +131,10 @@ def _container(spec: BoxSpec, kind: Kind) -> Json:
         "name": CONTAINER,
         "image": spec.image or kind.image,
         "imagePullPolicy": kind.pull_policy,
-        "command": gate.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
+        "command": entrypoint.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
         "workingDir": ROOT,
         "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
-        "resources": {"requests": room, "limits": dict(room)},
+        "resources": {"requests": resources, "limits": dict(resources)},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -147,7 +147,7 @@ def _container(spec: BoxSpec, kind: Kind) -> Json:
     return found
 
 
-def _volume(name: str, kind: Kind) -> Json:
+def _volume(name: str, kind: PodOptions) -> Json:
     return {"name": name, "emptyDir": {"sizeLimit": f"{kind.storage_mb}Mi"}}
 
 
@@ -158,9 +158,21 @@ def _placed(placement: Placement) -> Json:
     if placement.node_selector:
         found["nodeSelector"] = dict(placement.node_selector)
     if placement.tolerations:
-        told = [one.model_dump(exclude_none=True) for one in placement.tolerations]
-        found["tolerations"] = [_renamed(one, "seconds", "tolerationSeconds") for one in told]
+        tolerations = [one.model_dump(exclude_none=True) for one in placement.tolerations]
+        found["tolerations"] = [_renamed(one, "seconds", "tolerationSeconds") for one in tolerations]
+    if placement.priority_class:
+        found["priorityClassName"] = placement.priority_class
+    if placement.affinity:
+        found["affinity"] = dict(placement.affinity)
+    if placement.spread:
+        found["topologySpreadConstraints"] = [_spread(key) for key in placement.spread]
     return found
+
+
+def _spread(key: str) -> Json:
+    """A constraint that spreads all sandboxes of the namespace as far as their nodes have capacity."""
+    sandboxes = {"matchLabels": dict(MANAGED)}
+    return {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": sandboxes}
 
 
 def _renamed(fields: Json, old: str, new: str) -> Json:
@@ -168,7 +180,7 @@ def _renamed(fields: Json, old: str, new: str) -> Json:
 
 
 def recommended(herd: str) -> dict[str, str]:
-    """The labels that tools for clusters look for; the herd is the instance."""
+    """The recommended Kubernetes labels; the herd is the instance."""
     return MANAGED | {
         "app.kubernetes.io/component": "sandbox",
         "app.kubernetes.io/part-of": "sandherd",
@@ -177,7 +189,7 @@ def recommended(herd: str) -> dict[str, str]:
     }
 
 
-def _metadata(spec: BoxSpec, kind: Kind) -> Json:
+def _metadata(spec: BoxSpec, kind: PodOptions) -> Json:
     common = recommended(spec.labels.get(HERD, "none"))
     found: Json = {
         "name": named(spec.name),

@@ -1,4 +1,4 @@
-"""What a cluster is told of the network of all boxes of a herd. All pure."""
+"""The network policy for all boxes of a herd. All pure."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -6,22 +6,30 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label, recommended
 
 _KIND: Final = "app.kubernetes.io/name"
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
-"""The label that every namespace has of itself."""
+"""The label with its own name that every namespace has."""
 _NATS: Final = 4222
 _PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443}
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """Who is let in to boxes, each as a network, or as a namespace and perhaps a label; and to which ports."""
+    """Allowed ingress: sources, each a network, or a namespace with an optional label, and ports."""
 
     sources: Sequence[str]
     ports: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Dns:
+    """The DNS servers of boxes: as sources of `Entrance`; none: every pod of the cluster."""
+
+    servers: Sequence[str] = ()
+    ports: Sequence[int] = (53,)
 
 
 def policy(
@@ -29,13 +37,15 @@ def policy(
     brokers: str,
     egress: Sequence[str],
     owner: Mapping[str, Any] | None = None,
+    *,
     entrance: Entrance | None = None,
+    dns: Dns = Dns(),  # it is frozen
 ) -> Json:
-    """The network of a herd's boxes: they reach names, the broker, and what is allowed.
+    """The network policy of a herd's boxes: egress to DNS, the broker, and the allowed destinations.
 
-    Nobody reaches them but by the entrance, where there is one; and no other box does by that.
+    Ingress is allowed only through `entrance`, if there is one; a namespace given there never includes other boxes.
     """
-    rules: list[Json] = [_names()]
+    rules: list[Json] = [_names(dns)]
     rules += [_broker(address.strip()) for address in brokers.split(",")]
     rules += [_destination(one) for one in egress]
     found: Json = {
@@ -45,7 +55,7 @@ def policy(
         "spec": {
             "podSelector": {"matchLabels": {HERD: label(herd)}},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [_let_in(entrance)] if entrance and entrance.sources else [],
+            "ingress": [_ingress_rule(entrance)] if entrance and entrance.sources else [],
             "egress": rules,
         },
     }
@@ -54,7 +64,7 @@ def policy(
     return found
 
 
-def _let_in(entrance: Entrance) -> Json:
+def _ingress_rule(entrance: Entrance) -> Json:
     found: Json = {"from": [_source(one) for one in entrance.sources]}
     if entrance.ports:
         found["ports"] = [{"protocol": "TCP", "port": port} for port in entrance.ports]
@@ -62,26 +72,34 @@ def _let_in(entrance: Entrance) -> Json:
 
 
 def _source(text: str) -> Json:
-    """A network, or the pods of a namespace: all that are no sandboxes, whoever's."""
+    """A network, or the pods of a namespace except sandboxes of any herd."""
+    found = _peer(text)
+    if "namespaceSelector" in found:
+        no_sandbox = {"key": _KIND, "operator": "NotIn", "values": [MANAGED[_KIND]]}
+        found["podSelector"] = {"matchExpressions": [no_sandbox]} | found.get("podSelector", {})
+    return found
+
+
+def _peer(text: str) -> Json:
+    """A network, or the pods of a namespace."""
     try:
         return {"ipBlock": {"cidr": str(ipaddress.ip_network(text))}}
     except ValueError:
         namespace, _, wanted = text.partition("/")
     key, _, value = wanted.partition("=")
-    no_sandbox = {"key": _KIND, "operator": "NotIn", "values": [MANAGED[_KIND]]}
-    pods: Json = {"matchExpressions": [no_sandbox]} | ({"matchLabels": {key: value}} if key else {})
-    return {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}, "podSelector": pods}
+    found: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}}}
+    return found | ({"podSelector": {"matchLabels": {key: value}}} if key else {})
 
 
-def _names() -> Json:
-    anywhere: Json = {"namespaceSelector": {}}
-    return {"to": [anywhere], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
+def _names(dns: Dns) -> Json:
+    peers = [_peer(one) for one in dns.servers] or [{"namespaceSelector": {}}]
+    return {"to": peers, "ports": [{"protocol": kind, "port": port} for port in dns.ports for kind in ("UDP", "TCP")]}
 
 
 def _broker(address: str) -> Json:
-    """By its address, or by its namespace where its name says that it is a service; else by its port alone.
+    """A rule by address, or by namespace if the name is a service's (`*.svc`); else by port alone.
 
-    A name of two parts may be a service's, and may as well be anybody's on the internet.
+    A name of two parts may be a service's, but also a host on the internet.
     """
     parts = urlsplit(address)
     ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
@@ -98,8 +116,8 @@ def _broker(address: str) -> Json:
 
 
 def _destination(text: str) -> Json:
-    network, _, port = text.partition("@")
-    found: Json = {"to": [{"ipBlock": {"cidr": str(ipaddress.ip_network(network))}}]}
+    peer, _, port = text.partition("@")
+    found: Json = {"to": [_peer(peer)]}
     if port:
         found["ports"] = [{"protocol": "TCP", "port": int(port)}]
     return found

@@ -1,27 +1,29 @@
-"""The objects that boxes are, in their cluster: pods, and the Sandboxes that own them where such are made."""
+"""The cluster objects of boxes: pods, and the Sandboxes that own them if Sandboxes are used."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
-from spawner.runtimes.boxes.retrying import persistently
+from spawner.runtimes.boxes.retry import with_retry
 from spawner.runtimes.kubernetes import manifests, states
 from spawner.runtimes.kubernetes.cluster import PODS, Cluster
-from spawner.runtimes.kubernetes.faults import faults, status_of
+from spawner.runtimes.kubernetes.faults import faults, refused_for_good, status_of
 from spawner.runtimes.kubernetes.manifests import GROUP, POD, Json, named
-from spawner.runtimes.kubernetes.watching import until
+from spawner.runtimes.kubernetes.pod_watch import until
 
 AnswerT = TypeVar("AnswerT")
 _SOON: Final = 1
-"""For how long a pod that is removed may end by itself, in seconds: whoever removes it has stopped it before."""
-_GONE: Final = 20.0
-"""How long a node may take to say that a pod is gone; one that does not is lost, and the pod is taken off the list."""
+"""The grace period of a removed pod in seconds; its program was stopped before."""
+_DELETION_SECONDS: Final = 20.0
+"""Seconds a node may take to confirm a pod's deletion; after that it is lost, and the pod is deleted by force."""
+_FINALIZERS_SECONDS: Final = 10.0
+"""Seconds that finalizers may hold an object before the removal fails; the caller repeats it."""
 
 
 class Objects:
-    """Boxes by their units' names. `version` is the one of Sandboxes that this cluster has; None: pods are made."""
+    """Boxes by unit name. `version`: the version of the Sandbox resource in this cluster; None: pods are created."""
 
     def __init__(self, cluster: Cluster, version: str | None = None) -> None:
         self.cluster = cluster
@@ -31,7 +33,7 @@ class Objects:
 
     @property
     def made(self) -> str:
-        """Where what is made by us is."""
+        """The API path of the objects that we create."""
         return self._sandboxes if self.version else self.pods
 
     async def pod(self, name: str) -> Json | None:
@@ -39,50 +41,66 @@ class Objects:
         return await self._get(self.pods, name)
 
     async def sandbox(self, name: str) -> Json | None:
-        """The Sandbox of a box; None also where there are none."""
+        """The Sandbox of a box; None also if this cluster has no Sandboxes."""
         return await self._get(self._sandboxes, name) if self.version else None
 
     async def box(self, name: str) -> Box | None:
-        """A box as it is now."""
-        sandbox = await self.sandbox(name)
-        pod = await self.pod(name)
-        if pod is not None:
-            return states.box(pod, sandbox)
-        return states.podless(sandbox) if sandbox is not None else None
+        """A box in its current state, or None."""
+        return states.of(*await self.read(name))
+
+    async def read(self, name: str) -> tuple[Json | None, Json | None]:
+        """The Sandbox and the pod of a box."""
+        return await self.sandbox(name), await self.pod(name)
 
     async def find(self, labels: Mapping[str, str]) -> list[Box]:
         """All boxes with these labels."""
+        return boxes_of(*await self.listed(labels))
+
+    async def listed(self, labels: Mapping[str, str]) -> tuple[dict[str, Json], dict[str, Json]]:
+        """The Sandboxes and the pods of all boxes with these labels, by name."""
         wanted = manifests.selector(labels)
         pods = {one["metadata"]["name"]: one for one in await self._list(self.pods, wanted)}
         owners = {one["metadata"]["name"]: one for one in await self._list(self.made, wanted)} if self.version else {}
-        found = [states.box(pod, owners.get(name)) for name, pod in pods.items()]
-        return found + [states.podless(one) for name, one in owners.items() if name not in pods]
+        return owners, pods
 
     async def make(self, body: Json) -> None:
-        """Make it, unless there is one of this name: whether that is ours, whoever asks has to see."""
+        """Create an object, unless one with this name exists; the caller must check whether it belongs to this herd."""
 
         async def once() -> None:
             try:
                 await self.cluster.make(self.made, body)
             except ApiException as error:
-                # A quota that is being counted at the same moment is a conflict as well, and then nothing is there.
+                # A concurrent quota update is a conflict as well, and then the object does not exist.
                 if status_of(error).get("reason") != "AlreadyExists":
                     raise
 
-        await _asked(f"making {body['metadata']['name']}", once)
+        await _call(f"creating {body['metadata']['name']}", once)
 
     async def until(self, name: str, holds: Callable[[Json | None], bool], seconds: float) -> Json | None:
-        """The pod of a box once this holds of it. Raises `ProviderError`."""
+        """Wait until `holds` is true of the pod of a box, for at most `seconds`. Raises `ProviderError`."""
         return await until(self.cluster, self.pods, named(name), holds, seconds)
 
+    async def refused(self, name: str, seconds: float) -> ProviderError | None:
+        """Wait until the API server refuses for good what the controller of a Sandbox creates; returns that error.
+
+        None if the Sandbox no longer exists. Raises `ProviderError`.
+        """
+        what = f"creating the pod of {name}"
+
+        def holds(sandbox: Json | None) -> bool:
+            return sandbox is None or refused_for_good(states.refusal_of(sandbox), what) is not None
+
+        found = await until(self.cluster, self._sandboxes, named(name), holds, seconds)
+        return refused_for_good(states.refusal_of(found), what)
+
     async def note(self, name: str, notes: Mapping[str, str]) -> None:
-        """Write something on a pod, and on its Sandbox, if it has one, which pod it was first written on."""
+        """Set annotations of a pod, and record the pod's uid on its Sandbox, if it has one."""
         pod = await self._change(self.pods, name, {"annotations": dict(notes)})
         if owner := self._sandboxes_of(pod):
             await self._change(owner, name, {"annotations": {POD: pod["metadata"]["uid"]}})
 
     async def labelled(self, name: str, labels: Mapping[str, str | None]) -> None:
-        """Set or remove labels of a pod, if it is there."""
+        """Set or remove labels of a pod, if it exists."""
         try:
             await self._change(self.pods, name, {"labels": dict(labels)})
         except ProviderError as error:
@@ -90,22 +108,51 @@ class Objects:
                 raise
 
     async def remove(self, name: str) -> None:
-        """Remove all that there is of a box. A pod whose node does not answer is at last removed without its word.
+        """Remove all objects of a box, and wait until they no longer exist. Raises `ProviderError` (`timed_out`).
 
-        Its Sandbox goes first, also where none are made any more: its controller would make the pod anew.
+        A pod whose node does not respond is finally deleted without its confirmation. Its Sandbox is deleted first,
+        even if we no longer create any: its controller would create the pod again.
         """
-        if owner := self._sandboxes_of(await self.pod(name)) or (self.made if self.version else None):
+        owner = self._sandboxes_of(await self.pod(name)) or (self.made if self.version else None)
+        if owner:
             await self._delete(owner, name)
         await self._delete(self.pods, name, _SOON)
+        if not await self._is_removed(self.pods, name, _DELETION_SECONDS):
+            await self._delete(self.pods, name, 0)
+            await self._removed(self.pods, name)
+        if owner:
+            await self._removed(owner, name)
+
+    async def _is_removed(self, path: str, name: str, seconds: float) -> bool:
+        """Whether an object no longer exists after `seconds`; False at once if only finalizers hold a pod."""
+
+        def holds(item: Json | None) -> bool:
+            return item is None or (bool(states.finalizers(item)) and not states.runs(item))
+
         try:
-            await self.until(name, lambda pod: pod is None, _GONE)
+            return await until(self.cluster, path, named(name), holds, seconds) is None
         except ProviderError as error:
             if error.fault is not ProviderFault.TIMED_OUT:
                 raise
-            await self._delete(self.pods, name, 0)
+        return False
+
+    async def _removed(self, path: str, name: str) -> None:
+        """Wait until an object no longer exists. Raises `ProviderError`, which names the finalizers that hold it."""
+        last: list[str] = []
+
+        def holds(item: Json | None) -> bool:
+            last[:] = states.finalizers(item)
+            return item is None
+
+        try:
+            await until(self.cluster, path, named(name), holds, _FINALIZERS_SECONDS)
+        except ProviderError as error:
+            if error.fault is not ProviderFault.TIMED_OUT:
+                raise
+            raise ProviderError(error.fault, not_removed(named(name), last)) from error
 
     def _sandboxes_of(self, pod: Json | None) -> str | None:
-        """Where the Sandbox of a pod is; None for one that has none."""
+        """The API path of the Sandbox that owns a pod; None if none does."""
         owners = (pod or {}).get("metadata", {}).get("ownerReferences") or []
         made = (one["apiVersion"] for one in owners if one["kind"] == "Sandbox")
         version = next((version for version in made if version.startswith(f"{GROUP}/")), None)
@@ -113,34 +160,48 @@ class Objects:
 
     async def _get(self, path: str, name: str) -> Json | None:
         try:
-            return await _asked(f"looking for {name}", lambda: self.cluster.get(f"{path}/{named(name)}"))
+            return await _call(f"looking for {name}", lambda: self.cluster.get(f"{path}/{named(name)}"))
         except ProviderError as error:
             if error.fault is ProviderFault.NOT_FOUND:
                 return None
             raise
 
     async def _list(self, path: str, selector: str) -> list[Json]:
-        listed = await _asked("listing boxes", lambda: self.cluster.get(path, labelSelector=selector))
+        listed = await _call("listing boxes", lambda: self.cluster.get(path, labelSelector=selector))
         found: list[Json] = listed["items"]
         return found
 
     async def _change(self, path: str, name: str, metadata: Json) -> Json:
         body = {"metadata": metadata}
-        return await _asked(f"marking {name}", lambda: self.cluster.change(f"{path}/{named(name)}", body))
+        return await _call(f"marking {name}", lambda: self.cluster.change(f"{path}/{named(name)}", body))
 
     async def _delete(self, path: str, name: str, grace: int | None = None) -> None:
         try:
-            await _asked(f"removing {name}", lambda: self.cluster.delete(f"{path}/{named(name)}", grace))
+            await _call(f"removing {name}", lambda: self.cluster.delete(f"{path}/{named(name)}", grace))
         except ProviderError as error:
             if error.fault is not ProviderFault.NOT_FOUND:
                 raise
 
 
-async def _asked(what: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-    """Ask the cluster, and ask it again where that is of use: each of these calls is safe to repeat."""
+def not_removed(name: str, finalizers: Sequence[str]) -> str:
+    """What holds an object that was deleted, and what to do about it."""
+    if not finalizers:
+        return f"kubernetes: {name} was deleted, and its cluster has not removed it yet"
+    held = ", ".join(finalizers)
+    return f"kubernetes: {name} was deleted, and finalizers still hold it: {held}; check the controllers that set them"
+
+
+async def _call(what: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    """Call the cluster, with retries: each of these calls is idempotent."""
 
     async def once() -> AnswerT:
         with faults(what):
             return await call()
 
-    return await persistently(once)
+    return await with_retry(once)
+
+
+def boxes_of(owners: Mapping[str, Json], pods: Mapping[str, Json]) -> list[Box]:
+    """The boxes of Sandboxes and pods, by name."""
+    found = [states.box(pod, owners.get(name)) for name, pod in pods.items()]
+    return found + [states.podless(one) for name, one in owners.items() if name not in pods]

@@ -1,4 +1,4 @@
-"""What a cluster says of a pod, as a box; and why one does not come to run. All pure."""
+"""Converts pods to boxes, and finds out why a pod does not start. All pure."""
 
 import json
 import re
@@ -8,35 +8,57 @@ from datetime import datetime
 from typing import Any, Final
 
 from spawner.runtimes.boxes.provider import Box, BoxState, ProgramEnd, ProviderFault
-from spawner.runtimes.kubernetes.manifests import ASIDE, BEGUN, CONTAINER, LABELS, POD, UNIT, Json
+from spawner.runtimes.kubernetes import disruptions
+from spawner.runtimes.kubernetes.manifests import BEGUN, CONTAINER, LABELS, POD, QUARANTINED, UNIT, Json
 
-_NOT_THERE: Final = re.compile(
+_NO_IMAGE_ERROR: Final = re.compile(
     r"not found|does not exist|manifest unknown|denied|unauthorized|authentication required|invalid"
     r"|not present",
     re.IGNORECASE,
 )
-"""What a registry says of an image that no other try would bring."""
+"""Registry errors that a retry will not resolve."""
 _WRONG: Final = {
-    "InvalidImageName": "the image's name is none",
-    "ErrImageNeverPull": "the node has no such image, and may not fetch it: SANDHERD_KUBERNETES_PULL_POLICY",
-    "CreateContainerConfigError": "the cluster can't make such a container: look at what it says it lacks",
-    "CreateContainerError": "the node can't make the container: look at the image and at the runtime class",
+    "InvalidImageName": "the image's name is invalid",
+    "ErrImageNeverPull": "the node lacks the image and may not pull it: check SANDHERD_KUBERNETES_PULL_POLICY",
+    "CreateContainerConfigError": "the cluster can't create the container: check what it reports as missing",
+    "CreateContainerError": "the node can't create the container: check the image and the runtime class",
     "RunContainerError": "the image can't be run: it needs /bin/sh",
 }
-_NEVER_BEGAN: Final = "its first process does not stay: the image needs /bin/sh, and the pod room to start it"
+_NEVER_BEGAN: Final = "its first process exits: the image needs /bin/sh, and the pod enough memory to start it"
 _IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
-_FETCH: Final = "; name an image that the nodes can fetch, or set SANDHERD_KUBERNETES_PULL_SECRETS"
-_LOST_NODE: Final = "the node of {name} is lost or no longer answers, and what the sandbox held with it"
-_EVICTED: Final = "; give it more (SANDBOX_MEMORY_GB, SANDHERD_KUBERNETES_STORAGE_GB), or the cluster more nodes"
+_FETCH: Final = "; use an image that the nodes can pull, or set SANDHERD_KUBERNETES_PULL_SECRETS"
+
+
+def of(sandbox: Json | None, pod: Json | None) -> Box | None:
+    """Convert the objects of a box; None if it has none."""
+    if pod is not None:
+        return box(pod, sandbox)
+    return podless(sandbox) if sandbox is not None else None
+
+
+def has_sandbox(pod: Json) -> bool:
+    """Whether a pod is owned by a Sandbox."""
+    return any(one["kind"] == "Sandbox" for one in pod["metadata"].get("ownerReferences") or [])
+
+
+def finalizers(item: Json | None) -> list[str]:
+    """What still holds an object that is being deleted; empty if nothing does, or if it is not being deleted."""
+    meta = (item or {}).get("metadata", {})
+    return list(meta.get("finalizers") or []) if meta.get("deletionTimestamp") else []
+
+
+def is_deleted(item: Json | None) -> bool:
+    """Whether an object was deleted, although it may still exist."""
+    return bool((item or {}).get("metadata", {}).get("deletionTimestamp"))
 
 
 def box(pod: Json, owner: Json | None = None) -> Box:
-    """A pod, and the Sandbox that it is of where there is one."""
+    """Convert a pod, and the Sandbox that owns it if there is one, to a box."""
     meta = pod["metadata"]
     notes = meta.get("annotations") or {}
     first = ((owner or {}).get("metadata", {}).get("annotations") or {}).get(POD)
     runs, ends = int(notes.get(BEGUN, 1 if first else 0)), ended(pod)
-    over = _replaced(pod, first) or _over(pod)
+    over = _replaced(pod, first) or disruptions.loss_reason(pod)
     state = BoxState.FAILED if over else _state(pod, runs, ends)
     end = None
     if over or state is BoxState.STOPPED:
@@ -50,16 +72,17 @@ def box(pod: Json, owner: Json | None = None) -> Box:
         runs=runs,
         end=end,
         problem=over or "",
-        aside=ASIDE in (meta.get("labels") or {}),
+        disruption=disruptions.disruption(pod),
+        quarantined=QUARANTINED in (meta.get("labels") or {}),
     )
 
 
 def podless(sandbox: Json) -> Box:
-    """A Sandbox that has no pod: not yet, or no longer."""
+    """Convert a Sandbox without a pod, whether not yet created or deleted, to a box."""
     meta = sandbox["metadata"]
     notes = meta.get("annotations") or {}
     begun = POD in notes
-    problem = f"the pod of {meta['name']} is gone, and what the sandbox held with it" if begun else ""
+    problem = f"the pod of {meta['name']} no longer exists, and the sandbox's data is lost with it" if begun else ""
     return Box(
         name=notes.get(UNIT, meta["name"]),
         id=meta["uid"],
@@ -72,8 +95,16 @@ def podless(sandbox: Json) -> Box:
     )
 
 
+def refusal_of(sandbox: Json | None) -> str:
+    """What the API server refused a Sandbox's controller last; empty if nothing."""
+    for one in ((sandbox or {}).get("status") or {}).get("conditions") or []:
+        if one["type"] == "Ready" and one.get("reason") == "ReconcilerError":
+            return str(one.get("message") or "")
+    return ""
+
+
 def container(pod: Json) -> Json:
-    """The status of our container; empty as long as no node has taken the pod."""
+    """The status of our container; empty until the pod is scheduled on a node."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return next((one for one in statuses if one["name"] == CONTAINER), {})
 
@@ -85,19 +116,19 @@ def ended(pod: Json) -> int:
 
 
 def runs(pod: Json) -> bool:
-    """Whether commands can be run in it at this moment."""
+    """Whether commands can be run in the pod now."""
     return "running" in (container(pod).get("state") or {})
 
 
 def host(pod: Json) -> str | None:
-    """Where a pod is reached in its cluster, as it stands in a URL; None as long as it has no address."""
+    """A pod's address in its cluster, in the form used in URLs; None until it has one."""
     found: str = (pod.get("status") or {}).get("podIP") or ""
     return f"[{found}]" if ":" in found else found or None
 
 
-def gone_for_good(pod: Json) -> bool:
-    """Whether its cluster has ended it: such a pod is never started again."""
-    return (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
+def has_ended(pod: Json) -> bool:
+    """Whether its cluster has ended it; such a pod is never restarted."""
+    return (pod.get("status") or {}).get("phase") in disruptions.ENDED
 
 
 def _state(pod: Json, runs: int, ends: int) -> BoxState:
@@ -113,71 +144,52 @@ def _end(pod: Json, over: str | None) -> ProgramEnd:
     states = (status.get("state") or {}, status.get("lastState") or {})
     last: Mapping[str, Any] = next((one["terminated"] for one in states if "terminated" in one), {})
     memory = last.get("reason") == "OOMKilled"
-    told = over or (last.get("message") or "")
+    reason = over or (last.get("message") or "")
     code = last.get("exitCode")
-    # After an eviction the program's own status says nothing: it may have ended in order, or been killed.
-    return ProgramEnd(None if over else code, out_of_memory=memory and not over, reason=told)
+    # After an eviction the program's own status is meaningless: it may have ended normally, or been killed.
+    return ProgramEnd(None if over else code, out_of_memory=memory and not over, reason=reason)
 
 
 def _replaced(pod: Json, first: str | None) -> str | None:
     meta = pod["metadata"]
     if first is None or first == meta["uid"]:
         return None
-    return f"the pod of {meta['name']} was replaced, and what the sandbox held is lost with it"
-
-
-def _over(pod: Json) -> str | None:
-    """Why the pod is lost for good, if it is."""
-    status, meta = pod.get("status") or {}, pod["metadata"]
-    phase, why, name = status.get("phase"), status.get("reason") or "", meta["name"]
-    disruption = next((one for one in status.get("conditions") or [] if one["type"] == "DisruptionTarget"), None)
-    told = status.get("message") or (disruption or {}).get("message") or ""
-    lost = why == "NodeLost" or phase == "Unknown" or _is(disruption, "DeletionByTaintManager", "DeletionByPodGC")
-    if lost and (meta.get("deletionTimestamp") or phase in {"Unknown", "Failed"}):
-        return _LOST_NODE.format(name=name) + (f": {told}" if told else "")
-    if not gone_for_good(pod):
-        return None
-    if why == "Evicted" or _is(disruption, "TerminationByKubelet", "EvictionByEvictionAPI", "PreemptionByScheduler"):
-        return f"{name} was evicted: {told or why}{_EVICTED}"
-    return f"{name} was ended by its cluster ({why or phase}){': ' + told if told else ''}"
-
-
-def _is(condition: Mapping[str, Any] | None, *reasons: str) -> bool:
-    return bool(condition) and condition is not None and condition.get("reason") in reasons
+    return f"the pod of {meta['name']} was replaced, and the sandbox's data is lost with it"
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Why a pod does not run yet. Where waiting is of no use, `hopeless` is true."""
+class PodWaitReason:
+    """Why a pod does not run yet. `hopeless`: it will never run."""
 
     fault: ProviderFault
     why: str
     hopeless: bool = False
 
 
-def waiting(pod: Json) -> Waiting:
-    """What a pod waits for."""
+def waiting(pod: Json) -> PodWaitReason:
+    """The reason why a pod does not run yet."""
     state = (container(pod).get("state") or {}).get("waiting") or {}
-    reason, said = state.get("reason", ""), state.get("message", "")
-    if gone_for_good(pod):
+    reason, message = state.get("reason", ""), state.get("message", "")
+    if has_ended(pod):
         why = (pod["status"].get("reason") or "") + ": " + (pod["status"].get("message") or "")
-        return Waiting(ProviderFault.QUOTA, f"its node would not take it ({why})", hopeless=True)
+        return PodWaitReason(ProviderFault.QUOTA, f"its node rejected it ({why})", hopeless=True)
     if reason in _IMAGE:
-        text = f"the image {_image(pod)} can't be fetched ({said or reason}){_FETCH}"
-        return Waiting(ProviderFault.REFUSED, text, hopeless=bool(_NOT_THERE.search(said)))
+        text = f"the image {_image(pod)} can't be pulled ({message or reason}){_FETCH}"
+        return PodWaitReason(ProviderFault.REFUSED, text, hopeless=bool(_NO_IMAGE_ERROR.search(message)))
     if reason == "CrashLoopBackOff":
         last = (container(pod).get("lastState") or {}).get("terminated") or {}
-        told = last.get("message") or f"{last.get('reason', 'unsaid')}, exit status {last.get('exitCode')}"
-        return Waiting(ProviderFault.REFUSED, f"{_NEVER_BEGAN} (image {_image(pod)}: {told})", hopeless=True)
+        message = last.get("message") or f"{last.get('reason', 'no reason')}, exit status {last.get('exitCode')}"
+        return PodWaitReason(ProviderFault.REFUSED, f"{_NEVER_BEGAN} (image {_image(pod)}: {message})", hopeless=True)
     if reason in _WRONG:
-        text = f"{_WRONG[reason]} (image {_image(pod)}: {said or reason})"
-        return Waiting(ProviderFault.REFUSED, text, hopeless=True)
+        text = f"{_WRONG[reason]} (image {_image(pod)}: {message or reason})"
+        return PodWaitReason(ProviderFault.REFUSED, text, hopeless=True)
     conditions = (pod.get("status") or {}).get("conditions") or []
     placed = next((one for one in conditions if one["type"] == "PodScheduled"), None)
     if placed is not None and placed.get("status") == "False":
-        text = f"no node takes it ({placed.get('message') or placed.get('reason')}); make room, or ask for less"
-        return Waiting(ProviderFault.QUOTA, text)
-    return Waiting(ProviderFault.TIMED_OUT, f"it is being made ({reason or 'nothing is said of it'})")
+        why = placed.get("message") or placed.get("reason")
+        text = f"no node has capacity for it ({why}); add capacity, or lower limits"
+        return PodWaitReason(ProviderFault.QUOTA, text)
+    return PodWaitReason(ProviderFault.TIMED_OUT, f"it is being created ({reason or 'no reason given'})")
 
 
 def _image(pod: Json) -> str:
@@ -185,5 +197,5 @@ def _image(pod: Json) -> str:
 
 
 def moment(text: str) -> datetime:
-    """A time as a cluster writes it."""
+    """Parse a timestamp of a cluster."""
     return datetime.fromisoformat(text)

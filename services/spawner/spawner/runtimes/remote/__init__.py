@@ -1,1 +1,1 @@
-"""OpenHands' Runtime API as a provider of boxes: it starts agent servers, and through those everything else is done."""
+"""OpenHands' Runtime API as a provider of boxes: it starts agent servers, which execute everything else."""

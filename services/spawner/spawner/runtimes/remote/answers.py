@@ -1,4 +1,4 @@
-"""What the Runtime API and an agent server answer, and what a box is by that. All pure."""
+"""Replies of the Runtime API and of agent servers, and their conversion to boxes. All pure."""
 
 import re
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings.remote import FACTORS
-from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import Address, Box, BoxState, ProgramEnd, ProviderError, ProviderFault
-from spawner.runtimes.remote.scripts import Look
+from spawner.runtimes.remote.scripts import ProgramState
 
 _MIB_PER_GB: Final = 1024
-_GONE: Final = frozenset({"stopped"})
+_REMOVED: Final = frozenset({"stopped"})
 _FALLEN: Final = frozenset({"failed", "crashloopbackoff"})
 _CLASSES: Final = {"sysbox": "sysbox-runc", "gvisor": "gvisor"}
 _NO_IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _WORK: Final = {12_000: "work-1", 12_001: "work-2"}
-"""The ports of a runtime that OpenHands' own programs count on, and what each is called in a URL."""
+"""The ports of a runtime that OpenHands' own programs rely on, and the name of each in URLs."""
 _PORTS: Final = range(1024, 65_536)
 _PLAIN: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?")
-"""A URL that can hold no secret."""
+"""A URL that can't contain a secret."""
 _LONGEST: Final = 56
-"""Of a session's name: it becomes part of a host's name, and others are made of it."""
+"""The maximum length of a session's name: it becomes part of host names."""
 
 
 def _lower(value: Any) -> str:
@@ -43,7 +43,7 @@ def _hosts(value: Any) -> Any:
 Word = Annotated[str, BeforeValidator(_lower)]
 
 
-class Runtime(BaseModel):
+class RemoteRuntimeState(BaseModel):
     """A runtime, as the Runtime API shows it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -53,7 +53,7 @@ class Runtime(BaseModel):
     url: str | None = None
     key: str | None = Field(None, validation_alias="session_api_key", repr=False)
     work_hosts: Annotated[dict[str, int] | None, BeforeValidator(_hosts)] = None
-    """URLs of other servers in it, and the port of each; None: it says nothing of them."""
+    """URLs of other servers in it, and the port of each; None: not reported."""
     status: Word = ""
     pod_status: Word = ""
     restart_count: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
@@ -61,18 +61,18 @@ class Runtime(BaseModel):
     container_statuses: Annotated[list[Any], BeforeValidator(_none_as_empty)] = []
 
     @property
-    def gone(self) -> bool:
-        """Whether nothing is there any more."""
-        return self.status in _GONE
+    def removed(self) -> bool:
+        """Whether it no longer exists."""
+        return self.status in _REMOVED
 
     @property
     def ready(self) -> bool:
-        """Whether its agent server is said to answer. Some answers tell of the pod, some do not."""
+        """Whether its agent server is reported as ready. Not every reply contains the pod's status."""
         return self.status == "running" and self.pod_status in {"ready", ""}
 
     @property
     def ports(self) -> dict[int, str]:
-        """The ports that are reached from outside, and where. What says nothing of them does as OpenHands expects."""
+        """The ports reachable from outside, with their URLs; if not reported, those that OpenHands expects."""
         if self.work_hosts is None:
             return {port: _beside(self.url, self.id, name) for port, name in _WORK.items()} if self.url else {}
         found = {port: url.rstrip("/") for url, port in self.work_hosts.items() if _PLAIN.fullmatch(url)}
@@ -80,43 +80,43 @@ class Runtime(BaseModel):
 
     @property
     def fallen(self) -> bool:
-        """Whether it will not come by itself."""
+        """Whether it has failed and will not recover by itself."""
         return self.status == "error" or self.pod_status in _FALLEN
 
     @property
     def lacks_image(self) -> bool:
-        """Whether it waits for an image that can't be had."""
+        """Whether its image can't be pulled."""
         return any(word in str(self.container_statuses) for word in _NO_IMAGE)
 
     @property
     def reasons(self) -> str:
-        """Why it was begun anew, for people."""
+        """Why it was restarted, for users."""
         return ", ".join(dict.fromkeys(str(reason) for reason in self.restart_reasons))
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it was ended for its memory."""
+        """Whether it was killed because it was out of memory."""
         return "oomkill" in self.reasons.replace(" ", "").lower()
 
 
 def _beside(url: str, runtime: str, name: str) -> str:
-    """Where OpenHands looks for another server of a runtime: in a path beside it, or at a host of its own."""
+    """The URL where OpenHands expects another server of a runtime: a sibling path, or a separate host."""
     parts = urlsplit(url)
     if parts.path.split("/")[1:2] == [runtime]:
         return urlunsplit((parts.scheme, parts.netloc, f"/{runtime}/{name}", "", ""))
     return urlunsplit((parts.scheme, f"{name}-{parts.netloc}", parts.path.rstrip("/"), "", ""))
 
 
-class Listing(BaseModel):
-    """All runtimes of an account that are there."""
+class RuntimeList(BaseModel):
+    """All existing runtimes of an account."""
 
     model_config = ConfigDict(extra="ignore")
 
-    runtimes: list[Runtime]
+    runtimes: list[RemoteRuntimeState]
 
 
 class BashOutput(BaseModel):
-    """How a command line ended at an agent server."""
+    """The result of a command line run by an agent server."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -126,115 +126,118 @@ class BashOutput(BaseModel):
 
 
 def session(herd: str, name: str) -> str:
-    """What a box is called at the Runtime API, which knows no labels: its herd stands in its name."""
+    """The session name of a box. It contains the herd, because the Runtime API has no labels."""
     called = f"{herd}-{name}"
     if len(called) > _LONGEST:
-        told = f"{name} is too long a name: with its herd the Runtime API takes {_LONGEST} letters"
-        raise ProviderError(ProviderFault.REFUSED, f"remote: {told}")
+        message = f"name {name} is too long: with its herd the Runtime API accepts {_LONGEST} characters"
+        raise ProviderError(ProviderFault.REFUSED, f"remote: {message}")
     return called
 
 
 def name_of(session_id: str) -> tuple[str, str] | None:
-    """A box's herd and name by its session; None for somebody else's."""
+    """The herd and name of a box from its session; None if the session is not a box."""
     herd, found, name = session_id.partition("-")
     return (herd, name) if found and name.startswith("sbx-") else None
 
 
-def is_of(runtime: Runtime, herd: str | None) -> bool:
+def is_of(runtime: RemoteRuntimeState, herd: str | None) -> bool:
     """Whether it is a box of this herd; None: of any."""
     found = name_of(runtime.session_id)
     return found is not None and herd in {None, found[0]}
 
 
-def address(runtime: Runtime, name: str, port: int) -> Address:
-    """Where a port of it is reached. Raises `ProviderError` for one that there is no way to."""
+def address(runtime: RemoteRuntimeState, name: str, port: int) -> Address:
+    """The address of a port. Raises `ProviderError` if the port can't be reached."""
     if not runtime.ready:
-        told = f"remote: {name} is {runtime.status}: no port of it is reached now"
-        raise ProviderError(ProviderFault.TRANSIENT, told)
+        message = f"remote: {name} is {runtime.status}: its ports can't be reached now"
+        raise ProviderError(ProviderFault.TRANSIENT, message)
     if port not in runtime.ports:
         only = ", ".join(map(str, sorted(runtime.ports))) or "none"
-        told = f"remote: there is no way to port {port} of {name}; the Runtime API lets in to {only}"
-        raise ProviderError(ProviderFault.REFUSED, told)
+        message = f"remote: port {port} of {name} can't be reached; the Runtime API exposes {only}"
+        raise ProviderError(ProviderFault.REFUSED, message)
     return Address(runtime.ports[port])
 
 
-def factor(limits: Limits, least: int, step_gb: float) -> int:
-    """How large a runtime has to be. Raises `ProviderError` for more than there is."""
+def factor(limits: SandboxLimits, minimum: int, step_gb: float) -> int:
+    """The resource factor a runtime needs. Raises `ProviderError` if no factor is large enough."""
     for size in FACTORS:
-        if size >= least and limits.memory_mb <= size * step_gb * _MIB_PER_GB:
+        if size >= minimum and limits.memory_mb <= size * step_gb * _MIB_PER_GB:
             return size
-    most = FACTORS[-1] * step_gb
-    told = f"{limits.memory_mb} MiB of memory are more than the largest runtime has: {most:g} GB"
-    raise ProviderError(ProviderFault.REFUSED, f"remote: {told}")
+    largest_gb = FACTORS[-1] * step_gb
+    message = f"{limits.memory_mb} MiB of memory exceed the largest runtime: {largest_gb:g} GB"
+    raise ProviderError(ProviderFault.REFUSED, f"remote: {message}")
 
 
 def runtime_class(name: str | None) -> dict[str, str]:
-    """As the Runtime API calls it."""
+    """The runtime class, by the name that the Runtime API uses."""
     return {"runtime_class": _CLASSES[name]} if name else {}
 
 
-def box(runtime: Runtime, look: Look | None, *, paused_is_aside: bool) -> Box:
-    """A runtime, and how its program fares if its agent server says it, as a box.
+def box(runtime: RemoteRuntimeState, program: ProgramState | None, *, paused_is_aside: bool) -> Box:
+    """Convert a runtime, and its program's state if its agent server reports it, to a box.
 
-    What is said in the box may be its agent's word: whose it is says its session, and only what has ended is aside.
+    The box's agent may have forged the reported state: so the session alone determines its herd and name, and only a
+    box that has ended can be quarantined.
     """
     herd, name = name_of(runtime.session_id) or ("", runtime.session_id)
-    seen = look or Look()
-    lost, mute = _lost(runtime, look), look is None and runtime.ready
-    end = seen.end or lost
+    state = program or ProgramState()
+    lost, unresponsive = _lost(runtime, program), program is None and runtime.ready
+    end = state.end or lost
     return Box(
         name=name,
         id=runtime.id,
-        labels={**seen.labels, HERD: herd},
-        state=_state(runtime, seen, end, mute=mute),
-        created_at=seen.made or datetime.fromtimestamp(0, UTC),
-        runs=max(seen.runs, 1 if lost or mute else 0),
+        labels={**state.labels, HERD: herd},
+        state=_state(runtime, state, end, unresponsive=unresponsive),
+        created_at=state.made or datetime.fromtimestamp(0, UTC),
+        runs=max(state.runs, 1 if lost or unresponsive else 0),
         end=end,
-        problem=_problem(runtime, look),
-        aside=(seen.aside and end is not None) or (runtime.status == "paused" and paused_is_aside),
+        problem=_problem(runtime, program),
+        quarantined=(state.aside and end is not None) or (runtime.status == "paused" and paused_is_aside),
     )
 
 
-def surely_ready(runtime: Runtime) -> Runtime:
-    """The same. Raises `ProviderError` (`transient`) for one in which nothing can be done now: it is not done then."""
+def require_ready(runtime: RemoteRuntimeState) -> RemoteRuntimeState:
+    """Return it if it is ready. Raises `ProviderError` (`transient`) if not, before anything is done in it."""
     if not runtime.ready:
-        told = f"remote: {runtime.session_id} is not ready: {runtime.pod_status or runtime.status or 'nobody says why'}"
-        raise ProviderError(ProviderFault.TRANSIENT, told)
+        message = (
+            f"remote: {runtime.session_id} is not ready: {runtime.pod_status or runtime.status or 'no reason given'}"
+        )
+        raise ProviderError(ProviderFault.TRANSIENT, message)
     return runtime
 
 
-def _state(runtime: Runtime, seen: Look, end: ProgramEnd | None, *, mute: bool) -> BoxState:
+def _state(runtime: RemoteRuntimeState, state: ProgramState, end: ProgramEnd | None, *, unresponsive: bool) -> BoxState:
     if runtime.fallen:
         return BoxState.FAILED
     if end:
         return BoxState.STOPPED
-    if seen.frozen:
+    if state.frozen:
         return BoxState.PAUSED
-    return BoxState.RUNNING if seen.runs or mute else BoxState.CREATING
+    return BoxState.RUNNING if state.runs or unresponsive else BoxState.CREATING
 
 
-def _lost(runtime: Runtime, look: Look | None) -> ProgramEnd | None:
-    """How a program ended of which nobody has written it down; None if it goes on, as far as can be known."""
+def _lost(runtime: RemoteRuntimeState, program: ProgramState | None) -> ProgramEnd | None:
+    """The end of a program that was not recorded in the box; None if it still runs, as far as is known."""
     if runtime.status == "paused":
         return ProgramEnd(None, reason="its runtime is paused, which ends its processes")
     if runtime.fallen:
-        return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=_problem(runtime, look))
-    unkept = look is not None and look.runs and not look.kept
-    if look is not None and runtime.restart_count and (unkept or not look.runs):
-        because = f"its runtime was started anew: {runtime.reasons or 'nobody says why'}"
+        return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=_problem(runtime, program))
+    unsupervised = program is not None and program.runs and not program.supervised
+    if program is not None and runtime.restart_count and (unsupervised or not program.runs):
+        because = f"its runtime was restarted: {runtime.reasons or 'no reason given'}"
         return ProgramEnd(None, out_of_memory=runtime.out_of_memory, reason=because)
-    return ProgramEnd(None, reason="its runtime has lost its processes") if unkept else None
+    return ProgramEnd(None, reason="its runtime has lost its processes") if unsupervised else None
 
 
-def _problem(runtime: Runtime, look: Look | None) -> str:
+def _problem(runtime: RemoteRuntimeState, program: ProgramState | None) -> str:
     if runtime.fallen:
         why = f": {runtime.reasons}" if runtime.reasons else ""
         return f"its pod is {runtime.pod_status or runtime.status}{why}"
-    return "" if look or runtime.status == "paused" else "its agent server does not answer"
+    return "" if program or runtime.status == "paused" else "its agent server does not respond"
 
 
-def said(body: Any) -> str:
-    """What an answer says that is an error, in one line."""
+def error_message(body: Any) -> str:
+    """The message of an error reply, in one line of at most 300 characters."""
     if isinstance(body, Mapping):
         for name in ("message", "detail", "error"):
             if body.get(name):

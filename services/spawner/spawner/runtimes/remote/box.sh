@@ -1,9 +1,9 @@
-# What is done inside a box, by way of its agent server: it can run a command and knows nothing of programs that stay.
-# The first argument says what to do. Everything of ours is below $root; $run says how the program fares.
+# Runs inside a box, through its agent server, which can run a command but does not supervise long-running programs.
+# The first argument is the function to call. All files of Sandherd are below $root; $run has the program's state.
 root=/sandherd
 run=$root/run
 
-fields_of() { # state ppid pgrp session ... of a process; nothing if it is gone
+fields_of() { # state ppid pgrp session ... of a process; nothing if it has ended
   line=
   read -r line <"/proc/$1/stat" || return 1
   printf '%s\n' "${line##*) }"
@@ -14,7 +14,7 @@ field_of() { # the field $2 of process $1
   shift "$1" 2>/dev/null && printf '%s\n' "$1"
 }
 
-forebears() { # process $1 and those above it: the agent server
+ancestors() { # process $1 and its ancestors: the agent server
   pid=$1
   while [ "${pid:-0}" -gt 1 ]; do
     printf '%s ' "$pid"
@@ -23,10 +23,10 @@ forebears() { # process $1 and those above it: the agent server
   printf '1 '
 }
 
-ours() { # every process that is neither the agent server's nor one of these scripts
+box_processes() { # every process that is neither the agent server's nor one of these scripts
   all=$(echo /proc/[0-9]*)
   apart=' '
-  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do # later: what began meanwhile is in none of both
+  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do # after $all: a process started in between is in neither list
     found=${found#/proc/}
     apart="$apart$(field_of "${found%/cmdline}" 4) "
   done
@@ -40,18 +40,18 @@ ours() { # every process that is neither the agent server's nor one of these scr
   done
 }
 
-surely_ours() { # what the agent server has just forked is its own for a moment, before it becomes one of these scripts
-  first=" $(ours)"
-  for sure in $(ours); do
-    case "$first" in *" $sure "*) printf '%s ' "$sure" ;; esac
+settled_processes() { # listed twice: a process that the agent server has just forked is not yet one of these scripts
+  first=" $(box_processes)"
+  for again in $(box_processes); do
+    case "$first" in *" $again "*) printf '%s ' "$again" ;; esac
   done
 }
 
-send() { # a signal to all of them, until none is left that it has not reached; $2: the states that it leads to
+send() { # signal $1 to all of them, until each has received it; $2: the process states that it causes
   tries=50
   while [ $tries -gt 0 ]; do
     left=
-    for pid in $(surely_ours); do
+    for pid in $(settled_processes); do
       case "$2" in *"$(field_of "$pid" 1)"*) continue ;; esac
       left="$left $pid"
     done
@@ -62,11 +62,11 @@ send() { # a signal to all of them, until none is left that it has not reached; 
   done
 }
 
-write() { # $1 is a file's whole content, at once
+write() { # file $1 with content $2, atomically
   printf '%s\n' "$2" >"$run/$1.new" && mv "$run/$1.new" "$run/$1"
 }
 
-kept() { # whether somebody looks after the program; after a restart another process may have the number
+is_supervised() { # whether the supervisor runs; after a restart another process may have its pid
   [ -s $run/keeper ] || return 1
   read -r pid born <$run/keeper
   case "$(field_of "$pid" 1)" in '' | Z | X) return 1 ;; esac
@@ -77,7 +77,7 @@ killed_for_memory() {
   cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null | grep '^oom_kill '
 }
 
-folder() { # a folder that this user may write to, with an administrator's help if the image allows that
+folder() { # create a folder that this user may write to, with sudo if the image allows that
   mkdir -p "$1" 2>/dev/null
   [ -w "$1" ] && return 0
   sudo -n install -d -m 755 -o "$(id -u)" -g "$(id -g)" "$1" 2>/dev/null && return 0
@@ -85,16 +85,16 @@ folder() { # a folder that this user may write to, with an administrator's help 
   exit 3
 }
 
-until_ended() { # for $1 twentieths of a second
+until_ended() { # wait for at most $1 twentieths of a second
   left=$1
   while [ ! -e $run/end ] && [ "$left" -gt 0 ]; do
-    kept || return 0
+    is_supervised || return 0
     sleep 0.05
     left=$((left - 1))
   done
 }
 
-heeds() { # whether process $1 catches, blocks or ignores SIGTERM: bit 14
+handles_sigterm() { # whether process $1 catches, blocks or ignores SIGTERM: bit 14
   while read -r name mask; do
     case "$name" in SigBlk: | SigIgn: | SigCgt:) ;; *) continue ;; esac
     mask=${mask%???}
@@ -103,30 +103,30 @@ heeds() { # whether process $1 catches, blocks or ignores SIGTERM: bit 14
   return 1
 } 2>/dev/null
 
-until_heeding() { # a program that has just begun is given a second to be ready for its end, as a container's first is
+until_handling() { # wait up to a second until a program that has just started handles SIGTERM, as a container's first process does
   left=20
   while [ ! -e $run/end ] && [ $left -gt 0 ]; do
-    [ -s $run/pid ] && heeds "$(cat $run/pid)" && return 0
+    [ -s $run/pid ] && handles_sigterm "$(cat $run/pid)" && return 0
     sleep 0.05
     left=$((left - 1))
   done
 }
 
-prepare() { # our folders; says whether the program $1 is there
+prepare() { # create our folders; prints 'exists' if the program $1 exists
   folder $root
   umask 077
   for name in state work home previous run; do mkdir -p "$root/$name"; done
   [ -e $run/made ] || write made "$(date +%s)"
-  command -v "$1" >/dev/null && echo there
+  command -v "$1" >/dev/null && echo exists
   true
 }
 
-unpack() { # the worker, brought as an archive $2, to where it belongs
+unpack() { # unpack the worker, uploaded as the archive $2, into $1
   folder "$1"
   cd "$1" && tar -xzf "$2" && rm -f "$2"
 }
 
-place() { # what was uploaded as $1/0, $1/1 ... to the path and with the mode that follow
+place() { # move files uploaded as $1/0, $1/1 ... to the following paths, with the mode after each path
   from=$1
   number=0
   shift
@@ -139,19 +139,19 @@ place() { # what was uploaded as $1/0, $1/1 ... to the path and with the mode th
   rm -rf "$from"
 }
 
-launch() { # the program, unless it was started before ($1 = first) or runs ($1 = again)
-  [ -s $run/program ] || { echo 'its files are gone' >&2; exit 44; }
+launch() { # start the program, unless it was started before ($1 = first) or runs ($1 = again)
+  [ -s $run/program ] || { echo 'its files do not exist' >&2; exit 44; }
   exec 9>$run/lock
   flock 9
   [ "$1" = first ] && [ -e $run/runs ] && exit 0
-  [ ! -e $run/end ] && kept && exit 0
+  [ ! -e $run/end ] && is_supervised && exit 0
   rm -f $run/end $run/frozen $run/keeper $run/pid
   write runs $(($(cat $run/runs 2>/dev/null || echo 0) + 1))
-  setsid /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control keep "$(forebears $PPID)" </dev/null >/dev/null 2>&1 9>&- &
+  setsid /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control supervise "$(ancestors $PPID)" </dev/null >/dev/null 2>&1 9>&- &
   write keeper "$! $(field_of $! 20)"
 }
 
-keep() { # start the program, and write down how it ended
+supervise() { # start the program, and record how it ended
   server=$1
   before=$(killed_for_memory)
   cd $root/work && rm -f $run/said.pipe && mkfifo $run/said.pipe
@@ -165,30 +165,30 @@ keep() { # start the program, and write down how it ended
   [ "$(killed_for_memory)" = "$before" ] && write end $code || write end "$code memory"
 }
 
-look() { # the keeper first: when it is gone, the end is written
+state() { # print the state; the supervisor is checked first: once it has ended, the program's end is recorded
   cd $run 2>/dev/null || exit 0
   exec 9>>lock
   flock -s 9
-  kept && echo kept
+  is_supervised && echo supervised
   for name in made runs end; do [ -s $name ] && echo "$name $(cat $name)"; done
   [ -s labels ] && echo "labels $(head -n 1 labels)"
   for name in frozen aside; do [ -e $name ] && echo "$name"; done
-  [ -s said ] && echo "said $(tail -n 1 said | head -c 500 | tr -d '\0')"
+  [ -s said ] && echo "output $(tail -n 1 said | head -c 500 | tr -d '\0')"
   true
 }
 
 stop() { # $1 twentieths of a second of grace
-  kept || { send KILL ''; exit 0; } # an agent may have ended the keeper, and live on
-  until_heeding
+  is_supervised || { send KILL ''; exit 0; } # an agent may have killed the supervisor, and still run
+  until_handling
   kill -TERM "$(cat $run/pid)" 2>/dev/null
   until_ended "$1"
   [ -e $run/end ] || send KILL ''
   until_ended 200
-  rm -f $run/aside # nobody has marked what runs, unless it did so itself
+  rm -f $run/aside # only the agent itself can have marked a box that runs
 }
 
 program_runs() {
-  [ ! -e $run/end ] && kept && return 0
+  [ ! -e $run/end ] && is_supervised && return 0
   echo 'its program does not run' >&2
   exit 5
 }
@@ -201,7 +201,7 @@ freeze() {
 
 thaw() {
   program_runs
-  for pid in $(ours); do
+  for pid in $(box_processes); do
     case "$(field_of "$pid" 1)" in T) kill -CONT "$pid" ;; esac
   done
   rm -f $run/frozen
@@ -209,28 +209,28 @@ thaw() {
 
 mark() { : >$run/aside; }
 unmark() { rm -f $run/aside; }
-forget() { rm -rf "$1"; }
+delete_output() { rm -rf "$1"; }
 
-command_run() { # $1 seconds, $2 bytes of output at the most, in folder $3, with its output in $4, the command from $5 on
-  seconds=$1 most=$2 where=$3 said=$4 short=$5
+command_run() { # $1 seconds, $2 maximum bytes of output, in folder $3, output in $4, $5 bytes in a reply, then the command
+  seconds=$1 limit=$2 where=$3 output=$4 short=$5
   shift 5
-  (umask 077 && mkdir "$said") && cd "$where" || exit 6
+  (umask 077 && mkdir "$output") && cd "$where" || exit 6
   {
     {
       setsid timeout -k 1 "$seconds" env -i "PATH=$PATH" HOME=$root/home LANG=C.UTF-8 "$@" </dev/null 2>&3 3>&-
-      echo $? >"$said/code"
+      echo $? >"$output/code"
     } | {
-      head -c "$most" >"$said/out"
+      head -c "$limit" >"$output/out"
       cat >/dev/null
     }
   } 3>&1 >/dev/null | {
-    head -c "$most" >"$said/err"
+    head -c "$limit" >"$output/err"
     cat >/dev/null
   }
-  result "$said" "$short"
+  result "$output" "$short"
 }
 
-result() { # how a command ended; its output as well if it is short, otherwise it waits to be fetched
+result() { # print how a command ended, and its output if it is short; longer output is downloaded later
   size=$(($(wc -c <"$1/out") + $(wc -c <"$1/err")))
   echo "$(cat "$1/code" 2>/dev/null || echo none) $size"
   [ $size -le "$2" ] || return 0
@@ -243,5 +243,5 @@ result() { # how a command ended; its output as well if it is short, otherwise i
 
 verb=$1
 shift
-server=$(forebears $PPID)
+server=$(ancestors $PPID)
 "$verb" "$@"

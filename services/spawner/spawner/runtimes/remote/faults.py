@@ -1,4 +1,4 @@
-"""What the Runtime API or an agent server says went wrong, in a provider's words. A key is never repeated."""
+"""Converts errors of the Runtime API and of agent servers to provider errors, whose messages never contain a key."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,17 +21,17 @@ _KEY: Final = re.compile(r"(api[_-]?key\W{0,4})([\w.~+/=-]{8,})", re.IGNORECASE)
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Whatever goes wrong in here is raised as `ProviderError`, which names `what` was tried."""
+    """Raise errors of the block as `ProviderError`; the message contains `what` was attempted."""
     try:
         yield
     except TimeoutError as error:
-        raise ProviderError(ProviderFault.TIMED_OUT, f"remote: {what}: no answer in time") from error
+        raise ProviderError(ProviderFault.TIMED_OUT, f"remote: {what}: timed out") from error
     except (aiohttp.ClientError, OSError) as error:
-        told = f"remote: {what}: nobody can be reached there ({type(error).__name__})"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from None  # its text names addresses
+        message = f"remote: {what}: the server can't be reached ({type(error).__name__})"
+        raise ProviderError(ProviderFault.TRANSIENT, message) from None  # its text contains addresses
     except ValidationError as error:
-        told = f"remote: {what}: an answer that is none of the Runtime API's: {_where(error)}"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from None  # its text repeats the answer, keys and all
+        message = f"remote: {what}: the reply is not the Runtime API's: {_where(error)}"
+        raise ProviderError(ProviderFault.TRANSIENT, message) from None  # its text contains the reply with its keys
 
 
 def _where(error: ValidationError) -> str:
@@ -40,16 +40,16 @@ def _where(error: ValidationError) -> str:
 
 
 def refusal(what: str, status: int, text: str, headers: Mapping[str, str]) -> ProviderError:
-    """An answer that is an error, as a provider's. Pure."""
+    """Convert an error reply to a provider error. Pure."""
     fault = fault_of(status, text)
-    told = f"remote: {what}: {status} {without_keys(text)}".rstrip()
+    message = f"remote: {what}: {status} {without_keys(text)}".rstrip()
     if status in {_UNAUTHORIZED, _FORBIDDEN}:
-        told += "; the key is not taken: SANDBOX_API_KEY, or the one that the Runtime API gave for a box"
-    return ProviderError(fault, told, wait=_wait(headers) if fault is ProviderFault.RATE_LIMITED else None)
+        message += "; the key was rejected: check SANDBOX_API_KEY, or the key that the Runtime API issued for a box"
+    return ProviderError(fault, message, wait=_wait(headers) if fault is ProviderFault.RATE_LIMITED else None)
 
 
 def fault_of(status: int, text: str) -> ProviderFault:
-    """What kind of fault a status and its text are. Pure."""
+    """Classify a status and its text. Pure."""
     if status == _OFTEN:
         return ProviderFault.RATE_LIMITED
     if status in {_PAYMENT, _FULL} or (status not in {_UNAUTHORIZED, _NOT_FOUND} and _QUOTA.search(text)):
@@ -62,19 +62,19 @@ def fault_of(status: int, text: str) -> ProviderFault:
 
 
 def without(text: str, keys: Iterable[str]) -> str:
-    """These very keys are left out, whatever stands around them. Pure."""
+    """Mask these keys in a text. Pure."""
     for key in keys:
         text = text.replace(key, "***")
     return text
 
 
 def without_keys(text: str) -> str:
-    """What looks like a key in a text is left out. Pure."""
+    """Mask everything in a text that has the form of a key. Pure."""
     return _KEY.sub(r"\1***", text)
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:
-    """For how long not to ask, where it is said in seconds."""
+    """The delay before a retry, if the header gives it in seconds."""
     try:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:

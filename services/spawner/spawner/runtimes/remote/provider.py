@@ -1,39 +1,39 @@
 """OpenHands' Runtime API as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`.
 
-It starts an agent server in an image, and knows neither labels nor programs nor files: a box's labels and how its
-program fares are kept in the box, and its herd stands in its session's name, so that it is found whatever is lost.
+The API starts an agent server in an image, and has no labels, programs or files: a box's labels and its program's state
+are stored in the box, and its herd is part of its session's name, so that it is found even if the box's data is lost.
 """
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
-from spawner.runtimes.boxes.furnishing import HERD
+from sandherd.concurrency import KeyedLocks
+from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import (
     Abilities,
     Address,
     Box,
     BoxSpec,
     Command,
+    CommandResult,
     File,
     ProviderError,
     ProviderFault,
-    Ran,
 )
 from spawner.runtimes.remote import answers, scripts
-from spawner.runtimes.remote.answers import Runtime
-from spawner.runtimes.remote.bringing import Kind, furnish, wanted, well
-from spawner.runtimes.remote.calls import AgentServer, Http, RuntimeApi
-from spawner.runtimes.remote.scripts import RUN, Look
-from spawner.runtimes.remote.transfers import fetch, place, short_and_long
+from spawner.runtimes.remote.answers import RemoteRuntimeState
+from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
+from spawner.runtimes.remote.creation import RemoteRuntimeOptions, set_up, start_request, wait_ready
+from spawner.runtimes.remote.scripts import RUN, ProgramState
+from spawner.runtimes.remote.transfers import fetch, short_and_long, upload_files
 
 _AT_ONCE: Final = 8
-"""So many agent servers are asked at the same time."""
+"""The maximum number of concurrent requests to agent servers."""
 _TICKS: Final = 20
-"""Of box.sh in a second."""
+"""The ticks of box.sh per second."""
 _LONGER: Final = 15.0
 
 
@@ -42,147 +42,146 @@ class Remote:
 
     name = "remote"
     abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False, ports=True)
-    """Memory is limited in steps, which may be more than was asked for; processes and cores aren't."""
+    """Memory is limited in steps, possibly above the requested limit; processes and cores are not limited."""
 
-    def __init__(self, http: Http, api: RuntimeApi, kind: Kind) -> None:
+    def __init__(self, http: Http, api: RuntimeApi, kind: RemoteRuntimeOptions) -> None:
         self._http = http
         self._api = api
         self._kind = kind
         self._sessions: dict[str, str] = {}
-        self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._mute: dict[str, float] = {}
-        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._creations: KeyedLocks[str] = KeyedLocks()
+        self._unresponsive_since: dict[str, float] = {}
+        self._concurrent_reads = asyncio.Semaphore(_AT_ONCE)
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Have a runtime, its agent server, its files and its program; what is there of them stays as it is."""
+        """Create the runtime, with its agent server, files and program; existing parts are not changed."""
         session = answers.session(spec.labels.get(HERD, ""), spec.name)
         self._sessions[spec.name] = session
-        async with self._alone[spec.name]:
+        async with self._creations.hold(spec.name):
             found = await self._api.of_session(session)
             if found is None:
-                await self._begin(spec, session)
+                await self._start_runtime(spec, session)
             elif found.status == "paused":
                 return self._box(found, None)
-            runtime = await well(self._api, self._http, session, self._kind)
+            runtime = await wait_ready(self._api, self._http, session, self._kind)
             server = self._server(runtime)
-            look = await self._ask_look(server)
-            if not look.runs:
-                await furnish(server, spec, sorted(runtime.ports))
-                look = await self._ask_look(server)
-            return self._box(runtime, look)
+            program = await self._read_program_state(server)
+            if not program.runs:
+                await set_up(server, spec, sorted(runtime.ports))
+                program = await self._read_program_state(server)
+            return self._box(runtime, program)
 
     async def get(self, name: str) -> Box | None:
-        """The box of this name. One that is mute is shown: it could never be stopped if it could not be looked at."""
+        """The box with this name. An unresponsive one is returned, too, because it could not be stopped otherwise."""
         runtime = await self._runtime(name)
-        return None if runtime is None else await self._seen(runtime)
+        return None if runtime is None else await self._as_box(runtime)
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
-        """All boxes with these labels. Of one whose agent server does not answer only the herd is known."""
-        ours = [one for one in await self._api.all() if answers.is_of(one, labels.get(HERD))]
-        boxes = await asyncio.gather(*(self._seen(runtime) for runtime in ours))
-        for runtime, box in zip(ours, boxes, strict=True):
+        """All boxes with these labels. If an agent server does not respond, only the box's herd is known."""
+        runtimes = [one for one in await self._api.all() if answers.is_of(one, labels.get(HERD))]
+        boxes = await asyncio.gather(*(self._as_box(runtime) for runtime in runtimes))
+        for runtime, box in zip(runtimes, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
         return [box for box in boxes if all(box.labels.get(name, value) == value for name, value in labels.items())]
 
     async def start(self, name: str) -> None:
-        """Start its program once more; a runtime that was paused is resumed for it."""
-        runtime = await self._awake(await self._known(name))
-        await self._server(runtime).control(scripts.command("launch", "again"))
+        """Start its program again; a paused runtime is resumed first."""
+        runtime = await self._awake(await self._existing(name))
+        await self._server(runtime).control(scripts.command_line("launch", "again"))
 
     async def stop(self, name: str, grace: float) -> None:
-        """Ask the program to end, then end every process of the box but the agent server's own.
+        """Request the program to end, then end every process of the box but the agent server's own.
 
-        One whose agent server stays mute for as long as it may take to start, or will not, is given up with all that
-        it holds: its agent may have taken that server's place.
+        If the agent server is unavailable, or refuses, for as long as its start may take, the runtime is stopped and
+        its data is lost: its agent may have replaced that server.
         """
         runtime = await self._runtime(name)
         if runtime is None or runtime.fallen or runtime.status == "paused":
             return
         try:
-            line = scripts.command("stop", str(round(max(0.0, grace) * _TICKS)))
-            await self._server(answers.surely_ready(runtime)).control(line, grace + _LONGER)
+            line = scripts.command_line("stop", str(round(max(0.0, grace) * _TICKS)))
+            await self._server(answers.require_ready(runtime)).control(line, grace + _LONGER)
         except ProviderError:
-            since = self._mute.setdefault(name, time.monotonic())
+            since = self._unresponsive_since.setdefault(name, time.monotonic())
             if time.monotonic() - since < self._kind.init_timeout:
                 raise
-            await self._api.tell(runtime, "stop")
-        self._mute.pop(name, None)
+            await self._api.change_state(runtime, "stop")
+        self._unresponsive_since.pop(name, None)
 
     async def pause(self, name: str) -> None:
-        """Let its processes stand still. The Runtime API's own pause would end them."""
-        await self._server(await self._known(name)).control(scripts.command("freeze"))
+        """Freeze its processes. The Runtime API's own pause would end them."""
+        await self._server(await self._existing(name)).control(scripts.command_line("freeze"))
 
     async def resume(self, name: str) -> None:
-        """Let it go on."""
-        await self._server(await self._known(name)).control(scripts.command("thaw"))
+        """Thaw its processes."""
+        await self._server(await self._existing(name)).control(scripts.command_line("thaw"))
 
     async def remove(self, name: str) -> None:
-        """Stop every runtime of its session; the Runtime API keeps nothing of one that was stopped."""
+        """Stop every runtime of its session; the Runtime API deletes stopped runtimes."""
         session = await self._session(name)
         if session is None:
             return
         found = [await self._api.of_session(session), *await self._api.all()]
         for runtime in {one.id: one for one in found if one and one.session_id == session}.values():
-            await self._api.tell(runtime, "stop")
+            await self._api.change_state(runtime, "stop")
         self._sessions.pop(name, None)
-        self._alone.pop(name, None)
 
-    async def set_aside(self, name: str) -> None:
-        """Mark the box in itself; unless runtimes are to be kept alive, it is paused as well.
+    async def mark_quarantined(self, name: str) -> None:
+        """Write the mark into the box; unless runtimes are kept alive, pause it as well.
 
-        One that has fallen, or has lost its files, holds nothing that could be kept: it is stopped.
+        A runtime that has failed or lost its files contains no useful data: it is stopped.
         """
         runtime = await self._runtime(name)
         if runtime is None or (runtime.status == "paused" and not self._kind.keep_alive):
             return
         runtime = runtime if runtime.fallen else await self._awake(runtime)
         server = self._server(runtime)
-        if runtime.fallen or not (await self._ask_look(server)).runs:
-            await self._api.tell(runtime, "stop")
+        if runtime.fallen or not (await self._read_program_state(server)).runs:
+            await self._api.change_state(runtime, "stop")
             return
-        await server.control(scripts.command("mark"))
+        await server.control(scripts.command_line("mark"))
         if not self._kind.keep_alive:
-            await self._api.tell(runtime, "pause")
+            await self._api.change_state(runtime, "pause")
 
-    async def take_back(self, name: str) -> None:
-        """Take the mark off, in a runtime that is resumed for it."""
+    async def unmark_quarantined(self, name: str) -> None:
+        """Remove the mark, after resuming the runtime if necessary."""
         runtime = await self._runtime(name)
         if runtime is not None:
-            await self._server(await self._awake(runtime)).control(scripts.command("unmark"))
+            await self._server(await self._awake(runtime)).control(scripts.command_line("unmark"))
 
-    async def run(self, name: str, command: Command) -> Ran:
+    async def run(self, name: str, command: Command) -> CommandResult:
         """Run a command as the box's user."""
-        server = self._server(await self._known(name))
+        server = self._server(await self._existing(name))
         folder, began = f"{RUN}/ran-{uuid4().hex}", time.monotonic()
         ended = await server.bash(scripts.running(command, folder), command.seconds + _LONGER)
         took = time.monotonic() - began
         if ended.exit_code not in {0, -1}:
-            told = f"remote: {name}: {answers.said(ended.stderr) or 'the command could not be run'}"
-            raise ProviderError(ProviderFault.REFUSED, told)
+            message = f"remote: {name}: {answers.error_message(ended.stderr) or 'the command could not be run'}"
+            raise ProviderError(ProviderFault.REFUSED, message)
         outcome = await short_and_long(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
         return outcome.ran(command, took)
 
-    async def put(self, name: str, files: Collection[File]) -> None:
-        """Put files below our folder."""
-        await place(self._server(await self._known(name)), files)
+    async def write_files(self, name: str, files: Collection[File]) -> None:
+        """Write files below `ROOT`."""
+        await upload_files(self._server(await self._existing(name)), files)
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
-        """A file's content."""
-        return await fetch(self._server(await self._known(name)), path, limit)
+        """Return a file's content."""
+        return await fetch(self._server(await self._existing(name)), path, limit)
 
     async def address(self, name: str, port: int) -> Address:
-        """Where the Runtime API says that a port is reached: of most there is no way in."""
-        return answers.address(await self._known(name), name, port)
+        """The address that the Runtime API reports for a port; most ports are not exposed."""
+        return answers.address(await self._existing(name), name, port)
 
     async def changes(self) -> AsyncIterator[str]:
-        """The Runtime API tells no news: it is asked for its list, and each box for the end of its program."""
+        """Yield the names of changed boxes, by polling the list of runtimes and the program's state in each box."""
         known: dict[str, tuple[object, ...]] = {}
         while True:
             now: dict[str, tuple[object, ...]] = {}
             for runtime in await self._api.all():
                 if answers.is_of(runtime, self._kind.herd):
-                    box = await self._seen(runtime)
-                    now[box.name] = (box.id, box.alive, box.state, box.runs, box.aside)
+                    box = await self._as_box(runtime)
+                    now[box.name] = (box.id, box.alive, box.state, box.runs, box.quarantined)
             for name in sorted(known.keys() | now.keys()):
                 if known.get(name) != now.get(name):
                     yield name
@@ -195,15 +194,15 @@ class Remote:
 
     # --- small things ------------------------------------------------------------------------------------------
 
-    async def _begin(self, spec: BoxSpec, session: str) -> None:
-        told = wanted(spec, session, self._kind)
-        if not await self._api.has_image(told["image"]):
-            text = f"remote: there is no image {told['image']} for it; name one that it may pull"
+    async def _start_runtime(self, spec: BoxSpec, session: str) -> None:
+        wanted = start_request(spec, session, self._kind)
+        if not await self._api.has_image(wanted["image"]):
+            text = f"remote: the Runtime API has no image {wanted['image']}; use one that it may pull"
             raise ProviderError(ProviderFault.REFUSED, text)
-        await self._api.start(told, self._kind.init_timeout)
+        await self._api.start(wanted, self._kind.init_timeout)
 
     async def _session(self, name: str) -> str | None:
-        """What this box is called there: by its herd, or found in the list."""
+        """The session name of a box: derived from the herd, or found in the list of runtimes."""
         if name not in self._sessions and self._kind.herd:
             self._sessions[name] = answers.session(self._kind.herd, name)
         if name not in self._sessions:
@@ -212,37 +211,37 @@ class Remote:
                     self._sessions[found[1]] = runtime.session_id
         return self._sessions.get(name)
 
-    async def _runtime(self, name: str) -> Runtime | None:
+    async def _runtime(self, name: str) -> RemoteRuntimeState | None:
         session = await self._session(name)
         return await self._api.of_session(session) if session else None
 
-    async def _known(self, name: str) -> Runtime:
+    async def _existing(self, name: str) -> RemoteRuntimeState:
         runtime = await self._runtime(name)
         if runtime is None:
-            raise ProviderError(ProviderFault.NOT_FOUND, f"remote: there is no box {name}")
+            raise ProviderError(ProviderFault.NOT_FOUND, f"remote: box {name} does not exist")
         return runtime
 
-    async def _awake(self, runtime: Runtime) -> Runtime:
+    async def _awake(self, runtime: RemoteRuntimeState) -> RemoteRuntimeState:
         if runtime.status == "paused":
-            await self._api.tell(runtime, "resume")
-        return await well(self._api, self._http, runtime.session_id, self._kind)
+            await self._api.change_state(runtime, "resume")
+        return await wait_ready(self._api, self._http, runtime.session_id, self._kind)
 
-    async def _look(self, runtime: Runtime) -> Look | None:
-        return await self._ask_look(self._server(runtime)) if runtime.ready else None
+    async def _program_state(self, runtime: RemoteRuntimeState) -> ProgramState | None:
+        return await self._read_program_state(self._server(runtime)) if runtime.ready else None
 
-    async def _ask_look(self, server: AgentServer) -> Look:
-        return Look.read(await server.control(scripts.command("look")))
+    async def _read_program_state(self, server: AgentServer) -> ProgramState:
+        return ProgramState.read(await server.control(scripts.command_line("state")))
 
-    async def _seen(self, runtime: Runtime) -> Box:
-        """As well as can be known: one that is mute keeps nobody from seeing the others."""
-        async with self._few:
+    async def _as_box(self, runtime: RemoteRuntimeState) -> Box:
+        """The box as far as it is known: an unresponsive one must not prevent listing the others."""
+        async with self._concurrent_reads:
             try:
-                return self._box(runtime, await self._look(runtime))
+                return self._box(runtime, await self._program_state(runtime))
             except ProviderError:
                 return self._box(runtime, None)
 
-    def _box(self, runtime: Runtime, look: Look | None) -> Box:
-        return answers.box(runtime, look, paused_is_aside=not self._kind.keep_alive)
+    def _box(self, runtime: RemoteRuntimeState, program: ProgramState | None) -> Box:
+        return answers.box(runtime, program, paused_is_aside=not self._kind.keep_alive)
 
-    def _server(self, runtime: Runtime) -> AgentServer:
+    def _server(self, runtime: RemoteRuntimeState) -> AgentServer:
         return AgentServer(self._http, runtime, self._kind.patience)

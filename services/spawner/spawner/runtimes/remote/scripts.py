@@ -1,4 +1,4 @@
-"""What is done inside a box, as commands for its agent server, and what they print. All pure."""
+"""Command lines for the agent server in a box, and parsers of their output. All pure."""
 
 import base64
 import json
@@ -9,79 +9,79 @@ from datetime import UTC, datetime
 from importlib.resources import files as resources
 from typing import Final
 
-from spawner.runtimes.boxes.furnishing import ROOT
-from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, ProviderError, ProviderFault, Ran
+from spawner.runtimes.boxes.box_files import ROOT
+from spawner.runtimes.boxes.provider import Command, CommandResult, File, ProgramEnd, ProviderError, ProviderFault
 
 RUN: Final = f"{ROOT}/run"
-"""How the box's program fares is written there."""
+"""The directory with the state of the box's program."""
 LABELS: Final = f"{RUN}/labels"
 PROGRAM: Final = f"{RUN}/program"
 SHORT: Final = 256 * 1024
-"""Up to so many bytes of output come with the answer; more is fetched as files."""
+"""Maximum output in bytes that is part of the reply; longer output is downloaded as files."""
 _SCRIPT: Final = resources(__package__).joinpath("box.sh").read_text()
-_SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {words}'
+_SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {arguments}'
 LINKED: Final = 3
-"""What `plain` ends with for a path that is not plain."""
+"""The exit status of `plain` for a path that contains a symbolic link."""
 _IMAGES: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
 _PLAIN: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
 _DIGITS: Final = 12
-"""More than any number has that is written in a box: of its time it would be one that there is none of."""
+"""More digits than any valid number written in a box; a time with that many would be out of range."""
 _ENDED: Final = frozenset({124, 137, 143})
-"""What `timeout` ends with when it had to end the command; a command may do so itself."""
+"""Exit statuses of `timeout` after it ended the command; a command may use them as well."""
 
 
-def command(*words: str) -> str:
-    """A command line that does this in a box: the first word is a function of box.sh."""
-    return _SHELL.format(script=shlex.quote(_SCRIPT), words=shlex.join(words))
+def command_line(*arguments: str) -> str:
+    """The command line that calls a function of box.sh, the first argument, with the other arguments."""
+    return _SHELL.format(script=shlex.quote(_SCRIPT), arguments=shlex.join(arguments))
 
 
 def line(argv: Sequence[str]) -> str:
-    """A command line that runs this."""
+    """The command line that runs these arguments."""
     return shlex.join(argv)
 
 
 def program(argv: Sequence[str], environment: Mapping[str, str]) -> File:
-    """The box's program as a file, with its variables; nothing in it is secret.
+    """The file that starts the box's program with its variables; it contains no secret.
 
-    Of the image's own there are two: its way to programs, and where it has the SDKs of agents.
+    Two variables come from the image: `PATH`, and `SANDHERD_TOOLCHAINS` (the directory of agent SDKs).
     """
-    given = [f"{name}={value}" for name, value in environment.items()]
-    words = shlex.join([f"HOME={ROOT}/home", "LANG=C.UTF-8", *given, *_argv(argv)])
-    return File(PROGRAM, f'exec env -i "PATH=$PATH" {_IMAGES} {words}\n'.encode())
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    arguments = shlex.join([f"HOME={ROOT}/home", "LANG=C.UTF-8", *variables, *_argv(argv)])
+    return File(PROGRAM, f'exec env -i "PATH=$PATH" {_IMAGES} {arguments}\n'.encode())
 
 
 def labels(found: Mapping[str, str]) -> File:
-    """A box's labels as a file: its provider knows none."""
+    """The file with a box's labels, because the Runtime API has none."""
     return File(LABELS, json.dumps(dict(found)).encode())
 
 
-def place(folder: str, files: Collection[File]) -> str:
-    """Puts files where they belong that were uploaded to a folder, each whole."""
-    words = [word for file in files for word in (file.path, f"{file.mode:o}")]
-    return command("place", folder, *words)
+def move_uploads(folder: str, files: Collection[File]) -> str:
+    """Moves files that were uploaded to a directory to their destinations, each atomically."""
+    arguments = [argument for file in files for argument in (file.path, f"{file.mode:o}")]
+    return command_line("place", folder, *arguments)
 
 
 def plain(path: str) -> str:
-    """Fails with `LINKED` for a path that leads over a link, of whatever folder."""
+    """Fails with `LINKED` for a path that contains a symbolic link, also in a directory."""
     return shlex.join(["/bin/sh", "-c", _PLAIN, "sh", path])
 
 
-def running(given: Command, folder: str) -> str:
-    """Runs a command; its output is in the folder if it doesn't come with the answer."""
-    variables = [f"{name}={value}" for name, value in given.environment.items()]
-    where = given.folder or f"{ROOT}/work"
-    bounds = (f"{given.seconds:g}", str(given.most_output + 1), where, folder, str(SHORT))
-    return command("command_run", *bounds, *variables, *_argv(given.argv))
+def running(command: Command, folder: str) -> str:
+    """Runs a command; its output is in the directory if it is not part of the reply."""
+    variables = [f"{name}={value}" for name, value in command.environment.items()]
+    where = command.folder or f"{ROOT}/work"
+    bounds = (f"{command.seconds:g}", str(command.max_output + 1), where, folder, str(SHORT))
+    return command_line("command_run", *bounds, *variables, *_argv(command.argv))
 
 
 def _argv(argv: Sequence[str]) -> Sequence[str]:
-    """For `env`, which takes a command's name with an equals sign in it for a variable."""
+    """Arguments for `env`, which would treat a command's name with an equals sign as a variable."""
     return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv] if "=" in argv[0] else argv
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended, as box.sh says it."""
+    """How a command ended, as reported by box.sh."""
 
     code: int | None
     size: int
@@ -89,33 +89,33 @@ class Outcome:
     err: bytes = b""
 
     @property
-    def whole(self) -> bool:
-        """Whether its output came along."""
+    def is_complete(self) -> bool:
+        """Whether its whole output was part of the reply."""
         return self.size <= SHORT
 
     @classmethod
     def read(cls, text: str) -> "Outcome":
-        """Raises `ProviderError` (`refused`) for what box.sh does not say: the box's agent may have written there."""
+        """Parse it. Raises `ProviderError` (`refused`) if it is invalid: the box's agent may have overwritten it."""
         first, *rest = text.split("\n")
         try:
             code, size = first.split(" ")
             out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
             return cls(None if code == "none" else int(code), int(size), out, err)
         except ValueError:
-            told = "remote: how a command has ended can't be read: something in its box has written over it"
-            raise ProviderError(ProviderFault.REFUSED, told) from None
+            message = "remote: the result of a command can't be read: something in its box has overwritten it"
+            raise ProviderError(ProviderFault.REFUSED, message) from None
 
-    def ran(self, given: Command, took: float) -> Ran:
-        """The same as whoever asked wants it: in bounds, and a command that was ended for its time is said to be."""
-        late = self.code is None or (self.code in _ENDED and took >= given.seconds)
-        out, err = self.out[: given.most_output], self.err[: max(0, given.most_output - len(self.out))]
+    def ran(self, command: Command, took: float) -> CommandResult:
+        """The result for the caller: output cut to its limit, and whether the command timed out."""
+        late = self.code is None or (self.code in _ENDED and took >= command.seconds)
+        out, err = self.out[: command.max_output], self.err[: max(0, command.max_output - len(self.out))]
         cut = len(out) + len(err) < len(self.out) + len(self.err)
-        return Ran(None if late else self.code, out, err, timed_out=late, cut=cut)
+        return CommandResult(None if late else self.code, out, err, timed_out=late, cut=cut)
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a box's program fares, as box.sh says it."""
+class ProgramState:
+    """The state of a box's program, as reported by box.sh."""
 
     made: datetime | None = None
     runs: int = 0
@@ -123,30 +123,30 @@ class Look:
     labels: Mapping[str, str] = field(default_factory=dict)
     frozen: bool = False
     aside: bool = False
-    kept: bool = False
-    """Whether there is still somebody who will write down its end."""
-    said: str = ""
+    supervised: bool = False
+    """Whether the process that will record its end still runs."""
+    output: str = ""
 
     @classmethod
-    def read(cls, text: str) -> "Look":
-        """As far as it can be read: the box's agent may have written anything there, and harms nobody by it."""
+    def read(cls, text: str) -> "ProgramState":
+        """Parse it as far as possible: the box's agent may have written anything, which must do no harm elsewhere."""
         found = {name: value for name, _, value in (line.partition(" ") for line in text.split("\n"))}
         return cls(
             made=_moment(found.get("made")),
             runs=max(1, _number(found["runs"]) or 1) if "runs" in found else 0,
-            end=_end(found["end"], found.get("said", "")) if "end" in found else None,
+            end=_end(found["end"], found.get("output", "")) if "end" in found else None,
             labels=_labels(found.get("labels", "{}")),
             frozen="frozen" in found,
             aside="aside" in found,
-            kept="kept" in found,
-            said=found.get("said", ""),
+            supervised="supervised" in found,
+            output=found.get("output", ""),
         )
 
 
-def _end(text: str, said: str) -> ProgramEnd:
+def _end(text: str, output: str) -> ProgramEnd:
     code, _, why = text.partition(" ")
     status = _number(code)
-    return ProgramEnd(status, out_of_memory=why == "memory", reason=said if status != 0 else "")
+    return ProgramEnd(status, out_of_memory=why == "memory", reason=output if status != 0 else "")
 
 
 def _number(text: str) -> int | None:

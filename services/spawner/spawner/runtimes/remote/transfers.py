@@ -1,22 +1,22 @@
-"""Files into a box, and what a command has said out of it."""
+"""Transfers files into a box, and files and command output out of it."""
 
 from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import Final
 from uuid import uuid4
 
-from spawner.runtimes.boxes.furnishing import ROOT
+from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import Command, File, ProviderError, ProviderFault
 from spawner.runtimes.remote import scripts
-from spawner.runtimes.remote.calls import AgentServer
+from spawner.runtimes.remote.api_clients import AgentServer
 from spawner.runtimes.remote.scripts import RUN, SHORT, Outcome
 
 _AT_ONCE: Final = 64
-"""So many files are put in their places by one command."""
+"""The maximum number of files that one command moves to their destinations."""
 
 
-async def place(server: AgentServer, files: Collection[File]) -> None:
-    """Upload files to a folder of our own, and put each in its place when it is whole."""
+async def upload_files(server: AgentServer, files: Collection[File]) -> None:
+    """Upload files to a temporary directory, then move each to its destination when it is complete."""
     for file in files:
         _check(file.path)
     listed = list(files)
@@ -24,30 +24,30 @@ async def place(server: AgentServer, files: Collection[File]) -> None:
         some, folder = listed[first : first + _AT_ONCE], f"{RUN}/put-{uuid4().hex}"
         for number, file in enumerate(some):
             await server.upload(f"{folder}/{number}", file.content)
-        await server.control(scripts.place(folder, some))
+        await server.control(scripts.move_uploads(folder, some))
 
 
 async def fetch(server: AgentServer, path: str, limit: int) -> bytes:
-    """A file's content; the agent server itself would follow links, wherever its agent has led them."""
+    """Return a file's content. Links are refused, as the agent server would follow them wherever the agent points."""
     if (await server.bash(scripts.plain(path))).exit_code == scripts.LINKED:
-        raise ProviderError(ProviderFault.REFUSED, f"{path} leads over a link")
+        raise ProviderError(ProviderFault.REFUSED, f"{path} contains a symbolic link")
     return await server.download(path, limit)
 
 
 def _check(path: str) -> None:
     whole = PurePosixPath(path)
     if not whole.is_relative_to(ROOT) or ".." in whole.parts:
-        told = f"remote: {path} does not lie below {ROOT}, where a box may be written to"
-        raise ProviderError(ProviderFault.REFUSED, told)
+        message = f"remote: {path} is not below {ROOT}, the writable directory of a box"
+        raise ProviderError(ProviderFault.REFUSED, message)
 
 
-async def short_and_long(server: AgentServer, folder: str, text: str | None, given: Command) -> Outcome:
-    """How a command ended, with its output: from what it has printed, or fetched where that is too long for it."""
-    outcome = Outcome.read(text or await server.control(scripts.command("result", folder, str(SHORT))))
-    if outcome.whole:
+async def short_and_long(server: AgentServer, folder: str, text: str | None, command: Command) -> Outcome:
+    """How a command ended, with its output: from the reply, or downloaded if it is too long for one."""
+    outcome = Outcome.read(text or await server.control(scripts.command_line("result", folder, str(SHORT))))
+    if outcome.is_complete:
         return outcome
-    most = given.most_output + 1
-    out = await server.download(f"{folder}/out", most)
-    err = await server.download(f"{folder}/err", most)
-    await server.control(scripts.command("forget", folder))
+    limit = command.max_output + 1
+    out = await server.download(f"{folder}/out", limit)
+    err = await server.download(f"{folder}/err", limit)
+    await server.control(scripts.command_line("delete_output", folder))
     return Outcome(outcome.code, outcome.size, out, err)

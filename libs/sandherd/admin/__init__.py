@@ -1,0 +1,1 @@
+"""Administration of a deployment: provisioning, backup, images and toolchains."""

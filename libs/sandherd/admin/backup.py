@@ -1,0 +1,246 @@
+"""Backs up everything that the broker stores to a folder, and restores it.
+
+    backup.json          the time, the version, and for each stream its configuration and the digest of its file
+    <stream>.snapshot    the stream as exported by the broker: messages, consumers and their positions
+
+The leases are included only for their fencing tokens: records have the token of their last change, and writes with a
+smaller token fail. The entries in the bucket expire within seconds.
+"""
+
+import asyncio
+import hashlib
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from sandherd.admin.deployment import reading_keys
+from sandherd.bus.auth.permissions import SERVICES
+from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
+from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.identity import HerdIdentity as Material
+from sandherd.bus.identity import Registrar
+from sandherd.bus.identity.credentials import parts_of, write_secret
+from sandherd.bus.provision import ProvisionError, provision
+from sandherd.bus.snapshots import NoSpaceError, SnapshotFailedError, restore, save
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError, NotReachedError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
+from sandherd.contracts.subjects import Principal
+from sandherd.private_files import DIRECTORY, make_directory
+
+BOOK: Final = "backup.json"
+FORMAT: Final = 1
+_LIFE: Final = 86_400.0
+_ANSWER: Final = 5.0
+_SPACE_SECONDS: Final = 45.0
+_RETRY_INTERVAL: Final = 0.5
+_LAST: Final = "ARTIFACTS"
+"""Artifacts are stored before the events that refer to them: so this stream is saved after the events."""
+_OPENERS: Final = "KV_secret_keys"
+_LEASES: Final = "KV_leases"
+_STOP: Final = "stop spawner, event-ingest, monitor and message-relay; agents keep working meanwhile"
+
+
+class RestoreState(Enum):
+    """The state of a backup's stream at the broker to restore to."""
+
+    MISSING = "missing"
+    UNUSED = "unused"
+    """It exists, and never stored anything that is needed."""
+    SAME = "same"
+
+
+Stated = tuple[str, str]
+"""A stream, and its result."""
+
+
+async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+    """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
+    async with _storage_connection(context, keys) as bus:
+        await _refuse_if_running(bus)
+        with _folder_errors(folder):
+            make_directory(folder.parent)
+            folder.mkdir(mode=DIRECTORY)
+            folder.chmod(DIRECTORY)
+        try:
+            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets))
+            await _refuse_if_running(bus)  # a service started meanwhile may have changed streams not saved yet
+        except BaseException:  # raised again: an incomplete backup is worse than none
+            shutil.rmtree(folder)
+            raise
+    return [(name, _size_text(one["state"])) for name, one in held.items()]
+
+
+async def _save_streams(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in names}
+    manifest = {
+        "format": FORMAT,
+        "version": version("sandherd"),
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "streams": held,
+    }
+    write_secret(folder / BOOK, json.dumps(manifest, indent=1) + "\n")
+    return held
+
+
+async def restore_streams(context: Context, keys: Path, folder: Path, replicas: int | None) -> list[Stated]:
+    """Restore every stream that differs from the backup, and create what else this version has. Raises `HerdError`.
+
+    A stream that was never used is replaced. If one has other content, nothing is restored.
+    """
+    manifest = _read_manifest(folder)
+    async with _storage_connection(context, keys) as bus:
+        await _refuse_if_running(bus)
+        standing = {name: await _standing(bus, name, saved) for name, saved in manifest.items()}
+        wanted = {name: saved for name, saved in manifest.items() if standing[name] is not RestoreState.SAME}
+        for name, saved in wanted.items():
+            if standing[name] is RestoreState.UNUSED:
+                await bus.js.delete_stream(name)
+            await _restore_stream(bus, folder, name, saved, replicas)
+        await provision(bus.js, replicas)
+    return [(name, _size_text(saved["state"]) if name in wanted else "as it was") for name, saved in manifest.items()]
+
+
+async def read_again(context: Context, keys: Path) -> int:
+    """Make event-ingest read all events in EVENTS again. Returns the number of events. Raises `HerdError`."""
+    (ingest,) = (consumer for consumer in CONSUMERS if consumer.name == "event-ingest")
+    async with _storage_connection(context, keys) as bus:
+        with suppress(NotFoundError):
+            await bus.js.delete_consumer(ingest.stream, ingest.name)
+        await provision(bus.js)
+        return (await bus.js.stream_info(ingest.stream)).state.messages
+
+
+def _names(*, with_secrets: bool) -> list[str]:
+    buckets = (bucket.stream for bucket in BUCKETS if with_secrets or bucket.stream != _OPENERS)
+    names = [*(stream.name for stream in STREAMS), *buckets]
+    return [*(name for name in names if name != _LAST), _LAST]
+
+
+async def _refuse_if_running(bus: Bus) -> None:
+    """Services change several streams in one operation: saved meanwhile, the streams would be inconsistent."""
+    found = {service.value for service in SERVICES if await _is_subscribed(bus, service)}
+    # A service of the previous version may not support this request.
+    found |= {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
+    if found:
+        raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still running", remedy=_STOP)
+
+
+async def _is_subscribed(bus: Bus, service: Principal) -> bool:
+    """Whether a service subscribes to its requests, even if it is stuck."""
+    try:
+        await bus.request(presence_subject(service), b"{}", timeout=_ANSWER)
+    except NoResponderError:
+        return False
+    except RequestTimeoutError:
+        return bus.connected
+    return True
+
+
+async def _is_pulled(bus: Bus, consumer: Consumer) -> bool:
+    try:
+        return bool((await bus.js.consumer_info(consumer.stream, consumer.name)).num_waiting)
+    except NotFoundError:
+        return False
+
+
+async def _standing(bus: Bus, name: str, saved: Mapping[str, Any]) -> RestoreState:
+    """The state of a backup's stream at the broker. Raises `HerdError` if it has content that the backup does not."""
+    try:
+        state = (await bus.js.stream_info(name)).state
+    except NotFoundError:
+        return RestoreState.MISSING
+    was = saved["state"]
+    if not state.last_seq:
+        # The backup's stream may be empty as well; but a subscription may have been created.
+        same = not was["last_seq"] and state.consumer_count >= was.get("consumer_count", 0)
+        return RestoreState.SAME if same else RestoreState.UNUSED
+    if name == _LEASES:  # no service runs, so its entries are unused, and only its last sequence matters
+        return RestoreState.SAME if state.last_seq >= was["last_seq"] else RestoreState.UNUSED
+    if (state.messages, state.first_seq, state.last_seq) == (was["messages"], was["first_seq"], was["last_seq"]):
+        return RestoreState.SAME
+    raise HerdError.of(
+        Code.CONFLICT,
+        f"{name} has {state.messages} messages that differ from the backup",
+        remedy="restore to a new broker; existing data is never overwritten",
+    )
+
+
+async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str, Any], replicas: int | None) -> None:
+    request = {**saved, "config": {**saved["config"], **({"num_replicas": replicas} if replicas else {})}}
+    deadline = asyncio.get_running_loop().time() + _SPACE_SECONDS
+    while True:
+        try:
+            return await restore(bus, name, folder / f"{name}.snapshot", request)
+        except NoSpaceError:  # servers of a cluster exchange their free space only periodically
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_RETRY_INTERVAL)
+
+
+def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """The streams of a backup, each with a verified file. Raises `HerdError`."""
+    with _folder_errors(folder):
+        manifest = json.loads((folder / BOOK).read_text())
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"it was created by version {manifest['version']}, which uses another format")
+        for name, saved in manifest["streams"].items():
+            with (folder / f"{name}.snapshot").open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != saved["sha256"]:
+                    raise ValueError(f"{name}.snapshot was changed or damaged")
+        return dict(manifest["streams"])
+
+
+def replicas_of(folder: Path) -> int:
+    """The number of servers that stored each stream of a backup. Raises `HerdError`."""
+    numbers = (saved["config"].get("num_replicas") or 1 for saved in _read_manifest(folder).values())
+    return max(numbers, default=1)
+
+
+def _size_text(state: Mapping[str, Any]) -> str:
+    return f"{state['messages']} messages"
+
+
+@asynccontextmanager
+async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus]:
+    """A connection with all permissions on streams, with a credential that is never written. Raises `HerdError`."""
+    with reading_keys(keys):
+        token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_LIFE, BACKUP_PERMISSIONS))
+    identity = Identity.renewing(lambda: token, seed)
+    try:
+        async with Bus.open(
+            context.nats_url, name=PROVISIONER, identity=identity, inbox=BACKUP_INBOX, patience=10
+        ) as bus:
+            yield bus
+    except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
+        raise NotReachedError.of(
+            Code.UNAVAILABLE,
+            str(error) or repr(error),
+            remedy="check that the broker runs at NATS_URL, and was started with the keys of --identity",
+        ) from None
+    except (SnapshotFailedError, ProvisionError, OSError) as error:
+        raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
+
+
+@contextmanager
+def _folder_errors(folder: Path) -> Iterator[None]:
+    """Translates errors of a backup's folder. Raises `HerdError`."""
+    try:
+        yield
+    except FileExistsError:
+        raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HerdError.of(
+            Code.REFUSED, f"{folder} can't be used: {error}", remedy="name the folder of a complete backup"
+        ) from None

@@ -1,0 +1,93 @@
+"""Inspects a base image for the worker, with a shell in it."""
+
+import platform
+import sysconfig
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.admin.images.docker import Docker
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.worker_bundle import MINOR
+
+MINORS: Final = ("3.11", "3.12", "3.13")
+"""The Python versions that the worker supports."""
+LIBCS: Final = ("gnu", "musl")
+_INSPECTION_SCRIPT: Final = """
+for one in python3.11 python3.12 python3.13 python3; do
+  command -v $one >/dev/null 2>&1 && $one -c 'import sys; print("python %d.%d" % sys.version_info[:2])'
+done
+for one in /lib/ld-musl-*; do [ -e "$one" ] && echo libc musl; done
+echo machine $(uname -m)
+"""
+
+
+@dataclass(frozen=True)
+class PythonPlatform:
+    """The Python that the worker is packaged for: its version, and the platform of its compiled modules."""
+
+    minor: str
+    libc: str
+    machine: str
+
+
+OWN: Final = PythonPlatform(
+    MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
+)
+"""The platform of this Python."""
+
+
+@dataclass(frozen=True)
+class BaseImage:
+    """An image: its Python versions that the worker supports, its C library and its machine."""
+
+    pythons: tuple[str, ...]
+    libc: str
+    machine: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether it has a Python for the worker."""
+        return bool(self.pythons)
+
+    @property
+    def kind(self) -> PythonPlatform:
+        """The Python to package the worker for: the version that runs here if the image has it, or has none."""
+        minor = MINOR if MINOR in self.pythons or not self.pythons else self.pythons[0]
+        return PythonPlatform(minor, self.libc, self.machine)
+
+
+def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
+    """Run the image once, without a network; it is pulled if it is not local. Raises `HerdError`."""
+    chosen = ["--platform", platform] if platform else []
+    arguments = [
+        "run",
+        "--rm",
+        *chosen,
+        "--network",
+        "none",
+        "--user",
+        "0",
+        "--entrypoint",
+        "/bin/sh",
+        image,
+        "-c",
+        _INSPECTION_SCRIPT,
+    ]
+    return read(docker.read_output(*arguments, what=f"{image} can't be inspected"), image)
+
+
+def read(output: str, image: str = "the image") -> BaseImage:
+    """Parse the output of the shell. Raises `HerdError`."""
+    found: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        kind, _, value = line.partition(" ")
+        found.setdefault(kind, []).append(value.strip())
+    if not found.get("machine"):
+        raise HerdError.of(
+            Code.REFUSED,
+            f"{image} has no shell to inspect it with",
+            remedy="use a base image that is derived from Debian or Alpine",
+        )
+    pythons = tuple(dict.fromkeys(minor for minor in found.get("python", []) if minor in MINORS))
+    return BaseImage(pythons, "musl" if "musl" in found.get("libc", []) else "gnu", found["machine"][0])

@@ -1,0 +1,114 @@
+"""Adds the worker to an image: inspects the base, writes the build context, builds it, and reports the result."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandherd.admin.images.base import MINORS, BaseImage, inspect_base
+from sandherd.admin.images.build_context import write
+from sandherd.admin.images.docker import Docker
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.specs import Image
+from sandherd.worker_bundle import PROJECT
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBuildRequest:
+    """The image to build."""
+
+    base: str
+    tag: str
+    platform: str | None = None
+    with_python: bool = False
+    """Whether to download a Python if the base has none that the worker supports."""
+    push: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltImage:
+    """The built image. Sizes are in bytes."""
+
+    image: str
+    id: str
+    base: str
+    python: str
+    python_brought: bool
+    libc: str
+    machine: str
+    worker: str
+    layer_bytes: int
+    size_bytes: int
+    pushed: bool
+
+
+def build(order: ImageBuildRequest, environ: Mapping[str, str] = os.environ) -> BuiltImage:
+    """Build the image, with progress on standard error. Raises `HerdError`."""
+    for what, name in (("base", order.base), ("tag", order.tag)):
+        _checked(what, name)
+    docker = Docker.find(environ)
+    base = inspect_base(docker, order.base, order.platform)
+    if not base.fits and not order.with_python:
+        raise HerdError.of(
+            Code.REFUSED,
+            f"{order.base} has no Python that the worker supports ({', '.join(MINORS)})",
+            field="base",
+            remedy="install python3 in it, or add --with-python, which downloads one while building",
+        )
+    with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
+        write(Path(folder), base.kind, download=not base.fits, environ=environ)
+        docker.show(
+            *build_arguments(order, base, buildx=docker.buildx), what=f"{order.tag} can't be built", folder=Path(folder)
+        )
+        if order.push:
+            docker.show("push", order.tag, what=f"{order.tag} can't be pushed", folder=Path(folder))
+    return _built_image(docker, order, base)
+
+
+def build_arguments(order: ImageBuildRequest, base: BaseImage, *, buildx: bool) -> list[str]:
+    """The arguments of docker. Without a Python to download, the build has no network."""
+    return [
+        *(("buildx", "build", "--progress", "plain", "--load") if buildx else ("build",)),
+        *("--build-arg", f"BASE={order.base}", "--build-arg", f"WORKER={version(PROJECT)}"),
+        *(("--network", "none") if base.fits else ()),
+        *(("--platform", order.platform) if order.platform else ()),
+        *("--tag", order.tag, "."),
+    ]
+
+
+def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> BuiltImage:
+    identity, size = docker.read_output(*_INSPECT, order.tag, what=f"{order.tag} can't be inspected").split()
+    _, before = docker.read_output(*_INSPECT, order.base, what=f"{order.base} can't be inspected").split()
+    return BuiltImage(
+        image=order.tag,
+        id=identity,
+        base=order.base,
+        python=base.kind.minor,
+        python_brought=not base.fits,
+        libc=base.libc,
+        machine=base.machine,
+        worker=version(PROJECT),
+        layer_bytes=int(size) - int(before),
+        size_bytes=int(size),
+        pushed=order.push,
+    )
+
+
+_INSPECT = ("image", "inspect", "--format", "{{.Id}} {{.Size}}")
+
+
+def _checked(what: str, name: str) -> None:
+    try:
+        TypeAdapter(Image).validate_python(name)
+    except ValidationError:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{what}: {name[:100]!r} is not an image name",
+            field=what,
+            remedy="write it as NAME:TAG, or with its registry as HOST/NAME:TAG",
+        ) from None

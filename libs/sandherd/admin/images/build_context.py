@@ -1,0 +1,121 @@
+"""The build context of an image: the Dockerfile, and the worker for the Python of its base.
+
+For another Python platform than this one it has the same versions of the worker's packages, downloaded by uv.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sandherd.admin.images.base import LIBCS, MINORS, OWN, PythonPlatform
+from sandherd.admin.toolchains import run_uv
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.worker_bundle import WORKER, NoWorkerError, compiling, files, installed, needed, own_files, start
+
+DOCKERFILE: Final = Path(__file__).with_name("Dockerfile")
+_DOWNLOAD_PYTHON: Final = f"""export UV_PYTHON_INSTALL_DIR={WORKER}/pythons UV_CACHE_DIR=/tmp/uv
+{WORKER}/bin/uv python install --no-bin {{minor}}
+found=$({WORKER}/bin/uv python find --managed-python {{minor}})
+ln -s "${{{{found%/bin/*}}}}" {WORKER}/python
+rm {WORKER}/bin/uv
+"""
+_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
+_TRY: Final = "import sandherd_worker.box, sandherd_worker.life, sandherd_worker.attempt, nats.aio.client"
+
+
+def write(folder: Path, kind: PythonPlatform, *, download: bool, environ: Mapping[str, str] = os.environ) -> None:
+    """Write the build context; with `download` the build downloads a Python. Raises `HerdError`, `OSError`."""
+    worker = folder / WORKER.lstrip("/")
+    with tempfile.TemporaryDirectory(prefix="sandherd-wheels-") as fetched:
+        try:
+            found = packages(kind, Path(fetched), environ)
+        except NoWorkerError as error:
+            raise HerdError.of(
+                Code.NOT_FOUND, str(error), remedy="run this where the spawner runs, with sandherd-worker installed"
+            ) from None
+        for path, file in found.items():
+            _write(worker / "lib" / path, file.read_bytes(), 0o644)
+    _write(worker / "bin" / "sandherd-box", start(kind.minor).encode(), 0o755)
+    _write(worker / "bin" / "make", making(kind, download=download).encode(), 0o755)
+    if download:
+        _add_uv(worker / "bin", kind, environ)
+    shutil.copyfile(DOCKERFILE, folder / "Dockerfile")
+
+
+def written(folder: Path, *, minor: str | None, libc: str | None, machine: str | None) -> PythonPlatform:
+    """Write the build context for a Python platform; None means as here. Raises `HerdError`."""
+    kind = PythonPlatform(minor or OWN.minor, libc or OWN.libc, machine or OWN.machine)
+    for field, value, known in (("python", kind.minor, MINORS), ("libc", kind.libc, LIBCS)):
+        if value not in known:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"{field}: {value[:60]!r} is not supported; use one of: {', '.join(known)}",
+                field=field,
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise HerdError.of(Code.CONFLICT, f"{folder} is not empty", field="folder", remedy="name a new folder")
+        write(folder, kind, download=False)
+    except OSError as error:
+        raise HerdError.of(
+            Code.REFUSED, f"{folder} can't be written: {error.strerror or error}", field="folder", remedy="name another"
+        ) from None
+    return kind
+
+
+def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> Mapping[str, Path]:
+    """All files below `lib`, by their path there. Raises `HerdError`, `NoWorkerError`.
+
+    Pure Python packages are copied as installed here.
+    """
+    if kind == OWN:
+        return files()
+    found: dict[str, Path] = {}
+    wanted = []
+    for one in needed():
+        parts = installed(one)
+        if any(path.endswith(".so") for path in parts):
+            wanted.append(f"{one.name}=={one.version}")
+        else:
+            found |= parts
+    fetch(wanted, kind, folder, environ)
+    found |= {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    return {path: file for path, file in found.items() if not path.startswith("bin/")} | own_files()
+
+
+def fetch(wanted: list[str], kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Install these into a folder, as wheels for that Python platform; nothing is built. Raises `HerdError`."""
+    platform = f"{kind.machine}-{_PLATFORMS[kind.libc]}"
+    chosen = ["--python", sys.executable, "--python-version", kind.minor, "--python-platform", platform]
+    ready = ["--only-binary", ":all:", "--no-deps"]
+    run_uv(["pip", "install", "-q", "--target", str(folder), *chosen, *ready, *wanted], environ)
+
+
+def making(kind: PythonPlatform, *, download: bool) -> str:
+    """The script that runs once in the image."""
+    first = _DOWNLOAD_PYTHON.format(minor=kind.minor) if download else ""
+    loaded = f'PYTHONPATH={WORKER}/lib "$python" -P -c "{_TRY}"'
+    return f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor)})\n{_python(kind)}\n{loaded}\nrm {WORKER}/bin/make\n"
+
+
+def _python(kind: PythonPlatform) -> str:
+    return f"python=$(command -v {WORKER}/python/bin/python3 || command -v python{kind.minor} || command -v python3)"
+
+
+def _add_uv(folder: Path, kind: PythonPlatform, environ: Mapping[str, str]) -> None:
+    """Add uv. Its musl build is statically linked, and so runs with any libc."""
+    with tempfile.TemporaryDirectory(prefix="sandherd-uv-") as fetched:
+        fetch(["uv"], PythonPlatform(kind.minor, "musl", kind.machine), Path(fetched), environ)
+        _write(folder / "uv", Path(fetched, "bin", "uv").read_bytes(), 0o755)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(mode)

@@ -1,0 +1,86 @@
+"""The `docker` command: it has contexts, registries and their passwords, and builds with buildx if available."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.errors import Code
+
+_LAST_LINES: Final = 6
+_UNREACHABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
+_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
+_FOREIGN: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
+_ABSENT: Final = re.compile(
+    r"no such (image|object|host)|not found|manifest unknown|does not exist|unable to find image|dial tcp",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The `docker` command, and whether it has buildx."""
+
+    program: str
+    buildx: bool
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str] = os.environ) -> "Docker":
+        """The command on PATH. Raises `HerdError` if there is none."""
+        program = shutil.which("docker", path=environ.get("PATH"))
+        if program is None:
+            raise HerdError.of(
+                Code.UNAVAILABLE,
+                "the docker command is not installed",
+                remedy="install Docker's command line, or build the output of `sandherd image context DIR` elsewhere",
+            )
+        buildx_check = subprocess.run(
+            [program, "buildx", "version"], env=environ, capture_output=True, check=False, stdin=subprocess.DEVNULL
+        )
+        return cls(program, buildx_check.returncode == 0, environ)
+
+    def read_output(self, *arguments: str, what: str) -> str:
+        """The output of a command. Raises `HerdError`."""
+        done = subprocess.run(
+            [self.program, *arguments], env=self.environ, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if done.returncode:
+            raise failure(what, done.stderr + done.stdout)
+        return done.stdout.strip()
+
+    def show(self, *arguments: str, what: str, folder: Path) -> None:
+        """Run a command, and stream its output to standard error. Raises `HerdError`."""
+        lines: list[str] = []
+        environ = {**self.environ, "DOCKER_BUILDKIT": "1" if self.buildx else "0"}
+        with subprocess.Popen(
+            [self.program, *arguments], cwd=folder, env=environ, text=True, errors="replace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
+            for line in process.stdout or ():
+                write_text(line, end="", error=True)
+                lines.append(line)
+        if process.returncode:
+            raise failure(what, "".join(lines[-_LAST_LINES:]))
+
+
+def failure(what: str, output: str) -> HerdError:
+    """The error for a failed docker command and its output."""
+    last = " / ".join(line.strip() for line in output.strip().splitlines()[-_LAST_LINES:] if line.strip())
+    code, remedy = Code.REFUSED, "fix what docker reports, and try again"
+    if _UNREACHABLE.search(output):
+        code, remedy = Code.UNAVAILABLE, "start the Docker Engine, or set DOCKER_HOST to its address"
+    elif _FOREIGN.search(output):
+        remedy = "build on a machine of that platform, or install emulation for it (binfmt)"
+    elif _DENIED.search(output):
+        remedy = "log in with `docker login`, and check that you have permission to read the base and push the tag"
+    elif _ABSENT.search(output):
+        code, remedy = Code.NOT_FOUND, "check that the name is right, and that this machine reaches its registry"
+    return HerdError.of(code, f"{what}: {last}", remedy=remedy)

@@ -1,0 +1,30 @@
+"""Signals that end a command, as an error that its work can react to."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Each of these signals cancels the current task, which can still end what it has begun.
+
+    A signal that is ignored, as SIGHUP under `nohup`, stays ignored.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("only a task can be interrupted")
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in handled:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])

@@ -1,0 +1,198 @@
+"""Backs up a local stack to a folder, and restores it to a new home: its keys, its streams and its history.
+
+While it is written, the folder is named DIR.partial.
+
+backup.json, <stream>.snapshot   as of `admin.backup`
+history.dump                     the database, in the format of pg_dump
+identity/, creds/                the keys of the herd, and its credentials
+"""
+
+import asyncio
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from sandherd import stack
+from sandherd.admin.backup import Stated, back_up, replicas_of, restore_streams
+from sandherd.admin.deployment import reading_keys
+from sandherd.admin.interruption import interruptible
+from sandherd.bus.identity import HerdIdentity
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.private_files import make_directory
+from sandherd.stack.maintenance import accepts_size, environment, is_running, postgres_program, release, stores
+
+DUMP: Final = "history.dump"
+KEYS: Final = "identity"
+_COPIED: Final = (KEYS, "creds")
+_NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
+
+
+async def back_up_stack(home: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+    """Save a stack to a new folder. A running one is stopped meanwhile, its sandboxes keep working.
+
+    Raises `HerdError`; then no folder is left. Interrupted by a signal, a stack that ran is started again.
+    """
+    if folder.exists():
+        raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder")
+    if not (home / KEYS).is_dir():
+        raise HerdError.of(
+            Code.NOT_FOUND, f"there is no stack in {home}", field="home", remedy="name its home with `sandherd --home`"
+        )
+    with _writable(folder) as partial, _stack_errors(), interruptible():
+        if not await is_running(home):
+            return await _saved(home, partial, folder, with_secrets=with_secrets)
+        environ = environment(home)
+        try:
+            await release(home)
+            return await _saved(home, partial, folder, with_secrets=with_secrets)
+        finally:
+            await _start_again(home, environ)
+
+
+async def _start_again(home: Path, environ: Mapping[str, str] | None) -> None:
+    """Start the stack as it was started before. Raises `HerdError` with how to do that, if it fails."""
+    try:
+        await release(home)  # it was interrupted, and the stack may still be ending
+        await stack.up(home, environ=environ)
+    except (stack.StackFailedError, OSError, asyncio.CancelledError) as error:
+        raise HerdError.of(
+            Code.UNAVAILABLE,
+            f"the stack in {home} was stopped for the backup, and has not started again: {str(error) or 'interrupted'}",
+            remedy=f"start it with `sandherd --home {shlex.quote(str(home))} up` and the settings that it had",
+        ) from None
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[Path]:
+    """The folder to write to, which only a complete backup leaves with its name. Raises `HerdError`.
+
+    That it can be created is found out before the stack is stopped.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    if partial.exists():
+        raise HerdError.of(
+            Code.CONFLICT, f"{partial} is of a backup that was interrupted, or still runs", remedy="delete it"
+        )
+    try:
+        make_directory(partial)
+        partial.rmdir()
+    except OSError as error:
+        raise HerdError.of(
+            Code.REFUSED,
+            f"{folder} can't be written: {error.strerror}",
+            remedy="name a folder that this user can create",
+        ) from None
+    try:
+        yield partial
+    except asyncio.CancelledError:
+        raise HerdError.of(
+            Code.REFUSED, "the backup was interrupted, and a stack that ran runs again", remedy="repeat the backup"
+        ) from None
+
+
+async def _saved(home: Path, partial: Path, folder: Path, *, with_secrets: bool) -> list[Stated]:
+    done = await _save(home, partial, with_secrets=with_secrets)
+    partial.rename(folder)
+    return done
+
+
+async def _save(home: Path, folder: Path, *, with_secrets: bool) -> list[Stated]:
+    async with stores(home) as running:
+        saved = await back_up(_context(home, running.broker.url), home / KEYS, folder, with_secrets=with_secrets)
+        try:
+            await _run("pg_dump", "--format=custom", f"--file={folder / DUMP}", running.database_url)
+            for name in _COPIED:
+                shutil.copytree(home / name, folder / name)
+        except BaseException:  # raised again: an incomplete backup is worse than none
+            shutil.rmtree(folder)
+            raise
+    return [*saved, ("history", "saved"), ("keys", "saved")]
+
+
+async def restore_stack(home: Path, folder: Path, replicas: int | None = None) -> list[Stated]:
+    """Restore a backup to a home without a stack, or with the same one and no data. Raises `HerdError`.
+
+    `replicas` is the number of nats-servers, each of which stores everything; without it that of the backup.
+    """
+    servers = replicas or replicas_of(folder)
+    if not accepts_size(servers):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"a local stack has 1 or 3 nats-servers, not {servers}",
+            field="replicas",
+            remedy="name one of these numbers with --replicas",
+        )
+    if any(part.running for part in (await stack.status(home)).parts):
+        raise HerdError.of(Code.CONFLICT, f"the stack in {home} is running", remedy="run `sandherd down` first")
+    _restore_keys(home, folder)
+    with _stack_errors():
+        async with stores(home, servers) as running:
+            history = await _standing(running.database_url)
+            restored = await restore_streams(_context(home, running.broker.url), home / KEYS, folder, servers)
+            if history:
+                return [*restored, ("history", "as it was"), ("keys", "as they were")]
+            await _run(
+                "pg_restore", "--single-transaction", "--no-owner", "--no-acl", f"--dbname={running.database_url}",
+                str(folder / DUMP),
+            )  # fmt: skip
+    return [*restored, ("history", "restored"), ("keys", "restored")]
+
+
+def has_stack(folder: Path) -> bool:
+    """Whether a backup is that of a local stack."""
+    return (folder / DUMP).is_file() and (folder / KEYS).is_dir()
+
+
+def _restore_keys(home: Path, folder: Path) -> None:
+    if (home / KEYS).exists():
+        with reading_keys(home / KEYS):
+            same = HerdIdentity(home / KEYS).root_key("operator").public == _operator(folder)
+        if not same:
+            raise HerdError.of(Code.CONFLICT, f"{home} is the home of another herd", field="home", remedy=_NEW_HOME)
+        return
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in _COPIED:
+        shutil.copytree(folder / name, home / name, dirs_exist_ok=True)
+
+
+def _operator(folder: Path) -> str:
+    with reading_keys(folder / KEYS):
+        return HerdIdentity(folder / KEYS).root_key("operator").public
+
+
+async def _standing(database: str) -> bool:
+    """Whether the history was restored already. A new database has no tables."""
+    connection = await asyncpg.connect(database)
+    try:
+        return bool(await connection.fetchval("select to_regclass('events') is not null"))
+    finally:
+        await connection.close()
+
+
+async def _run(program: str, *options: str) -> None:
+    """Run a program of Postgres. Raises `HerdError` with the last line that it prints."""
+    command = [postgres_program(program), *options]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, umask=0o077)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="check the free space, and try again")
+
+
+@contextmanager
+def _stack_errors() -> Iterator[None]:
+    try:
+        yield
+    except stack.StackFailedError as error:
+        raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
+
+
+def _context(home: Path, url: str) -> Context:
+    return Context(nats_url=url, credentials=None, project="default", home=home)

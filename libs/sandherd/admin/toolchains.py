@@ -1,0 +1,147 @@
+"""Installs agent SDKs: a virtual environment for each kind, with the versions and hashes of a lock file.
+
+It is created beside an existing one, and replaces it when it is complete.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+KINDS: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
+"""The kinds of agent that need an SDK, and the oldest Python version that each supports."""
+_STAMP: Final = "sandherd-lock.sha256"
+_LAST_LINES: Final = 5
+
+
+def lock_of(kind: str) -> Path:
+    """The lock file that is part of the worker's package. Raises `HerdError`."""
+    spec = importlib.util.find_spec("sandherd_drivers")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    for folder in folders:
+        for place in (folder / "toolchains", folder.parent / "toolchains"):
+            if (lock := place / f"{kind}.lock").is_file():
+                return lock
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"no lock file for {kind} found: it is part of sandherd-worker",
+        remedy="run this where the spawner runs, with sandherd-worker installed",
+    )
+
+
+def is_installed(kind: str, directory: Path, lock: Path) -> bool:
+    """Whether exactly this lock is installed."""
+    stamp = directory / kind / _STAMP
+    return stamp.is_file() and stamp.read_text() == _digest(lock)
+
+
+def state(kind: str, directory: Path) -> str:
+    """`installed`, `outdated` or `absent`, compared with the lock; without a lock, any version counts as installed."""
+    if not (directory / kind / "bin" / "python").exists():
+        return "absent"
+    try:
+        lock = lock_of(kind)
+    except HerdError:
+        return "installed"
+    return "installed" if is_installed(kind, directory, lock) else "outdated"
+
+
+def install(
+    kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ, *, compiled: bool = True
+) -> Path:
+    """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with the end of uv's output.
+
+    A sandbox sees it read-only: modules that are not compiled now are compiled again by every agent.
+    """
+    uv, env = _uv(environ), _like_pip(environ)
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=directory))
+    try:
+        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
+        python = fresh / "bin" / "python"
+        options = ["--require-hashes", *(("--compile-bytecode",) if compiled else ())]
+        _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
+        (fresh / _STAMP).write_text(_digest(lock))
+        fresh.chmod(0o755)
+        _replace(fresh, directory / kind)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return directory / kind / "bin" / "python"
+
+
+def run_uv(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
+    """Run uv with the package index of pip. Raises `HerdError` with the end of its output."""
+    _run([_uv(environ), *arguments], _like_pip(environ))
+
+
+def _replace(fresh: Path, target: Path) -> None:
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    try:
+        if target.exists():
+            target.rename(old / target.name)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _python(kind: str, environ: Mapping[str, str]) -> str:
+    """This interpreter if it is suitable; else one of the kind's version, or that version for uv to find one."""
+    wanted = KINDS[kind]
+    enough = sys.version_info >= tuple(map(int, wanted.split(".")))
+    if enough and kind != "openhands":
+        return sys.executable
+    # pyenv's shims on PATH start an interpreter only if the version is selected, which uv does not do.
+    variants: tuple[Mapping[str, str], ...] = ({}, {"PYENV_VERSION": wanted})
+    return next(
+        (found for more in variants if (found := _interpreter_path(f"python{wanted}", {**environ, **more}))), wanted
+    )
+
+
+def _interpreter_path(python: str, env: Mapping[str, str]) -> str | None:
+    """The real path of this interpreter; None if it doesn't run."""
+    path = shutil.which(python, path=env.get("PATH"))
+    if path is None:
+        return None
+    command = [path, "-c", "import sys; print(sys.executable)"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _uv(environ: Mapping[str, str]) -> str:
+    found = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if found is None:
+        raise HerdError.of(Code.UNAVAILABLE, "uv is not installed here", remedy="install it, as with `pip install uv`")
+    return found
+
+
+def _like_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment, with pip's index and certificate for uv, which ignores pip's variables."""
+    names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
+    added = {
+        uv_name: environ[pip_name]
+        for uv_name, pip_name in names.items()
+        if uv_name not in environ and pip_name in environ
+    }
+    return {**{name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}, **added}
+
+
+def _run(command: list[str], env: Mapping[str, str]) -> None:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        last = " / ".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        raise HerdError.of(
+            Code.UNAVAILABLE, f"installation failed: {last}", remedy="fix what uv reports, and try again"
+        )
+
+
+def _digest(lock: Path) -> str:
+    return hashlib.sha256(lock.read_bytes()).hexdigest()

@@ -1,0 +1,178 @@
+"""Extracts untrusted archives: first everything but links, then the links, so that nothing is written through one.
+
+Each entry is checked by our own rules (`sandherd.archives.safe_paths`), and all but links also by Python's own `data`
+filter (PEP 706). A Python before 3.11.4 may not have it, such as that of Debian 12, which many images have: there a
+filter of ours does the same. All functions block.
+"""
+
+import gzip
+import lzma
+import os
+import shutil
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.archives.limited import LimitedReader, UnpackedTooLargeError, entries, opened
+from sandherd.archives.no_follow import is_directory, opened_directory
+from sandherd.archives.safe_paths import SafePaths, UnsafePathError, may_point_outside
+
+_BROKEN: Final = (EOFError, ValueError, OverflowError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+"""What reading an archive raises, besides `TarError`, if it is damaged or has impossible values."""
+
+
+__all__ = ["ExtractionResult", "MergeConflictError", "UnpackedTooLargeError", "merge", "unpack"]
+_WRITABLE, _READ, _RUN, _OWNER_RUNS = 0o600, 0o644, 0o755, 0o100
+
+
+@dataclass(frozen=True)
+class ExtractionResult:
+    """How many files were unpacked, including links; and the links that were left out, each with its target."""
+
+    files: int
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def unpack(
+    archive: IO[bytes],
+    folder: Path,
+    *,
+    limit: int | None = None,
+    outward: bool,
+    skips: Callable[[str], bool] = lambda _path: False,
+) -> ExtractionResult:
+    """Unpack a tar archive, compressed or not, into an empty folder. Without `outward`, skip links that lead out of it.
+
+    `skips(path)` excludes entries; a folder's entries are asked about too.
+    Raises `UnpackedTooLargeError` over `limit` bytes; `TarError` for what is not an archive, and its subclass
+    `UnsafePathError` for entries outside the folder; and `OSError`. Entries before the error remain unpacked.
+    """
+    try:
+        weight = sys.maxsize if limit is None else limit
+        with opened(archive, weight) as (tar, reader):
+            files, links = _unpack_others(tar, reader, folder, weight, skips)
+    except _BROKEN as error:
+        raise tarfile.ReadError(str(error)) from None
+    stay = [outward or _stays(link, folder) for link in links]
+    _make([link for link, stays in zip(links, stay, strict=True) if stays], folder)
+    left = [link for link, stays in zip(links, stay, strict=True) if not stays]
+    return ExtractionResult(files + len(links) - len(left), tuple((link.name, link.linkname) for link in left))
+
+
+def _unpack_others(
+    tar: tarfile.TarFile, reader: LimitedReader, folder: Path, limit: int, skips: Callable[[str], bool]
+) -> tuple[int, list[tarfile.TarInfo]]:
+    """Unpack everything but links. Returns how many files were unpacked, and the links."""
+    files, inside = 0, SafePaths()
+    links: list[tarfile.TarInfo] = []
+    for entry in entries(tar, limit):
+        inside.check(entry)
+        if skips(entry.name):
+            continue
+        if entry.issym():
+            links.append(entry)
+        else:
+            with reader.content():
+                _extract(tar, entry, folder)
+            files += not entry.isdir()
+    return files, links
+
+
+def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """Unpack an entry that is not a link. Raises `UnsafePathError`, and `OSError`."""
+    if not _filters():
+        _extract_data(tar, entry, folder / entry.name, folder)
+        return
+    try:
+        tar.extract(entry, folder, filter="data")
+    except tarfile.FilterError as error:
+        raise UnsafePathError(str(error)) from None
+
+
+def _filters() -> bool:
+    return hasattr(tarfile, "data_filter")
+
+
+def _extract_data(tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path, folder: Path) -> None:
+    """Unpack what the `data` filter accepts, in the same way: without owners, and not writable by others."""
+    if entry.islnk() and not entry.linkname.startswith("/"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(folder / entry.linkname, place, follow_symlinks=False)
+    elif entry.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        os.utime(place, (entry.mtime, entry.mtime))
+    elif entry.isreg() and (content := tar.extractfile(entry)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        place.chmod(_WRITABLE | (entry.mode & (_RUN if entry.mode & _OWNER_RUNS else _READ)))
+        os.utime(place, (entry.mtime, entry.mtime))
+    else:
+        raise UnsafePathError(f"{entry.name[:200]!r} is not an allowed file, folder or link")
+
+
+def _stays(link: tarfile.TarInfo, folder: Path) -> bool:
+    if may_point_outside(link):
+        return False
+    if not _filters():
+        return True
+    try:
+        tarfile.data_filter(link, str(folder))
+    except tarfile.FilterError:
+        return False
+    return True
+
+
+def _make(links: Iterable[tarfile.TarInfo], folder: Path) -> None:
+    """Create the links.
+
+    Also checks on disk that no other link is in the path, because a file system may treat different names as equal.
+    """
+    root = folder.resolve()
+    for link in links:
+        place = folder / link.name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.parent.resolve() != (root / link.name).parent:
+                raise UnsafePathError(f"{link.name[:200]!r} is behind a link")
+            place.symlink_to(link.linkname)
+        except (FileExistsError, NotADirectoryError):
+            raise tarfile.ReadError(f"{link.name[:200]!r} is both a link and another entry") from None
+        except ValueError as error:
+            raise tarfile.ReadError(str(error)) from None
+
+
+class MergeConflictError(Exception):
+    """An entry is a folder on one side and not on the other. The text is its path."""
+
+
+def merge(source: int, target: int) -> None:
+    """Move all entries, merging folders; files and links replace entries of the same name. On one file system.
+
+    Raises `MergeConflictError` before anything is moved, and `OSError`.
+    """
+    _check(source, target, "")
+    _move(source, target)
+
+
+def _check(source: int, target: int, path: str) -> None:
+    for name in os.listdir(source):
+        in_source, in_target = is_directory(source, name), is_directory(target, name)
+        if in_target is not None and in_source is not in_target:
+            raise MergeConflictError(f"{path}{name}")
+        if in_source and in_target:
+            with opened_directory(source, name) as inner, opened_directory(target, name) as outer:
+                _check(inner, outer, f"{path}{name}/")
+
+
+def _move(source: int, target: int) -> None:
+    for name in os.listdir(source):
+        if is_directory(source, name) and is_directory(target, name):
+            with opened_directory(source, name) as inner, opened_directory(target, name) as outer:
+                _move(inner, outer)
+        else:
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)

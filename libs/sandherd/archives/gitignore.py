@@ -1,0 +1,98 @@
+"""The rules of one list of patterns (a `.gitignore`, `info/exclude`), interpreted as git does.
+
+Neither a library nor git itself is used: available libraries handle single paths and differ from git where one rule
+negates another, and git, run within an agent's repository, executes programs that the repository's configuration names.
+Names are bytes, as in git, and no pattern makes matching slow: there is no backtracking.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.archives.globs import Segment, literal_length, segments
+
+_NO_NAME: Final = re.compile(rb"(?!)")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    ignores: bool
+    directories_only: bool
+    anywhere: bool
+    """Whether the pattern is matched against the name alone, not the path."""
+    literal: bytes
+    """The literal beginning of the pattern."""
+    rest: Sequence[Segment] | None
+    """The rest of the pattern, by directories; None if it has no rest."""
+
+    def names(self, path: bytes, name: bytes, *, directory: bool) -> bool:
+        """Whether the rule matches this path."""
+        if self.directories_only and not directory:
+            return False
+        matched = name if self.anywhere else path
+        if not matched.startswith(self.literal):
+            return False
+        left = matched[len(self.literal) :]
+        return not left if self.rest is None else _fits(left.split(b"/"), self.rest)
+
+
+class Rules:
+    """A list of rules; the last one that matches a path decides."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        found = [rule for line in lines if (rule := _rule(line.removesuffix(b"\r"))) is not None]
+        self._rules = found[::-1]
+
+    def verdict(self, path: bytes, *, directory: bool) -> bool | None:
+        """Whether the path, relative to the list's directory, is ignored; None if no rule matches."""
+        name = path.rpartition(b"/")[2]
+        for rule in self._rules:
+            if rule.names(path, name, directory=directory):
+                return rule.ignores
+        return None
+
+
+def _rule(line: bytes) -> _Rule | None:
+    text = _trimmed(line.partition(b"\0")[0])
+    if line.startswith(b"#") or not text:
+        return None
+    ignores = not text.startswith(b"!")
+    text = text.removeprefix(b"!")
+    directories_only = text.endswith(b"/")
+    text = text.removesuffix(b"/")
+    anywhere = b"/" not in text
+    text = text.removeprefix(b"/")
+    length = literal_length(text)
+    rest = None if length == len(text) else segments(text[length:], whole=anywhere)
+    return _Rule(ignores, directories_only, anywhere, text[:length], rest)
+
+
+def _trimmed(line: bytes) -> bytes:
+    """The line without trailing spaces; one that is escaped by a backslash stays."""
+    text = line.rstrip(b" ")
+    backslashes = len(text) - len(text.rstrip(b"\\"))
+    return line[: len(text) + backslashes % 2]
+
+
+def _fits(names: Sequence[bytes], rest: Sequence[Segment]) -> bool:
+    """Whether all names match, in order; a None stands for any number of them.
+
+    On a mismatch, the last None takes one more name; what earlier ones took never needs to be revised.
+    """
+    at = place = 0
+    again: tuple[int, int] | None = None
+    while at < len(names):
+        wanted = rest[place] if place < len(rest) else _NO_NAME
+        if wanted is None:
+            place += 1
+            again = (at, place)
+        elif wanted.fullmatch(names[at]):
+            at, place = at + 1, place + 1
+        elif again is None:
+            return False
+        else:
+            at, place = again[0] + 1, again[1]
+            again = (at, place)
+    return all(one is None for one in rest[place:])

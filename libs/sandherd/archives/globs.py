@@ -1,0 +1,154 @@
+"""Git's globs (`wildmatch`) as regular expressions over bytes, one for each directory of a pattern."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+Segment = re.Pattern[bytes] | None
+"""What the name of one directory or file must match; None stands for any number of directories."""
+
+_SPECIAL: Final = re.compile(rb"[*?\[\\]")
+_ANY: Final = re.compile(rb"[^/]*")
+_STAR: Final = b"*"
+_ESCAPED: Final = rb"\/"
+_CLASSES: Final = {
+    b"alnum": rb"[0-9A-Za-z]", b"alpha": rb"[A-Za-z]", b"blank": rb"[ \t]", b"cntrl": rb"[\x00-\x1f\x7f]",
+    b"digit": rb"[0-9]", b"graph": rb"[!-~]", b"lower": rb"[a-z]", b"print": rb"[ -~]",
+    b"punct": rb"[!-/:-@\[-`{-~]", b"space": rb"[ \t\n\r]", b"upper": rb"[A-Z]", b"xdigit": rb"[0-9A-Fa-f]",
+}  # fmt: skip
+
+
+class _NeverError(Exception):
+    """The pattern is incomplete, so it matches nothing."""
+
+
+def literal_length(pattern: bytes) -> int:
+    """The length of the literal prefix of the pattern."""
+    found = _SPECIAL.search(pattern)
+    return found.start() if found else len(pattern)
+
+
+def segments(glob: bytes, *, whole: bool) -> Sequence[Segment]:
+    """What a path must match, directory by directory. With `whole`, the glob is for a single name, and `**` is `*`."""
+    try:
+        pieces = [list(_tokens(glob))] if whole else list(_split(_tokens(glob)))
+    except _NeverError:
+        return [re.compile(rb"(?!)")]
+    found: list[Segment] = []
+    for number, piece in enumerate(pieces):
+        escaped = piece[-1:] == [_ESCAPED]
+        names = piece[:-1] if escaped else piece
+        if whole or not _many(names):
+            found.append(_expression(names))
+        else:
+            # The last `**`, and one before `\/`, matches at least one directory.
+            found += [_ANY, None] if escaped or number == len(pieces) - 1 else [None]
+    return found
+
+
+def _many(piece: Sequence[bytes]) -> bool:
+    return len(piece) > 1 and all(token == _STAR for token in piece)
+
+
+def _split(tokens: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """The tokens of each directory; if its slash is escaped, the last token is that slash."""
+    piece: list[bytes] = []
+    for token in tokens:
+        if token in {b"/", _ESCAPED}:
+            yield piece + ([_ESCAPED] if token == _ESCAPED else [])
+            piece = []
+        else:
+            piece.append(token)
+    yield piece
+
+
+def _tokens(glob: bytes) -> Iterator[bytes]:
+    """Stars, slashes, and expressions for one byte each. Raises `_NeverError`."""
+    at = 0
+    while at < len(glob):
+        one = glob[at : at + 1]
+        at += 1
+        if one == b"[":
+            members, at = _bracket(glob, at)
+            yield members
+        elif one == b"\\":
+            if not glob[at : at + 1]:
+                raise _NeverError
+            escaped = glob[at : at + 1]
+            yield _ESCAPED if escaped == b"/" else _exactly(escaped[0])
+            at += 1
+        else:
+            yield {b"?": b"[^/]", _STAR: _STAR, b"/": b"/"}.get(one) or _exactly(one[0])
+
+
+def _exactly(byte: int) -> bytes:
+    return rb"\x%02x" % byte
+
+
+def _expression(tokens: Sequence[bytes]) -> re.Pattern[bytes]:
+    """A star matches as little as possible, atomically: the next star can match all that a longer match would have."""
+    first, *others = _runs(tokens)
+    if not others:
+        return re.compile(first)
+    middle = b"".join(b"(?>[^/]*?%b)" % part for part in others[:-1] if part)
+    return re.compile(first + middle + b"[^/]*" + others[-1])
+
+
+def _runs(tokens: Sequence[bytes]) -> list[bytes]:
+    """The tokens before, between and after the stars."""
+    runs = [b""]
+    for token in tokens:
+        if token == _STAR:
+            runs.append(b"")
+        else:
+            runs[-1] += token
+    return runs
+
+
+def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
+    """An expression for the set that begins at `at`, and where it ends. Raises `_NeverError`."""
+    negated = glob[at : at + 1] in {b"!", b"^"}
+    at += negated
+    members: set[int] = set()
+    before: int | None = None
+    first = True
+    while first or glob[at : at + 1] != b"]":
+        first = False
+        found, before, at = _member(glob, at, before)
+        members |= found
+    chosen = (set(range(256)) - members if negated else members) - {ord("/")}
+    return b"[%b]" % b"".join(map(_exactly, sorted(chosen))) if chosen else b"(?!)", at + 1
+
+
+def _member(glob: bytes, at: int, before: int | None) -> tuple[set[int], int | None, int]:
+    """The bytes one member of a set adds, the possible start of a range after it, and where the next member begins."""
+    one = _byte(glob, at)
+    if one == ord("-") and before and glob[at + 1 : at + 2] not in {b"", b"]"}:
+        end, at = _escaped(glob, at + 1)
+        return set(range(before, end + 1)), None, at
+    if one == ord("[") and glob[at + 1 : at + 2] == b":":
+        closing = glob.find(b"]", at + 2)
+        if closing < 0:
+            raise _NeverError
+        if closing > at + 2 and glob[closing - 1 : closing] == b":":
+            return _class(glob[at + 2 : closing - 1]), None, closing + 1
+        return {one}, one, at + 1
+    one, at = _escaped(glob, at)
+    return {one}, one, at
+
+
+def _class(name: bytes) -> set[int]:
+    if name not in _CLASSES:
+        raise _NeverError
+    return {byte for byte in range(256) if re.fullmatch(_CLASSES[name], bytes([byte]))}
+
+
+def _escaped(glob: bytes, at: int) -> tuple[int, int]:
+    at += _byte(glob, at) == ord("\\")
+    return _byte(glob, at), at + 1
+
+
+def _byte(glob: bytes, at: int) -> int:
+    if at >= len(glob):
+        raise _NeverError
+    return glob[at]

@@ -1,0 +1,191 @@
+"""Which paths of a work tree are left out: directories that never contain work, and what git ignores.
+
+Git's rules are in the `.gitignore` of each directory and in a repository's `info/exclude`; a nested repository has its
+own. Those of a user's git configuration are read by clients only (`IgnoreRules(user=...)`). Not read: a repository's
+index, so a tracked file that matches a rule is ignored as well.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.archives.gitignore import Rules
+
+GIT: Final = ".git"
+ALWAYS: Final = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
+UNFINISHED: Final = ".sandherd-part-"
+"""The name prefix of files that are still being written into the work tree."""
+_GITIGNORE: Final = ".gitignore"
+_MAX_BYTES: Final = 1024 * 1024
+_NO_RULES: Final = Rules()
+
+_Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """The rules that one directory sets for itself and everything below."""
+
+    stamps: tuple[_Stamp, ...] = ()
+    gitignore: Rules = _NO_RULES
+    repository: bool = False
+    """Whether a repository begins here; rules of directories above do not apply to it."""
+    excludes: tuple[Rules, ...] = ()
+    """The rules of the whole repository, those that take precedence first."""
+    git_dir: str | None = None
+    """The path of the repository's git directory, if it is in the tree and not in `.git`."""
+
+    def verdict(self, path: str, *, directory: bool) -> bool | None:
+        name = os.fsencode(path)
+        verdict = self.gitignore.verdict(name, directory=directory)
+        if verdict is None and self.repository:
+            verdict = _first_verdict(self.excludes, name, directory=directory) or False
+        return verdict
+
+
+class IgnoreRules:
+    """Returns whether a path (relative, with forward slashes) is ignored, by the directories read so far."""
+
+    def __init__(self, *, confined: bool = True, user: Rules = _NO_RULES) -> None:
+        """Unless `confined`, `info/exclude` is also read from git directories outside the tree.
+
+        `user` has the rules of the user's git configuration.
+        """
+        self._confined, self._user = confined, user
+        self._scopes: dict[str, _Scope] = {}
+        self._git_dirs: frozenset[str] = frozenset()
+
+    def __call__(self, path: str, *, directory: bool) -> bool:
+        """Whether the path is ignored. Paths within an ignored directory need not be queried."""
+        base, _, name = path.rpartition("/")
+        if name in ALWAYS or name.startswith(UNFINISHED) or path in self._git_dirs:
+            return True
+        while True:
+            scope = self._scopes.get(base)
+            if scope is not None:
+                verdict = scope.verdict(path[len(base) + 1 :] if base else path, directory=directory)
+                if verdict is not None:
+                    return verdict
+            if not base:
+                return bool(self._user.verdict(os.fsencode(path), directory=directory))
+            base = base.rpartition("/")[0]
+
+    def within(self, path: str) -> bool:
+        """Whether the path, or a directory that contains it, is ignored."""
+        parts = path.split("/")
+        prefixes = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+        return any(self(prefix, directory=prefix != path) for prefix in prefixes)
+
+    def read(self, root: Path, directory: str, names: Collection[str]) -> bool:
+        """Read the rules of a directory that contains these names. Returns whether they have changed."""
+        before = self._scopes.get(directory)
+        if _GITIGNORE not in names and GIT not in names:
+            self._scopes.pop(directory, None)
+            return before is not None and self._changed(before, _Scope())
+        excluding = self._excluding(root, root / directory / GIT) if GIT in names else None
+        listed, git = root / directory / _GITIGNORE, root / directory / GIT
+        stamps = (_stamp(listed), _stamp(git), _stamp(excluding) if excluding else None)
+        if before is not None and before.stamps == stamps:
+            return False
+        self._scopes[directory] = scope = _Scope(
+            stamps,
+            Rules(content(listed)),
+            GIT in names,
+            (Rules(content(excluding) if excluding else b""), self._user),
+            _git_dir(root, excluding),
+        )
+        return self._changed(before, scope)
+
+    def _excluding(self, root: Path, git: Path) -> Path | None:
+        """The path of a repository's exclude file; None if it is outside the tree, where a worker must not read."""
+        place = git
+        if not git.is_dir():
+            place = git.parent / _stored_path(git, b"gitdir: ")
+            if not self._may_read(root, place):
+                return None
+            place = place / _stored_path(place / "commondir")
+        real = Path(os.path.realpath(place / "info" / "exclude"))
+        return real if self._may_read(root, real) else None
+
+    def _may_read(self, root: Path, path: Path) -> bool:
+        return not self._confined or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+    def _changed(self, before: _Scope | None, after: _Scope) -> bool:
+        if (before is not None and before.git_dir) or after.git_dir:
+            self._git_dirs = frozenset(one.git_dir for one in self._scopes.values() if one.git_dir)
+        return True
+
+
+def ignored_in(
+    root: Path, *, with_git: bool, folder: str = "", rules: IgnoreRules | None = None
+) -> Callable[[str, bool], bool]:
+    """For `writer.pack` of a folder within `root`: skips what git ignores; `with_git` nothing in a git directory.
+
+    The rules of the root apply, of each directory on the way to the folder, and of each below.
+    """
+    ignored = rules or IgnoreRules()
+    within = f"{folder}/" if folder else ""
+    for directory in ("", *parents(within)):
+        ignored.read(root, directory, _names(root / directory))
+
+    def skips(path: str, directory: bool) -> bool:  # noqa: FBT001  # `pack`'s signature
+        if with_git and GIT in path.split("/"):
+            return False
+        if ignored(within + path, directory=directory):
+            return True
+        if directory:
+            ignored.read(root, within + path, _names(root / within / path))
+        return False
+
+    return skips
+
+
+def parents(path: str) -> Sequence[str]:
+    """The directories above a relative path, the outermost first."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir()]
+    except OSError:
+        return []
+
+
+def _first_verdict(lists: Sequence[Rules], name: bytes, *, directory: bool) -> bool | None:
+    verdicts = (rules.verdict(name, directory=directory) for rules in lists)
+    return next((verdict for verdict in verdicts if verdict is not None), None)
+
+
+def _stored_path(path: Path, prefix: bytes = b"") -> str:
+    """The path stored in a file; empty without one."""
+    return os.fsdecode(content(path).removeprefix(prefix).strip(b"\n\0").replace(b"\0", b""))
+
+
+def _git_dir(root: Path, excluding: Path | None) -> str | None:
+    real = os.path.realpath(root)
+    if excluding is None or excluding.parts[-3:-2] == (GIT,) or not excluding.is_relative_to(real):
+        return None
+    return str(excluding.parent.parent.relative_to(real))
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.lstat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def content(path: Path) -> bytes:
+    """A file's content; empty if it is a link (as in git), not a regular file, or unreadable."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(_MAX_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""

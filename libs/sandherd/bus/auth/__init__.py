@@ -1,0 +1,1 @@
+"""Accounts, permissions and identities on the broker."""

@@ -1,0 +1,193 @@
+"""The broker's accounts, and the subjects imported between them: derived from the permissions and the tables.
+
+The broker checks which subjects a user publishes and subscribes to, but neither the reply subject of a message nor the
+subjects in the body of a JetStream request: the broker's or a service's reply is published there with the permissions
+of the replier. So only principals that are trusted with the streams share an account with them. Subjects pass between
+accounts only if they are exported and imported by name. A reply returns to the requester's own account, where it is
+delivered to that account's subscriptions and never forwarded through another import (tests/integration/bus). Only
+replies of the system account are forwarded: to subjects that the requester's account may publish anyway.
+
+    HERD                                  the streams and the buckets, the spawner, and credentials to change streams
+    EVENT_INGEST, MONITOR, MESSAGE_RELAY  one service each
+    PROVISIONER                           creates streams
+    STORE_GUARD                           checks whether nats-server stores
+    SANDBOXES                             workers and joiners
+    PEOPLE                                clients, subscribers and operators
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from sandherd.bus import api_subjects as api
+from sandherd.bus.auth.account_names import Account, account_of
+from sandherd.bus.auth.permissions import SERVICES, for_service, live_of
+from sandherd.bus.auth.setup_permissions import PROBING, for_provisioner
+from sandherd.contracts.streams import live_subject
+from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject, covers
+from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
+
+__all__ = ["Account", "account_of", "exports", "imports"]
+
+_SERVED: Final = {account_of(service): service for service in SERVICES if account_of(service) is not Account.HERD}
+"""The one service of each service's account."""
+_RECEIVED_LIVE: Final = frozenset({MessageKind.EVENT, MessageKind.OUTPUT})
+"""Kinds of message that the account PEOPLE receives live; the rest it gets as replies to requests."""
+_ANSWERED: Final = frozenset({MessageKind.DELIVERY, MessageKind.REQUEST})
+"""Kinds of message whose receiver replies."""
+_EXAMINED: Final = ".examine"
+"""Requests that a backup sends from the account of the streams, to check whether a service is running."""
+
+
+def exports(account: Account) -> list[dict[str, Any]]:
+    """The subjects of this account that others may use, as exports in its claims."""
+    reached = [entry for other in Account if other is not account for entry in _reached(other) if entry[1] is account]
+    services = [_exported(subject) for subject, _, _ in reached]
+    streams: list[dict[str, Any]] = []
+    if account is Account.HERD:
+        live = [live_subject(row.pattern()) for row in _live_subjects_of_people()]
+        streams = [{"name": subject, "subject": subject, "type": "stream"} for subject in live]
+    return [*_widest(services), *streams]
+
+
+def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any]]:
+    """The subjects of other accounts that this one uses, as imports in its claims. `keys` are public account keys."""
+    found = [
+        {"name": subject, "subject": subject, "type": "service", "account": keys[target]}
+        | ({"local_subject": _referring(local)} if local != subject else {})
+        for subject, target, local in _reached(account)
+    ]
+    return [*_widest(found), *_republished(account, keys[Account.HERD])]
+
+
+_Reached = tuple[str, Account, str]
+"""A subject, the account that it is in, and its name in the account that imports it."""
+
+
+@cache
+def _reached(account: Account) -> tuple[_Reached, ...]:
+    """The subjects in other accounts that an account's users may publish to."""
+    return tuple(_all_reached(account))
+
+
+def _all_reached(account: Account) -> Iterator[_Reached]:
+    if account is Account.HERD:
+        yield from _requests_of(Principal.SPAWNER)
+        rows = [row for row in TABLE if row.name.endswith(_EXAMINED)]
+        yield from ((row.pattern(), home, row.pattern()) for row in rows for home in _homes(row) if home in _SERVED)
+    elif account in _SERVED:
+        yield from _reached_by(_SERVED[account])
+    elif account is Account.PROVISIONER:
+        yield from ((_in_herd(local), Account.HERD, local) for local in for_provisioner().publish)
+    elif account is Account.STORE_GUARD:
+        yield from ((subject, Account.HERD, subject) for subject in PROBING.publish)
+    else:
+        published = [row for row in TABLE if any(account_of(principal) is account for principal in row.producers)]
+        yield from ((row.pattern(), home, row.pattern()) for row in published for home in _homes(row))
+        if account is Account.PEOPLE:
+            yield from ((subject, Account.HERD, local) for subject, local in _pull_subjects())
+
+
+def _reached_by(service: Principal) -> Iterator[_Reached]:
+    """All subjects that a service may publish to; those that are not in the table are in the streams' account."""
+    requests = dict.fromkeys(_requests_of(service))
+    yield from requests
+    others = {subject for subject, _, _ in requests}
+    for local in for_service(service).publish:
+        if local not in others:
+            yield _in_herd(local), Account.HERD, local
+
+
+def _in_herd(local: str) -> str:
+    """The name of a JetStream API subject in the account of the streams."""
+    return local.replace(api.API_FROM_OUTSIDE, api.API, 1)
+
+
+def _requests_of(service: Principal) -> Iterator[_Reached]:
+    """The requests that a service sends to other accounts."""
+    for row in TABLE:
+        if service in row.producers and row.kind in _ANSWERED:
+            for home in _homes(row):
+                if home is not account_of(service):
+                    yield row.pattern(), home, row.pattern()
+
+
+def _homes(row: Subject) -> list[Account]:
+    """The accounts in which a row of the table is received: the streams', or those of the repliers."""
+    if row.kind not in _ANSWERED:
+        return [Account.HERD]
+    return list(dict.fromkeys(account_of(principal) for principal in sorted(row.consumers)))
+
+
+def _live_subjects_of_people() -> list[Subject]:
+    return [
+        row
+        for row in TABLE
+        if row.kind in _RECEIVED_LIVE and any(account_of(principal) is Account.PEOPLE for principal in row.consumers)
+    ]
+
+
+def _pull_subjects() -> Iterator[tuple[str, str]]:
+    """Pulling events from durable consumers, and acknowledging them: each subject in HERD and its name in PEOPLE.
+
+    A user's permissions limit it to certain consumers.
+    """
+    here, outside = api.consuming(SUBSCRIBED, "*"), api.consuming(SUBSCRIBED, "*", api.API_FROM_OUTSIDE)
+    return zip(here, outside, strict=True)
+
+
+def _exported(subject: str) -> dict[str, Any]:
+    """An export. Consumers and batched reads send many replies to one request; all go to the requester's account."""
+    entry: dict[str, Any] = {"name": subject, "subject": subject, "type": "service"}
+    many = subject.startswith(("$JS.ACK.", f"{api.API}.CONSUMER.", f"{api.API}.DIRECT.GET."))
+    return entry | ({"response_type": "Stream"} if many else {})
+
+
+def _republished(account: Account, herd: str) -> Iterator[dict[str, Any]]:
+    """Stored messages are republished on a separate subject; subscribers receive them under the original subject.
+
+    The broker does not forward a message from a second account to a third one, so subscribers receive what is stored,
+    once.
+    """
+    followed = live_of(_SERVED[account]) if account in _SERVED else ()
+    for row in _live_subjects_of_people():
+        live = live_subject(row.pattern())
+        entry = {"name": row.name, "subject": live, "type": "stream", "account": herd}
+        if account is Account.PEOPLE:
+            yield entry | {"local_subject": _referring(row.pattern())}
+        elif any(covers(pattern, live) for pattern in followed):
+            yield entry
+
+
+def _referring(pattern: str) -> str:
+    """The pattern with its wildcards replaced by references (`$1`, `$2`, …) to those of the imported subject."""
+    places = itertools.count(1)
+    return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
+
+
+def _widest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries without duplicates and without those that another covers: the broker refuses overlapping ones."""
+    unique = {entry["subject"]: entry for entry in entries}
+    return [unique[subject] for subject in _uncovered(tuple(unique))]
+
+
+@cache
+def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
+    """The subjects that no other one covers. Cached, because every start of a broker needs the same few tables."""
+    wide = [subject for subject in subjects if "*" in subject or subject.endswith(">")]
+    return tuple(
+        subject for subject in subjects if not any(other != subject and _contains(other, subject) for other in wide)
+    )
+
+
+def _contains(wide: str, narrow: str) -> bool:
+    """Whether all subjects of one pattern are subjects of another."""
+    wanted, tokens = wide.split("."), narrow.split(".")
+    if wanted[-1] == ">":
+        return len(tokens) >= len(wanted) and _matching(wanted[:-1], tokens)
+    return tokens[-1] != ">" and len(wanted) == len(tokens) and _matching(wanted, tokens)
+
+
+def _matching(wanted: list[str], tokens: list[str]) -> bool:
+    return all(want in {"*", token} for want, token in zip(wanted, tokens, strict=False))

@@ -1,0 +1,76 @@
+"""The identity of a connection: a credential, and values derived from its seed."""
+
+import base64
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import nkeys
+
+from sandherd.bus.errors import BusError
+from sandherd.contracts.names import DerivedIds
+
+_DERIVED_IDS: Final = b"sandherd ids of events"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The identity that a connection authenticates with.
+
+    Both callables are called at every reconnect, so that a renewed credential is used without a restart.
+    """
+
+    jwt: Callable[[], str] | None = None
+    seed: Callable[[], str] | None = None
+
+    @classmethod
+    def anonymous(cls) -> "Identity":
+        """No credential, for a broker without authentication."""
+        return cls()
+
+    @classmethod
+    def file(cls, path: Path) -> "Identity":
+        """A credentials file as the NATS tools write it. Raises `FileNotFoundError` at the first connect."""
+        return cls(lambda: _section(path, "NATS USER JWT"), lambda: _section(path, "USER NKEY SEED"))
+
+    @classmethod
+    def renewing(cls, jwt: Callable[[], str], seed: str) -> "Identity":
+        """A fixed key with a JWT that is renewed."""
+        return cls(jwt, lambda: seed)
+
+    def derived_ids(self) -> DerivedIds:
+        """Derives ids from this identity's seed: the same in all replicas of a service, and unknown to others.
+
+        Without a credential there is no secret; such a broker allows everyone to publish everything anyway.
+        """
+        seed = self.seed() if self.seed else ""
+        return DerivedIds(hmac.digest(seed.encode(), _DERIVED_IDS, "sha256"))
+
+    def options(self) -> dict[str, Any]:
+        """The options of `nats.connect` for this identity."""
+        if self.jwt is None or self.seed is None:
+            return {}
+        return {"user_jwt_cb": self._read_jwt, "signature_cb": self._sign}
+
+    def _read_jwt(self) -> bytearray:
+        assert self.jwt is not None
+        return bytearray(self.jwt().encode())
+
+    def _sign(self, nonce: str) -> bytes:
+        assert self.seed is not None
+        pair = nkeys.from_seed(bytearray(self.seed().encode()))
+        try:
+            return base64.b64encode(pair.sign(nonce.encode()))
+        finally:
+            pair.wipe()
+
+
+def _section(path: Path, title: str) -> str:
+    """The text between `-----BEGIN <title>-----` and its end."""
+    text = path.read_text()
+    _, found, rest = text.partition(f"-----BEGIN {title}-----")
+    if not found:
+        raise BusError(f"{path}: no {title} in this credentials file; create it again with `sandherd up`")
+    return rest.partition("------END")[0].partition("-----END")[0].strip()

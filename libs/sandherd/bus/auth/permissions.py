@@ -1,0 +1,269 @@
+"""The broker permissions of each principal: derived from the subject table and the stream table, none hand-written.
+
+Pure: the identity package puts them into tokens, and the permission matrix test checks them on a real server.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandherd.bus import api_subjects as api
+from sandherd.bus.api_subjects import API
+from sandherd.bus.auth.account_names import Account, account_of, api_of
+from sandherd.bus.auth.inboxes import inbox
+from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
+from sandherd.contracts.streams import (
+    BUCKETS,
+    CONSUMER_INSPECTORS,
+    CONSUMERS,
+    LIVE_SUBSCRIBERS,
+    MESSAGE_DELETERS,
+    MESSAGE_READERS,
+    STREAM_PURGERS,
+    STREAM_READERS,
+    STREAMS,
+    Bucket,
+    Consumer,
+    live_subject,
+)
+from sandherd.contracts.subjects import PREFIX, TABLE, MessageKind, Principal
+from sandherd.contracts.subscriptions import GIVER, SUBSCRIPTIONS_OF, consumer_names
+from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
+
+SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
+OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
+WORKER_PAYLOAD: Final = 288 * 1024
+"""A worker's largest message in bytes: 256 KiB of data (design §4), and space for envelope and headers."""
+JOINER_PAYLOAD: Final = 8 * 1024
+WORKER_ANSWERS_IN: Final = 30.0
+"""How long a worker may take to reply, in seconds. No requester waits that long; but on a loaded machine a late reply
+must not become a permission violation."""
+
+DEAD: Final = "DEAD"
+PLAIN_SUBSCRIBED: Final = frozenset({MessageKind.EVENT, MessageKind.REQUEST, MessageKind.DELIVERY, MessageKind.OUTPUT})
+"""Kinds of message that are received with a plain subscription; the others are only read from their stream."""
+_ALL_PROJECTS: Final = "*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyPermission:
+    """The permission to reply to received messages: `count` messages per reply subject, for `seconds`."""
+
+    count: int = 1
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permissions:
+    """Subjects that may be published and subscribed to, as the broker's subject patterns."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    deny_publish: tuple[str, ...] = ()
+    answers: ReplyPermission | None = None
+
+    def claims(self) -> dict[str, Any]:
+        """The fields of a user's claims, or of a signing key's template, for these permissions."""
+        publish: dict[str, Any] = {"allow": list(self.publish)}
+        if self.deny_publish:
+            publish["deny"] = list(self.deny_publish)
+        found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
+        if self.answers:
+            found["resp"] = {"max": self.answers.count, "ttl": int(self.answers.seconds * 1e9)}
+        return found
+
+
+def safe_project(name: str) -> str:
+    """A project's name if a credential may contain it. Raises `UnsafeNameError`, also for `fleet` (all projects)."""
+    if safe_name(name, "project") == FLEET:
+        raise UnsafeNameError(name, "project")
+    return name
+
+
+def for_service(service: Principal) -> Permissions:
+    """The permissions of one of the four services."""
+    own = {"service": service.value}
+    return Permissions(
+        publish=_unique(
+            [*_publish_subjects(service, own), *_bucket_writes(service), *_api(service), probe_subject(service)]
+        ),
+        subscribe=_unique([*_subscribe_subjects(service, own), *live_of(service), f"{inbox(service, service)}.>"]),
+        deny_publish=_unique(_table_consumers(service)),
+        answers=ReplyPermission(seconds=60),
+    )
+
+
+def for_person(role: Principal, project: str | None, public_key: str) -> Permissions:
+    """The permissions of a client or subscriber in one project, or of an operator in all. Raises `UnsafeNameError`."""
+    if role in OF_ONE_PROJECT:
+        bound = {"project": safe_project(project or "")}
+    elif role is Principal.OPERATOR:
+        bound = {"project": _ALL_PROJECTS}
+    else:
+        raise ValueError(f"{role} is not a role of a client, subscriber or operator")
+    return Permissions(
+        publish=_unique(
+            [
+                *_publish_subjects(role, bound),
+                *(_pull_subjects(bound["project"]) if role is Principal.SUBSCRIBER else ()),
+            ]
+        ),
+        subscribe=_unique([*_subscribe_subjects(role, bound), f"{inbox(role, public_key)}.>"]),
+    )
+
+
+_TEMPLATE: Final[Mapping[str, str]] = {"project": "{{tag(project)}}", "sandbox": "{{name()}}"}
+"""Placeholders in a signing key's template: the broker replaces them with values from the user's token."""
+
+
+def worker_template() -> Permissions:
+    """The permissions of every worker, as the template of its signing key."""
+    return Permissions(
+        publish=_unique(_publish_subjects(Principal.WORKER, _TEMPLATE)),
+        subscribe=_unique(
+            [*_subscribe_subjects(Principal.WORKER, _TEMPLATE), f"{inbox(Principal.WORKER, '{{name()}}')}.>"]
+        ),
+        answers=ReplyPermission(seconds=WORKER_ANSWERS_IN),
+    )
+
+
+def joiner_template() -> Permissions:
+    """The permissions of every joiner: to request its own sandbox's credential, and to receive the reply."""
+    return Permissions(
+        publish=_unique(_publish_subjects(Principal.JOINER, _TEMPLATE)),
+        subscribe=(f"{inbox(Principal.JOINER, '{{name()}}')}.>",),
+    )
+
+
+def streams_of(service: Principal) -> tuple[str, ...]:
+    """The streams that a service publishes to, follows, consumes or stores state in, by name."""
+    return _unique(
+        [
+            *(row.stream for row in TABLE if row.stream and service in row.producers),
+            *(consumer.stream for consumer in consumers_of(service)),
+            *STREAM_READERS.get(service, ()),
+            *(bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers),
+            *([DEAD] if _requeues(service) else []),
+            *MESSAGE_READERS.get(service, ()),
+            *CONSUMER_INSPECTORS.get(service, ()),
+        ]
+    )
+
+
+def live_of(service: Principal) -> tuple[str, ...]:
+    """The subjects on which stored messages are republished for a service outside the streams' account."""
+    streams = (*STREAM_READERS.get(service, ()), *LIVE_SUBSCRIBERS.get(service, ()))
+    return tuple(live_subject(row.subjects[0]) for row in STREAMS if row.republished and row.name in streams)
+
+
+def consumers_of(service: Principal) -> tuple[Consumer, ...]:
+    """The durable consumers of a service."""
+    return tuple(consumer for consumer in CONSUMERS if consumer.service is service)
+
+
+def _publish_subjects(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
+    return (row.pattern(values) for row in TABLE if principal in row.producers)
+
+
+def _subscribe_subjects(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
+    rows = [row for row in TABLE if principal in row.consumers and row.kind in PLAIN_SUBSCRIBED]
+    events = [row for row in TABLE if row.kind is MessageKind.EVENT]
+    if all(row in rows for row in events):
+        # A principal that receives every event may use one subscription.
+        project = values.get("project", _ALL_PROJECTS)
+        yield f"{PREFIX}.event.>" if project == _ALL_PROJECTS else f"{PREFIX}.event.{project}.>"
+        rows = [row for row in rows if row.kind is not MessageKind.EVENT]
+    yield from (row.pattern(values) for row in rows)
+
+
+def _pull_subjects(project: str) -> Iterator[str]:
+    """To pull events from the project's durable subscriptions, and to acknowledge them."""
+    for consumer in consumer_names(project):
+        yield from api.consuming(SUBSCRIBED, consumer, api.API_FROM_OUTSIDE)
+
+
+def _bucket_writes(service: Principal) -> Iterator[str]:
+    for bucket in BUCKETS:
+        if service in bucket.owners:
+            yield f"{bucket_subject(bucket, service)}.>"
+
+
+def probe_subject(name: str) -> str:
+    """The subject to which a service, or another user that checks whether the broker stores, publishes its probe."""
+    return f"sandherd.probe.{name}"
+
+
+def bucket_subject(bucket: Bucket, service: Principal) -> str:
+    """The subject prefix of an owner's keys: a bucket with several owners has a part for each, `<service>.<key>`."""
+    own = f".{service}" if len(bucket.owners) > 1 else ""
+    return f"$KV.{bucket.name}{own}"
+
+
+def _api(service: Principal) -> Iterator[str]:
+    prefix = api_of(service)
+    yield from (f"{prefix}.STREAM.INFO.{stream}" for stream in streams_of(service))
+    for consumer in consumers_of(service):
+        yield from api.consuming(consumer.stream, consumer.name, prefix)
+    for stream in read_by(service):
+        yield from api.reading(stream, prefix)
+    for stream in CONSUMER_INSPECTORS.get(service, ()):
+        yield from api.inspecting(stream, prefix)
+    for stream in deleted_by(service):
+        yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
+    if service is SUBSCRIPTIONS_OF:
+        yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
+    if account_of(service) is Account.HERD:
+        yield from _trusted(service)
+
+
+def _trusted(service: Principal) -> Iterator[str]:
+    """Requests that empty a stream, or whose body can name a subject that the broker then publishes to.
+
+    Only in the account of the streams, because the broker checks neither body nor reply subject.
+    """
+    for stream in STREAM_PURGERS.get(service, ()):
+        yield from api.purging(stream)
+    for bucket in BUCKETS:
+        if service in bucket.owners:
+            yield from api.watching(bucket.stream)
+    if service is GIVER:
+        yield from api.making(SUBSCRIBED)
+        for consumer in CONSUMERS:
+            yield from api.declaring_consumer(consumer.stream, consumer.name)
+
+
+def read_by(service: Principal) -> tuple[str, ...]:
+    """The streams from which a service reads single messages, by name."""
+    buckets = [bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers]
+    dead = [DEAD] if _requeues(service) else []
+    followed = (*STREAM_READERS.get(service, ()), *MESSAGE_READERS.get(service, ()))
+    return _unique([*followed, *buckets, *_inboxes(service), *dead])
+
+
+def deleted_by(service: Principal) -> tuple[str, ...]:
+    """The streams from which a service deletes messages by sequence: the relay's own, and the spawner's.
+
+    The other services request the spawner to delete a dead letter.
+    """
+    dead = [DEAD] if account_of(service) is Account.HERD else []
+    return (*_inboxes(service), *dead, *MESSAGE_DELETERS.get(service, ()))
+
+
+def _inboxes(service: Principal) -> tuple[str, ...]:
+    return ("INBOX",) if any(row.kind is MessageKind.INBOX and service in row.consumers for row in TABLE) else ()
+
+
+def _requeues(service: Principal) -> bool:
+    return any(row.name == f"request.{service}.requeue" for row in TABLE)
+
+
+def _table_consumers(service: Principal) -> Iterator[str]:
+    """A service that deletes consumers of subscriptions must not delete a durable consumer of the table."""
+    if service is GIVER:
+        for consumer in CONSUMERS:
+            if consumer.stream == SUBSCRIBED:
+                yield f"{API}.CONSUMER.DELETE.{consumer.stream}.{consumer.name}"
+
+
+def _unique(patterns: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(patterns))

@@ -1,0 +1,1 @@
+"""Durable consumers: pulling, fair queues, outcomes and dead letters."""

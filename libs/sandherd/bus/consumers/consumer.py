@@ -1,0 +1,136 @@
+"""Handling the messages of a durable consumer: each has one of three outcomes, and none is lost.
+
+Messages of one lane (a sandbox, a task) take effect in stream order: while one is handled, or waits for a retry, later
+messages of its lane wait, and other lanes continue. Lanes and projects take turns (`fair_queue`), and messages above a
+rate are redelivered later (`intake`). Of two replicas that read one consumer, each keeps this order for the messages
+that the broker delivers to it; compare-and-set on the records decides between them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.dead_letters import dead_headers, revived
+from sandherd.bus.consumers.held_messages import HeldMessages, Skip
+from sandherd.bus.consumers.intake import SourceLimits
+from sandherd.bus.consumers.outcomes import (
+    DONE,
+    MAX_DELIVERIES,
+    BatchHandler,
+    Dead,
+    Delivery,
+    Done,
+    Handler,
+    OnOutcome,
+    Outcome,
+    Retry,
+    outcome_of,
+    read_delivery,
+)
+from sandherd.bus.consumers.pull import ConsumerUnresponsiveError, Puller, bind_with_retries
+from sandherd.bus.health import Health
+from sandherd.contracts.streams import BY_CONSUMER, Consumer
+from sandherd.telemetry import logs
+
+__all__ = [
+    "DONE",
+    "MAX_DELIVERIES",
+    "BatchHandler",
+    "Dead",
+    "Delivery",
+    "Done",
+    "Handler",
+    "OnOutcome",
+    "Outcome",
+    "Retry",
+    "Skip",
+    "SourceLimits",
+    "consume",
+    "consume_batches",
+    "dead_headers",
+    "outcome_of",
+    "read_delivery",
+    "revived",
+]
+
+_PULLED: Final = 256
+"""Maximum messages per pull; 256 of a worker's largest are 72 MiB."""
+_USUAL: Final = SourceLimits()
+_log: Final = logs.get("consumer")
+
+
+async def consume(
+    bus: Bus,
+    consumer: str,
+    handle: Handler,
+    *,
+    health: Health,
+    concurrency: int = 1,
+    counted: OnOutcome | None = None,
+    limits: SourceLimits = _USUAL,
+    skip: Skip | None = None,
+) -> None:
+    """Pass each message to `handle`, up to `concurrency` at a time, those of one lane in order. Until cancelled."""
+    row = BY_CONSUMER[consumer]
+    async with HeldMessages.open(bus, row, counted, limits, skip) as held, asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(_handle_each(held, handle))
+        await _pull(bus, row, held.accept, health, batch=_PULLED, window=_PULLED)
+
+
+async def consume_batches(
+    bus: Bus,
+    consumer: str,
+    handle: BatchHandler,
+    *,
+    health: Health,
+    batch: int = 500,
+    in_flight: int = 1,
+    counted: OnOutcome | None = None,
+    limits: SourceLimits = _USUAL,
+) -> None:
+    """Pass the available messages, up to `batch`, to `handle`, which returns an outcome for each. Until cancelled.
+
+    Up to `in_flight` batches are handled at a time, in any order: one is read while another is being stored.
+    """
+    row = BY_CONSUMER[consumer]
+    async with HeldMessages.open(bus, row, counted, limits, None) as held, asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(_handle_batches(held, handle, batch))
+        await _pull(bus, row, held.accept, health, batch=batch, window=batch * 4)
+
+
+async def _pull(
+    bus: Bus,
+    consumer: Consumer,
+    accept: Callable[[list[Msg]], Awaitable[None]],
+    health: Health,
+    *,
+    batch: int,
+    window: int,
+) -> None:
+    puller = Puller(bus, consumer.stream, consumer.name, window)
+    health.add(f"consumer {consumer.name}", puller.problem)
+    try:
+        while True:
+            await bind_with_retries(puller)
+            try:
+                while True:
+                    await accept(await puller.next_batch(batch))
+            except ConsumerUnresponsiveError as error:
+                _log.error("consumer not responding, rebinding", error=str(error))
+    finally:
+        await puller.unbind()
+
+
+async def _handle_each(held: HeldMessages, handle: Handler) -> None:
+    while True:
+        await held.handle_one(await held.next(), handle)
+
+
+async def _handle_batches(held: HeldMessages, handle: BatchHandler, limit: int) -> None:
+    while True:
+        await held.handle_batch(await held.next_batch(limit), handle)

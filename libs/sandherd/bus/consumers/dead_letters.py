@@ -1,0 +1,174 @@
+"""Dead letters: unhandled messages are stored in DEAD, up to a limit per minute and source; the rest is counted.
+
+A sandbox can publish anything on its own subjects. Storing each of thousands of invalid messages would delay other
+sources and evict their dead letters, so above the limit only the number is stored: in one summary per minute.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.fair_queue import Lane
+from sandherd.bus.consumers.outcomes import Delivery
+from sandherd.bus.consumers.secret_commands import storable
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.streams import Consumer
+from sandherd.contracts.subjects import dead_subject
+from sandherd.telemetry import logs
+
+WINDOW: Final = 60.0
+"""Seconds over which the dead letters of a source are counted."""
+DEFAULT_LIMIT: Final = 60
+PROJECT_SHARE: Final = 5
+"""The limit for all sources of a project, as a multiple of the limit of one source."""
+PROJECT_BYTES: Final = 1024 * 1024
+"""Maximum payload bytes of one project's dead letters per window; of further letters an excerpt is stored. With the
+headers of 300 letters one project needs 13 h or more to evict others' letters from DEAD (1 GiB)."""
+EXCERPT: Final = 256
+"""Bytes stored of a letter above that maximum. It can be read, but not requeued."""
+_HEADER_BYTES: Final = 16 * 1024
+"""Bytes reserved for the headers of a dead letter: a subject, and a reason of a few hundred characters."""
+_EXCERPT: Final = "Sandherd-Excerpt"
+_log: Final = logs.get("dead_letters")
+
+OnSuppressed = Callable[[str, str], None]
+"""Called for each dead letter that was not stored, with the consumer's name and the error code."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """The dead letters of one source since the window began."""
+
+    since: float
+    count: int = 0
+    size: int = 0
+    suppressed: int = 0
+    last: Delivery | None = None
+
+    def suppress(self, delivery: Delivery) -> None:
+        """Count a dead letter that is not stored."""
+        self.suppressed += 1
+        self.last = delivery
+
+
+class DeadLetterLimiter:
+    """Decides which dead letters are stored, and how much of each. Pure; `now` is in seconds and never decreases.
+
+    A project is limited in addition to its sandboxes and tasks, because a publisher of commands chooses task names.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sources: dict[Lane, _Source] = {}
+        self._projects: dict[str, _Source] = {}
+
+    def allows(self, lane: Lane, delivery: Delivery, now: float) -> int | None:
+        """Count a dead letter of this source. Returns how many of its bytes to store, or None to store nothing."""
+        project = self._projects.setdefault(lane.project, _Source(now))
+        project.count += 1
+        if project.count > self._limit * PROJECT_SHARE:
+            project.suppress(delivery)
+            return None
+        entity = self._sources.setdefault(lane, _Source(now))
+        entity.count += 1
+        if entity.count > self._limit:
+            entity.suppress(delivery)
+            return None
+        size = len(delivery.data)
+        if project.size + size > PROJECT_BYTES:
+            return min(size, EXCERPT)
+        project.size += size
+        return size
+
+    def ended(self, now: float) -> list[tuple[Delivery, int]]:
+        """For each source whose window has ended: its last dead letter that was not stored, and how many there were."""
+        found = [*_pop_ended(self._projects, now), *_pop_ended(self._sources, now)]
+        return [(source.last, source.suppressed) for source in found if source.last is not None]
+
+
+_Key = TypeVar("_Key", str, Lane)
+
+
+def _pop_ended(sources: dict[_Key, _Source], now: float) -> list[_Source]:
+    return [sources.pop(key) for key in [key for key, source in sources.items() if now - source.since >= WINDOW]]
+
+
+class DeadLetterStore:
+    """Stores the dead letters of one consumer."""
+
+    def __init__(
+        self, bus: Bus, consumer: Consumer, limit: int = DEFAULT_LIMIT, suppressed: OnSuppressed | None = None
+    ) -> None:
+        self._bus = bus
+        self._consumer = consumer
+        self._limiter = DeadLetterLimiter(limit)
+        self._suppressed = suppressed or (lambda _consumer, _code: None)
+
+    async def add(self, lane: Lane, delivery: Delivery, problem: Problem, now: float) -> None:
+        """Store a dead letter, or count it. Returns once it is acknowledged; raises what `publish_stored` raises."""
+        size = self._limiter.allows(lane, delivery, now)
+        if size is None:
+            self._suppressed(self._consumer.name, problem.code)
+            return
+        _log.warning(
+            "message stored as dead letter", subject=delivery.subject, code=problem.code, problem=problem.message
+        )
+        await self._store(delivery, problem, f"{delivery.stream_sequence}", size)
+
+    async def summarise(self, now: float) -> None:
+        """Store one dead letter for all those of a source that were only counted, once its window has ended."""
+        for last, count in self._limiter.ended(now):
+            _log.error("dead letters dropped", subject=last.subject, dropped=count)
+            text = f"{count} further dead letters of this source were dropped within {WINDOW:g} s; this is the last"
+            problem = Problem(code=Code.REFUSED, message=text, remedy="end its sandbox")
+            await self._store(last, problem, f"{last.stream_sequence}-summary", EXCERPT)
+
+    async def _store(self, delivery: Delivery, problem: Problem, number: str, size: int) -> None:
+        service = self._consumer.service.value
+        # With the reason a message of maximum size would exceed `max_payload`, and the broker would close the
+        # connection; so its end is cut off.
+        whole = storable(delivery)
+        stored = whole[: min(size, self._bus.client.max_payload - _HEADER_BYTES)]
+        await self._bus.publish_stored(
+            dead_subject(service, problem.code),
+            stored,
+            msg_id=f"dead-{self._consumer.name}-{delivery.stream}-{number}",
+            headers=dead_headers(service, delivery, problem, excerpt=len(stored) < len(whole)),
+        )
+
+
+def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt: bool = False) -> dict[str, str]:
+    """The headers of a dead letter: service, reason, original message, and whether only its beginning is stored."""
+    headers = {
+        "Sandherd-Service": service,
+        "Sandherd-Reason": json.dumps(problem.model_dump(mode="json", exclude_none=True)),
+        "Sandherd-Subject": delivery.subject,
+        "Sandherd-Stream": delivery.stream,
+        "Sandherd-Stream-Sequence": str(delivery.stream_sequence),
+        "Sandherd-Size": str(len(delivery.data)),
+    }
+    return headers | {_EXCERPT: "true"} if excerpt else headers
+
+
+def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
+    """The original delivery of a dead letter. Raises `ContractError` if it is no dead letter, or only an excerpt."""
+    if headers.get(_EXCERPT) is not None:
+        raise ContractError(
+            Code.REFUSED,
+            f"{msg_subject} has only the beginning of the message",
+            remedy="publish the message again; its project had too many dead letters to store them completely",
+        )
+    try:
+        return Delivery(
+            subject=headers["Sandherd-Subject"],
+            data=data,
+            stream=headers["Sandherd-Stream"],
+            stream_sequence=int(headers["Sandherd-Stream-Sequence"]),
+            deliveries=1,
+            at=at,
+        )
+    except (KeyError, ValueError):
+        raise ContractError(Code.INVALID_FIELD, f"{msg_subject} has no dead letter of this herd") from None

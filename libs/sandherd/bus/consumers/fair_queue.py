@@ -1,0 +1,99 @@
+"""A queue that is fair between projects, and between the entities of a project. Pure.
+
+Messages of one entity (its lane) leave in arrival order, one at a time: until a message is released, the next one of
+its entity waits, and other entities continue. Projects take turns message by message (deficit round robin with a
+quantum of one: Shreedhar and Varghese, 1995), and so do the entities of a project.
+"""
+
+import json
+from collections import OrderedDict, deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from sandherd.bus.consumers.outcomes import Delivery
+
+ItemT = TypeVar("ItemT")
+
+
+class Lane(NamedTuple):
+    """The project and entity that a message is about: messages of one lane are handled in order."""
+
+    project: str
+    entity: str
+
+
+class FairQueue(Generic[ItemT]):
+    """Queued items by lane. A lane whose item was taken is busy until `release`."""
+
+    def __init__(self) -> None:
+        self._ready: OrderedDict[str, OrderedDict[Lane, deque[ItemT]]] = OrderedDict()
+        self._busy: dict[Lane, deque[ItemT]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of queued items."""
+        return self._count
+
+    def put(self, lane: Lane, item: ItemT) -> None:
+        """Append an item to its lane."""
+        self._count += 1
+        waiting = self._busy.get(lane)
+        if waiting is None:
+            waiting = self._ready.setdefault(lane.project, OrderedDict()).setdefault(lane, deque())
+        waiting.append(item)
+
+    def take(self) -> ItemT | None:
+        """The first item of the lane whose turn it is, or None. Its lane is busy until `release`."""
+        if not self._ready:
+            return None
+        project, lanes = next(iter(self._ready.items()))
+        lane, waiting = lanes.popitem(last=False)
+        if lanes:
+            self._ready.move_to_end(project)
+        else:
+            del self._ready[project]
+        self._busy[lane] = waiting
+        self._count -= 1
+        return waiting.popleft()
+
+    def put_back(self, lane: Lane, item: ItemT) -> None:
+        """Put a taken item back at the front of its lane, and release the lane."""
+        self._count += 1
+        self._busy[lane].appendleft(item)
+        self.release(lane)
+
+    def release(self, lane: Lane) -> None:
+        """Mark the taken item as done: the next one of its lane may be taken, after those of other lanes."""
+        waiting = self._busy.pop(lane)
+        if waiting:
+            self._ready.setdefault(lane.project, OrderedDict())[lane] = waiting
+
+    def drain(self) -> list[ItemT]:
+        """Remove and return all queued items."""
+        lanes = [*(waiting for lanes in self._ready.values() for waiting in lanes.values()), *self._busy.values()]
+        found = [item for waiting in lanes for item in waiting]
+        self._ready.clear()
+        for waiting in self._busy.values():
+            waiting.clear()
+        self._count = 0
+        return found
+
+
+_EVENT_TOKENS: Final = 7
+_NAMES: Final = ("sandbox", "task")
+
+
+def lane_of(delivery: Delivery) -> Lane:
+    """The lane of an event or a command. A command has its project in the subject, its entity only in the payload."""
+    tokens = delivery.subject.split(".")
+    if tokens[2] == "event" and len(tokens) == _EVENT_TOKENS:
+        return Lane(tokens[3], tokens[4])
+    return Lane(tokens[-1], _entity_of_command(delivery.data))
+
+
+def _entity_of_command(document: bytes) -> str:
+    """The sandbox or the task that a command names; an empty string for any payload that names neither."""
+    try:
+        data = json.loads(document)["data"]
+        return next((name for key in _NAMES if isinstance(name := data.get(key), str)), "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""

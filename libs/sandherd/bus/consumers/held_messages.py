@@ -1,0 +1,251 @@
+"""The messages of a consumer that a service holds: queued, being handled, or waiting for a retry."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus, BusError
+from sandherd.bus.consumers.dead_letters import DeadLetterStore
+from sandherd.bus.consumers.fair_queue import FairQueue, Lane, lane_of
+from sandherd.bus.consumers.intake import Intake, SourceLimits
+from sandherd.bus.consumers.outcomes import (
+    DONE,
+    BatchHandler,
+    Dead,
+    Delivery,
+    Handler,
+    OnOutcome,
+    Outcome,
+    Retry,
+    negative,
+    outcome_of,
+    read_delivery,
+)
+from sandherd.bus.consumers.secret_commands import erase_command
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.streams import Consumer
+from sandherd.telemetry import logs
+
+Skip = Callable[[Delivery], bool]
+"""Whether a message needs no handling: such a message is acknowledged at once."""
+_CAPACITY: Final = 65_536
+_CAPACITY_BYTES: Final = 128 * 1024 * 1024
+"""While this many messages or bytes are held, nothing is pulled; the rate limits keep one source far below that."""
+_AT_ONCE: Final = 32  # dead letters of a batch
+_CHECK_INTERVAL: Final = 1.0
+_log: Final = logs.get("held_messages")
+
+
+@dataclass(slots=True)
+class Item:
+    """A held message. `msg` is its latest delivery, `progress_at` the time of the last progress acknowledgement."""
+
+    msg: Msg
+    delivery: Delivery
+    lane: Lane
+    progress_at: float
+    begun: bool = False
+
+
+class HeldMessages:
+    """Accepts messages, passes them to handlers lane by lane, and applies the outcomes."""
+
+    def __init__(
+        self, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None
+    ) -> None:
+        self._bus = bus
+        self._consumer = consumer
+        self._counted = counted or (lambda _consumer, _outcome, _amount: None)
+        self._deferred = limits.deferred or (lambda _consumer: None)
+        self._skip = skip or (lambda _delivery: False)
+        self._dead = DeadLetterStore(bus, consumer, limits.dead_letters, limits.suppressed)
+        self._intake = Intake(limits.rates)
+        self._queue: FairQueue[Item] = FairQueue()
+        self._items: dict[int, Item] = {}
+        """By stream sequence: a redelivery of a held message only replaces its `msg`."""
+        self._bytes = 0
+        self._arrived = asyncio.Event()
+        self._left = asyncio.Event()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, bus: Bus, consumer: Consumer, counted: OnOutcome | None, limits: SourceLimits, skip: Skip | None = None
+    ) -> AsyncIterator["HeldMessages"]:
+        """Extends the ack deadlines of held messages; at the end returns those not begun to the broker."""
+        held = cls(bus, consumer, counted, limits, skip)
+        extending = asyncio.create_task(held._extend_deadlines())
+        try:
+            yield held
+        finally:
+            await cancel_and_wait([extending])
+            await held._return_unstarted()
+
+    # --- accepting ---------------------------------------------------------------------------------------------
+
+    async def accept(self, messages: Sequence[Msg]) -> None:
+        """Queue pulled messages, or return them to the broker. Returns when there is space for more."""
+        for msg in messages:
+            await self._accept(msg)
+        while len(self._items) >= _CAPACITY or self._bytes >= _CAPACITY_BYTES:
+            self._left.clear()
+            await self._left.wait()
+
+    async def _accept(self, msg: Msg) -> None:
+        delivery = read_delivery(msg)
+        held = self._items.get(delivery.stream_sequence)
+        if held is not None:
+            held.msg, held.progress_at = msg, time.monotonic()
+            return
+        if self._skip(delivery):
+            self._counted(self._consumer.name, DONE, 1)
+            await self._send_verdict(msg, b"+ACK")
+            return
+        lane = lane_of(delivery)
+        delay = self._delay(lane, delivery)
+        if delay:
+            self._deferred(self._consumer.name)
+            await self._send_verdict(msg, negative(delay))
+            return
+        item = Item(msg, delivery, lane, time.monotonic())
+        self._items[delivery.stream_sequence] = item
+        self._bytes += len(delivery.data)
+        self._queue.put(lane, item)
+        self._arrived.set()
+
+    def _delay(self, lane: Lane, delivery: Delivery) -> float:
+        first = delivery.deliveries == 1  # a redelivery has waited already, or was with another replica
+        return self._intake.delay(lane, delivery.at, len(delivery.data), time.time()) if first else 0.0
+
+    # --- handling ----------------------------------------------------------------------------------------------
+
+    async def next(self) -> Item:
+        """The next message whose lane is free; the lane is busy until the message is done."""
+        while (item := self._queue.take()) is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        item.begun = True
+        return item
+
+    async def next_batch(self, limit: int) -> list[Item]:
+        """One to `limit` messages, with projects and lanes taking turns."""
+        found = [await self.next()]
+        self._queue.release(found[0].lane)
+        while len(found) < limit and (item := self._queue.take()) is not None:
+            item.begun = True
+            self._queue.release(item.lane)
+            found.append(item)
+        return found
+
+    async def handle_one(self, item: Item, handle: Handler) -> None:
+        """Handle one message. If it is to be retried, its lane waits until then."""
+        try:
+            outcome = await handle(item.delivery)
+        except Exception as error:  # noqa: BLE001  # any exception of a handler becomes an outcome: none is swallowed
+            outcome = outcome_of(error, item.delivery.deliveries)
+            self._log_failure(item.delivery, outcome, error)
+        if isinstance(outcome, Retry):
+            self._counted(self._consumer.name, outcome, 1)
+            self._try_again(item, outcome.after)
+            return
+        await self._acknowledge(item, outcome)
+        self._queue.release(item.lane)
+        self._arrived.set()
+
+    def _try_again(self, item: Item, after: float) -> None:
+        """Schedule a retry. Its lane is not released: later messages must not take effect before it."""
+        item.begun = False
+        number = item.delivery.stream_sequence
+        self._timers[number] = asyncio.get_running_loop().call_later(after, self._again, number)
+
+    def _again(self, number: int) -> None:
+        del self._timers[number]
+        item = self._items[number]
+        item.delivery = item.delivery._replace(deliveries=item.delivery.deliveries + 1)
+        self._queue.put_back(item.lane, item)
+        self._arrived.set()
+
+    async def handle_batch(self, items: list[Item], handle: BatchHandler) -> None:
+        """Handle a batch. If the handler raises, each message is handled alone."""
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await handle([item.delivery for item in items])
+        except Exception as error:  # noqa: BLE001  # becomes the outcome of each of its messages
+            if len(items) > 1:
+                # One message may have caused the failure: handled alone, each gets its own outcome.
+                for item in items:
+                    await self.handle_batch([item], handle)
+                return
+            outcomes = [outcome_of(error, items[0].delivery.deliveries)]
+            self._log_failure(items[0].delivery, outcomes[0], error)
+        done = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
+        for item in done:
+            await self._send_verdict(item.msg, b"+ACK")
+            self._remove(item)
+        self._counted(self._consumer.name, DONE, len(done))  # once: a label lookup per message costs as much as an ack
+        others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
+        for start in range(0, len(others), _AT_ONCE):
+            await asyncio.gather(*(self._acknowledge(*other) for other in others[start : start + _AT_ONCE]))
+
+    # --- acknowledging -----------------------------------------------------------------------------------------
+
+    async def _acknowledge(self, item: Item, outcome: Outcome) -> None:
+        """Acknowledge a message. A dead letter is terminated only after DEAD has acknowledged it."""
+        self._counted(self._consumer.name, outcome, 1)
+        match outcome:
+            case Retry(after=after):
+                await self._send_verdict(item.msg, negative(after))
+            case Dead(problem=problem):
+                await self._dead.add(item.lane, item.delivery, problem, time.monotonic())
+                await erase_command(self._bus, item.delivery)
+                await self._send_verdict(item.msg, b"+TERM " + problem.code.encode())
+            case _:
+                await erase_command(self._bus, item.delivery)
+                await self._send_verdict(item.msg, b"+ACK")
+        self._remove(item)
+
+    def _remove(self, item: Item) -> None:
+        del self._items[item.delivery.stream_sequence]
+        self._bytes -= len(item.delivery.data)
+        self._left.set()
+
+    async def _send_verdict(self, msg: Msg, verdict: bytes) -> None:
+        try:
+            await self._bus.client.publish(msg.reply, verdict)
+        except nats.errors.Error as error:  # nothing is lost: an unacknowledged message is redelivered
+            _log.warning("delivery not acknowledged", subject=msg.subject, error=repr(error))
+
+    async def _extend_deadlines(self) -> None:
+        """Send progress acknowledgements for queued messages before they are redelivered; store due summaries."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            now = time.monotonic()
+            for item in list(self._items.values()):
+                if now - item.progress_at > self._consumer.ack_wait / 3 and not item.begun:
+                    item.progress_at = now
+                    await self._send_verdict(item.msg, b"+WPI")
+            try:
+                await self._dead.summarise(now)
+            except BusError as error:
+                _log.warning("dead letter summary not stored", error=str(error))
+
+    async def _return_unstarted(self) -> None:
+        """Return messages that were not begun, so that other replicas get them at once."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._bus.connected:
+            for item in self._items.values():
+                if not item.begun:
+                    await self._send_verdict(item.msg, b"-NAK")
+
+    def _log_failure(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
+        if not isinstance(error, ContractError):
+            _log.error("handler failed", subject=delivery.subject, outcome=type(outcome).__name__, exc_info=error)

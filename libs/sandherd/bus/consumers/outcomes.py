@@ -1,0 +1,87 @@
+"""A delivered message, and the three outcomes of handling it."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from nats.aio.msg import Msg
+
+from sandherd.contracts.errors import Code, ContractError, Problem
+
+MAX_DELIVERIES: Final = 5
+"""Maximum attempts when a handler fails with an unexpected error; then the message goes to DEAD."""
+_RETRY_WAITS: Final = (0.2, 1.0, 5.0, 15.0)
+NANO: Final = 1_000_000_000
+
+
+class Delivery(NamedTuple):
+    """A delivered message, with its sequence in the stream and its number of deliveries."""
+
+    subject: str
+    data: bytes
+    stream: str
+    stream_sequence: int
+    deliveries: int
+    at: datetime
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Handled; it is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Retry: the message is redelivered after `after` seconds, without a limit of attempts."""
+
+    after: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The message can't be handled: it goes to DEAD with the reason, and is not redelivered."""
+
+    problem: Problem
+
+
+Outcome = Done | Retry | Dead
+Handler = Callable[[Delivery], Awaitable[Outcome]]
+BatchHandler = Callable[[list[Delivery]], Awaitable[Sequence[Outcome]]]
+OnOutcome = Callable[[str, Outcome, int], None]
+"""Called with the consumer's name, an outcome, and how many messages had it."""
+
+DONE: Final = Done()
+
+
+def outcome_of(error: Exception, deliveries: int) -> Outcome:
+    """The outcome for a handler's exception: `ContractError` is permanent, any other error is retried a few times."""
+    if isinstance(error, ContractError):
+        return Dead(error.problem)
+    if deliveries >= MAX_DELIVERIES:
+        return Dead(Problem(code=Code.INTERNAL, message=f"failed {deliveries} times: {type(error).__name__}: {error}"))
+    return Retry(_RETRY_WAITS[min(deliveries, len(_RETRY_WAITS)) - 1], f"{type(error).__name__}: {error}")
+
+
+def read_delivery(msg: Msg) -> Delivery:
+    """The message, with the metadata in its reply subject (NATS ADR-15: both forms of `$JS.ACK`)."""
+    tokens = msg.reply.split(".")
+    stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
+    return Delivery(
+        subject=msg.subject,
+        data=msg.data,
+        stream=stream,
+        stream_sequence=int(sequence),
+        deliveries=int(deliveries),
+        at=datetime.fromtimestamp(int(nanoseconds) / NANO, UTC),
+        headers=msg.headers or {},
+    )
+
+
+def negative(after: float) -> bytes:
+    """A negative acknowledgement: the message is redelivered after `after` seconds."""
+    return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()

@@ -1,0 +1,173 @@
+"""Pulling messages of a durable consumer, continuously and with heartbeats.
+
+`nats-py`'s own `fetch` was measured to lose the messages that it had collected when its deadline fell between its two
+requests. After its consumer was deleted, or its stream recreated, it waited forever while health checks passed. Here
+pull requests overlap, so that no message waits for one, and the server sends a heartbeat while there are no messages:
+if three are missing, the consumer is reported as not responding.
+"""
+
+import asyncio
+import json
+import time
+from collections import deque
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from sandherd.bus.connection import Bus
+from sandherd.telemetry import logs
+
+HEARTBEAT: Final = 1.0
+EXPIRES: Final = 20.0
+SILENCE: Final = 3 * HEARTBEAT
+REBIND: Final = 0.5
+_NANO: Final = 1_000_000_000
+_log: Final = logs.get("pull")
+
+
+class ConsumerUnresponsiveError(Exception):
+    """The consumer does not respond: it or its stream was deleted, or this credential may not read it."""
+
+
+class Puller:
+    """The messages of one durable consumer, up to `window` requested or waiting at once.
+
+    `api` is the prefix of the JetStream API's subjects, if it is not the connection's.
+    """
+
+    def __init__(self, bus: Bus, stream: str, consumer: str, window: int, *, api: str | None = None) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._consumer = consumer
+        self._window = window
+        self._api = api or bus.api
+        self._waiting: deque[Msg] = deque()
+        self._arrived = asyncio.Event()
+        self._outstanding = 0
+        self._received_at = time.monotonic()
+        self._reconnects = bus.reconnects
+        self._subscription: Subscription | None = None
+        self._problem: str | None = "not bound yet"
+
+    def problem(self) -> str | None:
+        """None while the consumer responds; else the reason."""
+        if not self._bus.connected:
+            return "no connection to the broker"
+        if self._problem:
+            return self._problem
+        silence = time.monotonic() - self._received_at
+        return f"no message or heartbeat for {silence:.0f} s" if silence > SILENCE * 2 else None
+
+    async def bind(self) -> None:
+        """Check that the consumer exists, and subscribe. Raises `ConsumerUnresponsiveError` with its name otherwise."""
+        try:
+            jetstream = self._bus.client.jetstream(prefix=self._api)
+            await jetstream.consumer_info(self._stream, self._consumer, timeout=2)
+        except (TimeoutError, nats.js.errors.Error, nats.errors.Error, OSError) as error:
+            self._problem = f"consumer {self._consumer} of {self._stream} does not respond ({type(error).__name__})"
+            raise ConsumerUnresponsiveError(f"{self._problem}; the spawner creates it when it starts") from error
+        await self.unbind()
+        self._inbox = self._bus.client.new_inbox()
+        self._subscription = await self._bus.client.subscribe(
+            self._inbox, cb=self._on_message, pending_bytes_limit=512 * 1024 * 1024
+        )
+        self._reset()
+        self._problem = None
+
+    async def unbind(self) -> None:
+        """Unsubscribe."""
+        if self._subscription is not None and not self._bus.closed:
+            await self._subscription.unsubscribe()
+        self._subscription = None
+
+    async def unsubscribe(self) -> list[Msg]:
+        """Unsubscribe. Returns the messages received but not taken.
+
+        If the caller negatively acknowledges them, another consumer instance receives them.
+
+        Raises `nats.errors.Error` if the broker is unavailable; it redelivers its messages by itself then.
+        """
+        if self._subscription is not None and self._bus.connected:
+            # Drained, not just ended: messages that arrive before the broker has processed it are returned as well.
+            await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
+            self._subscription = None
+        await self.unbind()
+        found = [*self._waiting]
+        self._waiting.clear()
+        return found
+
+    async def next_batch(self, limit: int) -> list[Msg]:
+        """One to `limit` messages. Raises `ConsumerUnresponsiveError` when the consumer does not respond."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._request_more()
+            try:
+                # Not `wait_for`: in Python 3.11 it swallows a cancellation that arrives together with a message.
+                async with asyncio.timeout(HEARTBEAT):
+                    await self._arrived.wait()
+            except TimeoutError:
+                self._notice_silence()
+            if self._problem:
+                raise ConsumerUnresponsiveError(self._problem)
+        batch = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        await self._request_more()
+        return batch
+
+    async def _request_more(self) -> None:
+        if self._reconnects != self._bus.reconnects:
+            self._reset()
+        free = self._window - self._outstanding - len(self._waiting)
+        if free * 2 < self._window or not self._bus.connected:
+            return
+        request = {"batch": free, "expires": int(EXPIRES * _NANO), "idle_heartbeat": int(HEARTBEAT * _NANO)}
+        self._outstanding += free
+        await self._bus.client.publish(
+            f"{self._api}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", json.dumps(request).encode(), self._inbox
+        )
+
+    async def _on_message(self, msg: Msg) -> None:
+        self._received_at = time.monotonic()
+        # Only a message of the stream has a reply subject. Headers prove nothing: a publisher can set `Status`, too,
+        # and the broker stores and delivers it.
+        if msg.reply:
+            self._outstanding -= 1
+            self._waiting.append(msg)
+            self._arrived.set()
+        elif (status := (msg.headers or {}).get("Status", "")) != "100":
+            self._on_status(status, msg.headers or {})
+
+    def _on_status(self, status: str, headers: dict[str, str]) -> None:
+        """A pull request has ended: it timed out (408), or the consumer changed or is unavailable (409, 503)."""
+        text = headers.get("Description", "")
+        if status == "503" or "Deleted" in text or "Invalid" in text:
+            self._problem = f"consumer {self._consumer} of {self._stream}: {text or 'no responders'}"
+        self._outstanding = max(0, self._outstanding - int(headers.get("Nats-Pending-Messages", self._outstanding)))
+        self._arrived.set()
+
+    def _notice_silence(self) -> None:
+        if time.monotonic() - self._received_at > SILENCE and self._bus.connected:
+            self._problem = f"consumer {self._consumer} of {self._stream} sends no heartbeats"
+        elif self._bus.closed:
+            self._problem = "the connection is closed permanently"
+
+    def _reset(self) -> None:
+        """Discard the count of requested messages: the broker has discarded the requests, too."""
+        self._outstanding = 0
+        self._received_at = time.monotonic()
+        self._reconnects = self._bus.reconnects
+
+
+async def bind_with_retries(puller: Puller) -> None:
+    """Bind, retrying without limit, with a log line for every 20th failure."""
+    attempt = 0
+    while True:
+        try:
+            return await puller.bind()
+        except ConsumerUnresponsiveError as error:
+            if attempt % 20 == 0:
+                _log.error("consumer not responding, rebinding", error=str(error))
+        attempt += 1
+        await asyncio.sleep(REBIND)

@@ -1,0 +1,153 @@
+"""Commands that end as dead letters: each is also an event of its project, so that its sender learns of it.
+
+The event has the command's `id` and its sequence number in the stream, because a command may be so invalid that it has
+no readable `id`.
+"""
+
+import json
+import re
+import time
+from typing import Any, Final
+from uuid import UUID
+
+from sandherd.bus.connection import Bus, StreamFullError
+from sandherd.bus.consumers.dead_letters import WINDOW
+from sandherd.bus.consumers.outcomes import Dead, Delivery, Handler, Outcome, Retry, outcome_of
+from sandherd.contracts.commands import COMMANDS, SandboxCommand
+from sandherd.contracts.envelope import TRACEPARENT_PATTERN, Envelope, wrap
+from sandherd.contracts.errors import Problem
+from sandherd.contracts.events.base import CommandRefusal
+from sandherd.contracts.events.message import MessageRefused
+from sandherd.contracts.events.sandbox import SandboxRefused
+from sandherd.contracts.events.task import TaskRefused
+from sandherd.contracts.names import FLEET, SAFE_NAME_PATTERN, DerivedIds
+from sandherd.contracts.principals import Principal
+from sandherd.contracts.subjects import command_of
+
+UNKNOWN: Final = "unknown"
+"""The entity of a refusal whose command names neither a task nor a sandbox."""
+_MAX_REASON: Final = 1000
+_EVENTS_FULL: Final = Retry(5.0, "EVENTS is full, and the refusal of a command can't be published")
+_SAFE: Final = re.compile(SAFE_NAME_PATTERN)
+_TRACEPARENT: Final = re.compile(TRACEPARENT_PATTERN)
+
+
+class RefusedCommands:
+    """Publishes the refusals of one service's commands, at most `limit` of a project in a window.
+
+    Beyond that they are only counted, as dead letters are: a client's invalid commands must not fill EVENTS.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._windows: dict[str, tuple[float, int]] = {}
+        """For each project: when its window began, in monotonic seconds, and how many refusals it had since."""
+
+    async def handle(self, bus: Bus, handle: Handler, delivery: Delivery) -> Outcome:
+        """Handle a command; if it becomes a dead letter, publish that first. Raises what `handle` or publishing raises.
+
+        While EVENTS is full, the command is retried later rather than holding up those of other projects.
+        """
+        try:
+            outcome = await handle(delivery)
+        except Exception as error:
+            if not await self._is_published(bus, delivery, outcome_of(error, delivery.deliveries)):
+                return _EVENTS_FULL
+            raise
+        return outcome if await self._is_published(bus, delivery, outcome) else _EVENTS_FULL
+
+    async def _is_published(self, bus: Bus, delivery: Delivery, outcome: Outcome) -> bool:
+        """Whether the refusal is published, if the outcome is one, and within the limit."""
+        event = refusal_of(bus.ids, delivery, outcome.problem) if isinstance(outcome, Dead) else None
+        if event is None or not self.allows(event.project, time.monotonic()):
+            return True
+        try:
+            await bus.publish_event(event, while_full=False)
+        except StreamFullError:
+            return False
+        return True
+
+    def allows(self, project: str, now: float) -> bool:
+        """Count a refusal of the project. Whether it is within the limit; `now` never decreases."""
+        since, count = self._windows.get(project, (now, 0))
+        if now - since >= WINDOW:
+            self._windows = {name: one for name, one in self._windows.items() if now - one[0] < WINDOW}
+            since, count = now, 0
+        self._windows[project] = since, count + 1
+        return count < self._limit
+
+
+def refusal_of(ids: DerivedIds, delivery: Delivery, problem: Problem) -> Envelope[Any] | None:
+    """The event that a command is refused, the same for each of its deliveries; None if no project has the command."""
+    named = command_of(delivery.subject)
+    if named is None or named[1] == FLEET or not _SAFE.fullmatch(named[1]):
+        return None
+    command_type, project = named
+    document = _read(delivery.data)
+    task, sandbox = _name(document, "task"), _name(document, "sandbox")
+    named_first = (task, sandbox) if _event_class(command_type) is TaskRefused else (sandbox, task)
+    entity = next((name for name in named_first if name and name != FLEET), UNKNOWN)
+    event_id = ids.derive(delivery.at, delivery.subject, delivery.stream_sequence)
+    data = _event_class(command_type)(
+        command=command_type,
+        reason=_printable(problem.message),
+        field=problem.field,
+        code=problem.code,
+        command_id=_id_of(document, delivery),
+        command_sequence=delivery.stream_sequence,
+    )
+    return wrap(
+        data,
+        data.type,
+        source=f"/sandherd/{command_type.partition('.')[0]}/{entity}/{event_id.hex}",
+        sequence=1,
+        project=project,
+        subject=entity,
+        time=delivery.at,
+        id=event_id,
+        taskid=task,
+        sandboxid=sandbox,
+        traceparent=_traceparent(document),
+    )
+
+
+def _event_class(command_type: str) -> type[CommandRefusal]:
+    command = COMMANDS[command_type]
+    if command.service == Principal.MESSAGE_RELAY:
+        return MessageRefused
+    return SandboxRefused if issubclass(command, SandboxCommand) else TaskRefused
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """The JSON object of a command; empty if it is none."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _name(document: dict[str, Any], field: str) -> str | None:
+    data = document.get("data")
+    name = data.get(field) if isinstance(data, dict) else None
+    return name if isinstance(name, str) and _SAFE.fullmatch(name) else None
+
+
+def _id_of(document: dict[str, Any], delivery: Delivery) -> str | None:
+    """The command's id, else its header `Nats-Msg-Id`, if that is a UUID."""
+    for found in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
+        try:
+            return str(UUID(found))
+        except (ValueError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def _traceparent(document: dict[str, Any]) -> str | None:
+    found = document.get("traceparent")
+    return found if isinstance(found, str) and _TRACEPARENT.fullmatch(found) else None
+
+
+def _printable(text: str) -> str:
+    cleaned = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return cleaned[:_MAX_REASON]

@@ -1,0 +1,77 @@
+"""Reliable closing of a broker connection, also if it is lost meanwhile, where nats-py would stop halfway."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.telemetry import logs
+
+_POLITELY: Final = 5.0
+"""Seconds that a broker has to receive what is pending, and again to close the connection."""
+_log: Final = logs.get("bus")
+
+
+async def drain(client: Client) -> None:
+    """Send what is pending, if the connection is established, and close it."""
+    draining = asyncio.create_task(_reported(client.drain())) if client.is_connected else None
+    try:
+        if draining is not None and not await _is_done(draining):
+            _log.warning("connection not drained, closing", error="the broker does not respond")
+    finally:
+        await close(client)
+        if draining is not None:
+            # nats-py goes on after its first cancellation: it flushes, for 10 s.
+            await cancel_and_wait([draining], again_after=SHORT_CLEANUP_SECONDS)
+
+
+async def close(client: Client) -> None:
+    """Close it at once; pending data is lost.
+
+    nats-py would write pending data to a connection that may be lost, and then fail to close it. It would also wait,
+    without limit, until a broker that reads no more has received what was already written. Its reconnect task may
+    swallow its cancellation (see `concurrency`) and would run forever, as an unknown connection.
+    """
+    drop_unsent(client)
+    connecting = client._reconnection_task  # noqa: SLF001  # nats-py cancels it once and does not check that it ends
+    closing = asyncio.create_task(_reported(client.close()))
+    try:
+        if not await _is_done(closing):
+            _log.warning("connection not closed, aborting", error="the broker does not respond")
+    finally:
+        if not closing.done():
+            _abort(client)
+            await cancel_and_wait([closing], again_after=SHORT_CLEANUP_SECONDS)
+    if connecting is not None and connecting is not asyncio.current_task():
+        await cancel_and_wait([connecting])
+        transport = client._transport  # noqa: SLF001  # the last one that the task opened
+        if transport is not None:
+            transport.close()  # type: ignore[no-untyped-call]  # nats-py carries no types there
+
+
+async def _is_done(task: "asyncio.Task[None]") -> bool:
+    done, _ = await asyncio.wait([task], timeout=_POLITELY)
+    return bool(done)
+
+
+async def _reported(ending: Coroutine[Any, Any, None]) -> None:
+    try:
+        await ending
+    except (TimeoutError, nats.errors.Error, OSError) as error:  # the connection was lost meanwhile
+        _log.info("connection lost while it was closed", error=repr(error))
+
+
+def _abort(client: Client) -> None:
+    """Close the socket without waiting for data that the broker does not receive."""
+    writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # nats-py has no other way
+    if writer is not None:
+        writer.transport.abort()
+
+
+def drop_unsent(client: Client) -> None:
+    """Drop messages that were published but not written yet."""
+    client._pending.clear()  # noqa: SLF001  # nats-py has no other way
+    client._pending_data_size = 0  # noqa: SLF001  # nats-py has no other way

@@ -1,0 +1,61 @@
+"""A client that never sends anything in plain text where TLS was asked for."""
+
+import ssl
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+
+_TLS_SCHEMES: Final = frozenset({"tls", "wss"})
+
+
+class PlainTextError(nats.errors.Error):
+    """The server offers no TLS, though a URL or a file of certificates asks for it. Nothing was sent to it."""
+
+    def __init__(self) -> None:
+        super().__init__("the server offers no TLS, which a tls:// URL, NATS_CA or NATS_CERT requires")
+
+
+class TlsClient(Client):
+    """With `tls_required` it refuses a server without TLS. nats-py alone leaves the decision to the server.
+
+    The server's first message is plain text, which a man in the middle may change.
+    """
+
+    def __init__(self, *, tls_required: bool) -> None:
+        super().__init__()
+        self._tls_required = tls_required
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the last server that responded has TLS."""
+        return bool(self._server_info.get("tls_required"))
+
+    async def _process_info(
+        self,
+        info: dict[str, Any],
+        initial_connection: bool = False,  # noqa: FBT001, FBT002  # the base class's signature
+    ) -> None:
+        """Called for each connection's first message, before anything is sent, and for later ones."""
+        if initial_connection and self._tls_required and not self._is_websocket_tls():
+            if not (info.get("tls_required") or info.get("tls_available")):
+                if self._transport is not None:
+                    self._transport.close()  # type: ignore[no-untyped-call]  # nats-py carries no types there
+                raise PlainTextError
+            info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
+        await super()._process_info(info, initial_connection)
+
+    def _is_websocket_tls(self) -> bool:
+        return self._current_server is not None and self._current_server.uri.scheme == "wss"
+
+    def is_tls_failure(self, error: Exception) -> bool:
+        """Whether a connect failed at TLS. A server may also close the connection, or not respond, in a handshake."""
+        if isinstance(error, ssl.SSLError | PlainTextError):
+            return True
+        return self.is_tls and isinstance(error, OSError)  # a `TimeoutError`, too
+
+
+def requires_tls(url: str) -> bool:
+    """Whether one of these URLs, separated by commas, has a scheme of TLS; it then counts for all."""
+    return any(urlsplit(server.strip()).scheme in _TLS_SCHEMES for server in url.split(","))

@@ -1,0 +1,17 @@
+"""Shows the agent server of a sandbox."""
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.client.herd import Herd
+
+
+async def show(herd: Herd, sandbox: str, output: Format, *, key: bool) -> int:
+    """Request it, and print the reply. Returns 0 if the server is ready, else 1."""
+    found = await herd.agent_server(sandbox, with_key=key)
+    facts = found.model_dump(mode="json", exclude=set() if key else {"key", "headers"}, exclude_none=True)
+    if output.is_json:
+        console.document(output, facts)
+    else:
+        headers = facts.pop("headers", {})
+        console.facts(facts | {f"header {name}": value for name, value in headers.items()})
+    return 0 if found.state == "ready" else 1

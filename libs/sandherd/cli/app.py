@@ -1,0 +1,134 @@
+"""The `sandherd` command and its subcommands: a table of modules, of which a call imports only the one it needs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from sandherd.cli.options import HerdLocation, example
+from sandherd.client.terminal_text import write_text
+
+_PACKAGE: Final = "sandherd.cli.commands"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The place of a command's function, or of a group of commands if it has no `epilog`."""
+
+    module: str
+    attribute: str = "app"
+    epilog: str | None = None
+
+    def register(self, app: typer.Typer, name: str) -> None:
+        """Import it, and add it to `app`."""
+        module = import_module(f"{_PACKAGE}.{self.module}")
+        found: Any = getattr(module, self.attribute)
+        if self.epilog is None:
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, epilog=getattr(module, self.epilog))(found)
+
+
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "up": Entry("stack", "up", "UP_EXAMPLE"),
+    "down": Entry("stack", "down", "DOWN_EXAMPLE"),
+    "status": Entry("stack", "status", "STATUS_EXAMPLE"),
+    "run": Entry("run", "run", "RUN_EXAMPLE"),
+    "tasks": Entry("tasks"),
+    "sandboxes": Entry("sandboxes"),
+    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
+    "cp": Entry("execution", "cp", "CP_EXAMPLE"),
+    "ls": Entry("execution", "ls", "LS_EXAMPLE"),
+    "files": Entry("task_files", "files", "FILES_EXAMPLE"),
+    "diff": Entry("task_files", "diff", "DIFF_EXAMPLE"),
+    "agent-server": Entry("execution", "agent_server", "SERVER_EXAMPLE"),
+    "runtimes": Entry("execution", "runtimes", "RUNTIMES_EXAMPLE"),
+    "events": Entry("events", "events", "EVENTS_EXAMPLE"),
+    "trajectory": Entry("events", "trajectory", "TRAJECTORY_EXAMPLE"),
+    "logs": Entry("events", "logs", "LOGS_EXAMPLE"),
+    "send": Entry("run", "send", "SEND_EXAMPLE"),
+    "approvals": Entry("approvals"),
+    "audit": Entry("events", "audit", "AUDIT_EXAMPLE"),
+    "subscriptions": Entry("subscriptions"),
+    "credentials": Entry("credentials"),
+    "secrets": Entry("secrets"),
+    "dead": Entry("dead_letters"),
+    "harness": Entry("harnesses"),
+    "image": Entry("images"),
+    "identity": Entry("deployment"),
+    "provision": Entry("deployment", "provision", "PROVISION_EXAMPLE"),
+    "backup": Entry("backup", "backup", "BACKUP_EXAMPLE"),
+    "restore": Entry("backup", "restore", "RESTORE_EXAMPLE"),
+    "replay": Entry("backup", "replay", "REPLAY_EXAMPLE"),
+    "config": Entry("config"),
+    "doctor": Entry("doctor", "doctor", "EXAMPLE"),
+}
+"""All commands and groups, in the order of `--help`."""
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
+    if wanted:
+        from importlib.metadata import version
+
+        write_text(f"sandherd {version('sandherd')}")
+        raise typer.Exit
+
+
+def place(
+    ctx: typer.Context,
+    *,
+    nats_url: Annotated[str | None, typer.Option("--nats-url", metavar="URL", help="Address of the broker.")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="YAML settings file [default: SANDHERD_CONFIG, else the stack's]."
+        ),
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run herds of coding agents in sandboxes, and watch, record and control everything they do."""
+    ctx.obj = HerdLocation(nats_url, credentials, home, config_file)
+
+
+def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:
+    """The command with these subcommands; by default with all of them, which imports all modules of commands.
+
+    With `complete` it can complete its arguments in a shell, and has the options that install this.
+    """
+    app = typer.Typer(
+        help="Run herds of coding agents in sandboxes, and watch, record and control everything they do.",
+        epilog=example("sandherd up", 'sandherd run "Compute C(50, 25)" -- python3 agent.py'),
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=complete,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(place)
+    for name in names:
+        COMMANDS[name].register(app, name)
+    return app
+
+
+def build_for(arguments: Sequence[str]) -> typer.Typer:
+    """The command with the one subcommand that these arguments name; with all, if that is not certain.
+
+    Only a name at the beginning, or after options with their values, is certain.
+    """
+    name = _named(arguments)
+    return build() if name is None else build([name], complete=False)
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    rest = list(arguments)
+    while rest and rest[0].startswith("--"):
+        del rest[: 1 if "=" in rest[0] else 2]
+    return rest[0] if rest and rest[0] in COMMANDS else None

@@ -1,0 +1,1 @@
+"""The commands of `sandherd`, one module per group."""

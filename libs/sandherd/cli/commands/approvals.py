@@ -1,0 +1,173 @@
+"""`sandherd approvals`: list, grant, deny."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxName, example, group, safe_sandbox
+from sandherd.cli.render.table import Column
+from sandherd.cli.views import show_list
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.states import ApprovalState
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import ApprovalView
+
+app = group("Pending approval requests: list, grant, deny.", "sandherd approvals list")
+HEADER = (
+    "SANDBOX",
+    "APPROVAL",
+    "STATE",
+    "TOOL",
+    "INPUT",
+    Column("WHY", 2),
+    Column("ASKED", 4),
+    Column("EXPIRES", 3),
+)
+HEADER_ALL = (*HEADER, Column("DECIDED", 1), Column("BY", 1), Column("DELIVERED", 1))
+_APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya toolu_01A09q90qw90lq"
+
+Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as shown by `approvals list`.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)]
+
+
+@app.command("list", epilog=example("sandherd approvals list", "sandherd approvals list --all -o json"))
+def list_approvals(  # one parameter per option
+    ctx: typer.Context,
+    *,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="NAME", help="Only for this sandbox.", callback=safe_sandbox)
+    ] = None,
+    state: Annotated[
+        ApprovalState, typer.Option("--state", help="Only requests in this state.")
+    ] = ApprovalState.PENDING,
+    every: Annotated[bool, typer.Option("--all", help="Also include decided requests.")] = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """List pending approval requests, newest first, each with the full input of the tool call."""
+    wanted = None if every else state
+    decided = wanted is not ApprovalState.PENDING
+    find = partial(_find, sandbox=sandbox, state=wanted, limit=limit, cursor=cursor)
+    return show_list(
+        ctx,
+        find,
+        lambda view: _row(view) + (_decision(view) if decided else []),
+        key="approvals",
+        header=HEADER_ALL if decided else HEADER,
+        name=lambda row: f"{row[0]} {row[1]}",
+        project=project,
+        output=output,
+    )
+
+
+@app.command("grant", epilog=example(f"sandherd approvals grant {_APPROVAL}"))
+def grant_approval(  # one parameter per option
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    approval: Approval,
+    *,
+    reason: Reason = None,
+    by: By = None,
+    timeout: Timeout = 30.0,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Grant an approval request, and wait until the agent has the answer.
+
+    Only the first answer counts. The exit status is 1 if this one came too late.
+    """
+    return _decide(ctx, sandbox, approval, True, reason=reason, by=by, timeout=timeout, project=project, output=output)
+
+
+@app.command("deny", epilog=example(f'sandherd approvals deny {_APPROVAL} --reason "use the test database"'))
+def deny_approval(  # one parameter per option
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    approval: Approval,
+    *,
+    reason: Reason = None,
+    by: By = None,
+    timeout: Timeout = 30.0,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Deny an approval request, and wait until the agent has the answer.
+
+    Only the first answer counts. The exit status is 1 if this one came too late.
+    """
+    return _decide(ctx, sandbox, approval, False, reason=reason, by=by, timeout=timeout, project=project, output=output)
+
+
+async def _find(herd: "Herd", *, sandbox: str | None, **wanted: Any) -> Any:
+    from sandherd.cli.names import full_name
+
+    name = None if sandbox is None else await full_name(herd, sandbox, "sandbox")
+    return await herd.approvals(sandbox=name, **wanted)
+
+
+def _decide(  # noqa: PLR0913  # the options of both commands
+    ctx: typer.Context,
+    sandbox: str,
+    approval: str,
+    granted: bool,  # noqa: FBT001  # the two commands are named after it
+    *,
+    reason: str | None,
+    by: str | None,
+    timeout: float,
+    project: str | None,
+    output: Format,
+) -> int:
+    from sandherd.cli.names import full_name
+    from sandherd.cli.render.console import document
+    from sandherd.cli.session import talk
+    from sandherd.client import approvals
+
+    approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or _login())  # refuses invalid names
+
+    async def work(herd: "Herd") -> int:
+        name = await full_name(herd, sandbox, "sandbox")
+        command = approvals.answer(name, approval, granted=granted, reason=reason, by=by or _login())
+        found = await approvals.send_answer(herd.connection, command, timeout)
+        if output.is_json:
+            delivery = {"message": found.message, "state": found.state, "delivery_ms": found.delivery_ms}
+            document(output, {"sandbox": name, "approval_id": approval, "granted": granted} | delivery)
+        else:
+            write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+def _login() -> str | None:
+    """The login name of the user, or None."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in a container
+        return None
+
+
+def _row(view: "ApprovalView") -> list[object]:
+    return [
+        view.sandbox,
+        view.approval_id,
+        view.state,
+        view.tool,
+        view.input,
+        view.reason,
+        view.requested_at,
+        view.expires_at,
+    ]
+
+
+def _decision(view: "ApprovalView") -> list[object]:
+    has_it = f"{view.answer_state}: {view.answer_reason}" if view.answer_reason else view.answer_state
+    return [view.decided_at, view.decided_by or view.outcome, has_it]

@@ -1,0 +1,129 @@
+"""`sandherd backup`, `restore` and `replay`: everything that the broker stores. They need the herd's keys."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import Format, Output, example
+
+if TYPE_CHECKING:
+    from sandherd.client.context import Context
+
+BACKUP_EXAMPLE = example("sandherd backup ./monday", "sandherd backup ./monday --identity herd/identity -o json")
+RESTORE_EXAMPLE = example("sandherd restore ./monday", "sandherd restore ./monday --identity herd/identity")
+REPLAY_EXAMPLE = example("sandherd replay", "sandherd replay --identity herd/identity -o json")
+Keys = Annotated[
+    Path | None,
+    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
+]
+
+
+def backup(
+    ctx: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder. Its contents are secret.")],
+    *,
+    identity: Keys = None,
+    with_secrets: Annotated[
+        bool,
+        typer.Option("--with-secrets", help="Include the keys that secrets of unfinished tasks are encrypted with."),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Back up a herd into a folder: every stream and bucket, with the consumers and their positions.
+
+    Of a local stack also the history and the keys; it is stopped meanwhile and started again, and its agents keep
+    working. Of a deployment (NATS_URL, --identity) only the streams: stop its services first, and back up Postgres
+    separately. Without --with-secrets, unfinished tasks with secrets fail after a restore, and have to be submitted
+    again.
+    """
+    import asyncio
+
+    from sandherd.admin.backup import back_up
+
+    context = _context_of(ctx)
+    if _is_local(context, identity):
+        from sandherd.admin.stack_backup import back_up_stack
+
+        _show(output, asyncio.run(back_up_stack(context.home, directory, with_secrets=with_secrets)))
+        return 0
+    keys = identity or context.home / "identity"
+    _show(output, asyncio.run(back_up(context, keys, directory, with_secrets=with_secrets)))
+    return 0
+
+
+def restore(
+    ctx: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder written by `sandherd backup`.")],
+    *,
+    identity: Keys = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            min=1,
+            max=5,
+            help="Number of stream replicas, for a local stack 1 or 3 [default: as backed up].",
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Restore a backup of a local stack to a new home, or one of a deployment to a broker without its streams.
+
+    Stop the services first. Nothing is overwritten; a second restore changes nothing. A local stack is started with
+    `sandherd up` then.
+    """
+    import asyncio
+
+    from sandherd.admin.backup import restore_streams
+
+    context = _context_of(ctx)
+    if _is_local(context, identity) and _has_stack(directory):
+        from sandherd.admin.stack_backup import restore_stack
+
+        _show(output, asyncio.run(restore_stack(context.home, directory, replicas)))
+        return 0
+    _show(output, asyncio.run(restore_streams(context, identity or context.home / "identity", directory, replicas)))
+    return 0
+
+
+def replay(ctx: typer.Context, *, identity: Keys = None, output: Output = Format.TABLE) -> int:
+    """Make event-ingest read every event again that the broker still stores.
+
+    For a restored database that is older than the broker's streams. No event is stored twice.
+    """
+    import asyncio
+
+    from sandherd.admin.backup import read_again
+    from sandherd.cli.render.console import answer
+
+    context = _context_of(ctx)
+    count = asyncio.run(read_again(context, identity or context.home / "identity"))
+    answer(output, {"events": count}, ("EVENTS",), [(str(count),)])
+    return 0
+
+
+def _is_local(context: "Context", identity: Path | None) -> bool:
+    """Whether no other broker and no other keys were named."""
+    return identity is None and context.sources.get("nats_url") in {"default", "context"}
+
+
+def _has_stack(directory: Path) -> bool:
+    from sandherd.admin.stack_backup import has_stack
+
+    return has_stack(directory)
+
+
+def _context_of(ctx: typer.Context) -> "Context":
+    from sandherd.cli.session import where
+    from sandherd.telemetry import logs
+
+    logs.configure("client", "critical")
+    return where(ctx)
+
+
+def _show(output: Format, done: Sequence[tuple[str, str]]) -> None:
+    from sandherd.cli.render.console import answer
+
+    answer(output, [{"stream": name, "state": state} for name, state in done], ("STREAM", "STATE"), done)

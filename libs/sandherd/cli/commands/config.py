@@ -1,0 +1,52 @@
+"""`sandherd config`: every setting, with its value and source."""
+
+import os
+
+import typer
+
+from sandherd.cli.options import Format, HerdLocation, Output, Project, example, group
+
+Row = tuple[str, str, str, str]
+
+app = group("Settings: show.", "sandherd config show")
+HEADER = ("SETTING", "VARIABLE", "VALUE", "SOURCE")
+
+
+@app.callback()
+def config() -> None:
+    """Settings: show."""
+
+
+@app.command("show", epilog=example("sandherd config show", "sandherd config show -o json"))
+def show_config(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show every setting with its value and source.
+
+    The source is parameter, environment, yaml (the file in the first line), the stack's context, or default.
+    """
+    from sandherd.cli.render.console import answer
+
+    rows = _effective(ctx, project)
+    document = [dict(zip(("setting", "variable", "value", "source"), row, strict=True)) for row in rows]
+    answer(output, document, HEADER, rows)
+    return 0
+
+
+def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
+    """`(setting, variable, value, source)` of each setting; the settings file is the first row, secrets are masked.
+
+    Raises `HerdError` for an invalid value.
+    """
+    from sandherd.cli.session import where
+    from sandherd.client.context import FROM_CONTEXT, find_settings
+    from sandherd.settings import CONFIG_VARIABLE
+
+    place = ctx.find_object(HerdLocation) or HerdLocation()
+    options = {"nats_url": place.nats_url, "credentials": place.credentials, "home": place.home, "project": project}
+    found = find_settings(options, os.environ, place.config)
+    context = where(ctx, project=project)
+    known = {"nats_url": context.nats_url, "credentials": str(context.credentials)}
+    rows: list[Row] = [("config", CONFIG_VARIABLE, str(found.config or ""), found.config_source)]
+    for name, variable, value, source in found.loaded.rows():
+        from_stack = name in known and context.sources[name] == FROM_CONTEXT
+        rows.append((name, variable, known[name] if from_stack else value, FROM_CONTEXT if from_stack else str(source)))
+    return rows

@@ -1,0 +1,111 @@
+"""`sandherd dead`: dead letters, messages that could not be handled. A project may read its own."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import Cursor, Format, Limit, Output, Project, example, group
+from sandherd.cli.views import show_list
+from sandherd.client.terminal_text import write_text
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import DeadLetter
+
+app = group("Dead letters: list, show; for operators also requeue.", "sandherd dead list")
+HEADER = ("NUMBER", "PROJECT", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
+
+
+def _safe_service(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "service")
+
+
+Service = Annotated[
+    str | None, typer.Option("--service", metavar="NAME", help="Only from this service.", callback=_safe_service)
+]
+Number = Annotated[
+    int, typer.Argument(metavar="NUMBER", help="Number of the dead letter, as shown by `dead list`.", min=1)
+]
+
+
+@app.command("list", epilog=example("sandherd dead list", "sandherd dead list --service event-ingest -o json"))
+def list_dead(
+    ctx: typer.Context,
+    *,
+    service: Service = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """List dead letters, newest first.
+
+    Of all projects that the credential is for, unless one is named: a client's is for its own.
+    """
+    return show_list(
+        ctx,
+        lambda herd: herd.dead_letters(service=service, limit=limit, cursor=cursor),
+        _row,
+        key="letters",
+        header=HEADER,
+        project=project,
+        output=output,
+        operator=True,
+    )
+
+
+@app.command("show", epilog=example("sandherd dead show 17"))
+def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show one dead letter, with its payload."""
+    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.session import talk_as_operator
+
+    async def work(herd: "Herd") -> int:
+        letter = await herd.dead_letter(number)
+        if output.is_json:
+            document(output, letter)
+            return 0
+        reason = letter.reason
+        facts(dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None})
+        write_text(f"\n{letter.payload or ''}")
+        return 0
+
+    return talk_as_operator(ctx, work, project=project)
+
+
+@app.command("requeue", epilog=example("sandherd dead requeue 17"))
+def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Make the service retry a dead letter. If that succeeds, the dead letter is deleted."""
+    from sandherd.cli.render.console import document
+    from sandherd.cli.session import talk_as_operator
+    from sandherd.cli.stderr import complain
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.requeue(number)
+        if output.is_json:
+            document(output, found)
+        elif found.outcome == "done":
+            write_text(f"dead letter {number} is handled")
+        if found.outcome == "done":
+            return 0
+        complain(f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`")
+        return 1
+
+    return talk_as_operator(ctx, work, project=project)
+
+
+def _row(letter: "DeadLetter") -> list[object]:
+    from sandherd.contracts.subjects import project_of
+
+    return [
+        letter.number,
+        project_of(letter.subject),
+        letter.service,
+        letter.reason.code,
+        letter.subject,
+        letter.size,
+        letter.dead_at,
+        letter.reason.message,
+    ]

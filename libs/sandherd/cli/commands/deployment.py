@@ -1,0 +1,118 @@
+"""`sandherd identity` and `sandherd provision`: set up a deployment."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.options import Format, Output, example, group
+
+app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
+PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Maximum time to wait for the broker.", min=0)]
+Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder; keep it private.")]
+
+
+@app.callback()
+def identity() -> None:
+    """Keys and credentials of a deployment: init, push."""
+
+
+@app.command(
+    "init", epilog=example("sandherd identity init ./identity", "sandherd identity init ./identity --project web")
+)
+def init_identity(
+    directory: Directory,
+    *,
+    project: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--project", metavar="NAME", help="Project to create a client credential for; repeatable [default]."
+        ),
+    ] = None,
+    data: Annotated[str, typer.Option("--data", metavar="PATH", help="Data directory of the broker.")] = "/data",
+    port: Port = 4222,
+    websocket_port: Port = 8080,
+    monitor_port: Port = 8222,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="The provisioner's credential may also change streams that exist."),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create the keys, credentials and broker configuration of a deployment.
+
+    Existing files are kept; permissions are updated to this version. The network is not used.
+    The provisioner's credential is valid for one hour, and is replaced when less than half of that is left.
+    """
+    import time
+
+    from sandherd.admin.deployment import making
+    from sandherd.bus.identity.deployment import Deployment, Ports
+    from sandherd.cli.render.console import answer
+    from sandherd.client.errors import checked_name
+
+    projects = [checked_name(name, "project") for name in project or ["default"]]
+    ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
+    with making(directory):
+        made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
+    rows = [(str(directory / folder), str(state)) for folder, state in made.items()]
+    answer(output, [{"path": path, "state": state} for path, state in rows], ("PATH", "STATE"), rows)
+    return 0
+
+
+@app.command("push", epilog=example("sandherd identity push ./identity"))
+def push_identity(ctx: typer.Context, directory: Directory, *, wait: Wait = 60, output: Output = Format.TABLE) -> int:
+    """Push the accounts' permissions, as updated by `init`, to a running broker.
+
+    The account of sandboxes is pushed by the spawner when it starts, with the credentials that it has revoked.
+    """
+    import asyncio
+
+    from sandherd.admin.deployment import push_accounts
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import where
+    from sandherd.telemetry import logs
+
+    logs.configure("client", "critical")
+    names = asyncio.run(push_accounts(where(ctx).nats_url, directory, wait))
+    answer(output, [{"account": name} for name in names], ("ACCOUNT",), [(name,) for name in names])
+    return 0
+
+
+def provision(
+    ctx: typer.Context,
+    *,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", min=1, max=5, help="Number of stream replicas [default: unchanged, or 1]."),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys, to also change what exists."),
+    ] = None,
+    wait: Wait = 60,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create streams and buckets on the broker, or update them and their consumers to this version.
+
+    With the provisioner's credential, which `sandherd identity init` makes valid for one hour, it creates what is
+    missing; the spawner creates missing consumers. With --identity, the folder of the herd's root keys, it also changes
+    what exists and differs from its declaration. Stored messages stay.
+    """
+    import asyncio
+    from datetime import UTC, datetime
+
+    from sandherd.admin.deployment import access_of, access_with_keys, set_up
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import where
+    from sandherd.telemetry import logs
+
+    logs.configure("client", "critical")
+    context = where(ctx)
+    access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
+    done = asyncio.run(set_up(context, access, replicas, wait))
+    rows = [(one.thing, str(one.did)) for one in done]
+    answer(output, [{"thing": thing, "state": state} for thing, state in rows], ("THING", "STATE"), rows)
+    return 0

@@ -1,0 +1,45 @@
+"""`sandherd doctor`: finds problems and names remedies."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from sandherd.cli.options import Format, Output, Project, example
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sandherd.cli.doctor.check import Check
+    from sandherd.client.context import Context
+
+EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
+HEADER = ("CHECK", "STATE", "FOUND", "REMEDY")
+_SHOWN = {"look": "warning", "wrong": "error"}
+
+
+def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Check the herd, and name a remedy for each problem.
+
+    Checks the credential, the broker (each server, if there are several), the clock, the services, their consumers,
+    lag, and events that could not be published. The exit status is 1 if a check has state error (JSON: wrong).
+    """
+    import asyncio
+    from datetime import UTC, datetime
+
+    from sandherd.cli.doctor.check import CheckState
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import where
+    from sandherd.telemetry import logs
+
+    logs.configure("client", "critical")
+    checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
+    document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
+    answer(output, document, HEADER, [[c.name, _SHOWN.get(c.state, c.state), c.found, c.remedy or ""] for c in checks])
+    return 1 if any(check.state is CheckState.WRONG for check in checks) else 0
+
+
+async def _run_checks(context: "Context", now: "datetime") -> "list[Check]":
+    from sandherd.cli.doctor.checks import examine
+    from sandherd.cli.doctor.infrastructure import check_servers
+
+    return [*await examine(context, now), *await check_servers(context)]

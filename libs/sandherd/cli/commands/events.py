@@ -1,0 +1,109 @@
+"""`sandherd events`, `trajectory`, `logs` and `audit`: what happened, and whether every event was stored."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.completion import all_names
+from sandherd.cli.options import Follow, Format, Output, Project, SandboxOrTask, example, safe_sandbox
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+
+EVENTS_EXAMPLE = example(
+    "sandherd events sbx-01kahc5x3tf8b9n2m4r6v8w0ya --type agent.tool_use --since 10m",
+    "sandherd events task-01kahc5x3tf8b9n2m4r6v8w0ya --follow -o json",
+)
+TRAJECTORY_EXAMPLE = example("sandherd trajectory sbx-01kahc5x3tf8b9n2m4r6v8w0ya")
+LOGS_EXAMPLE = example("sandherd logs sbx-01kahc5x3tf8b9n2m4r6v8w0ya --follow")
+AUDIT_EXAMPLE = example("sandherd audit", "sandherd audit sbx-01kahc5x3tf8b9n2m4r6v8w0ya -o json")
+
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE", help="Only these event types, as agent.tool_use or agent; repeatable."),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="Only events since then: 10m, 2h, or ISO 8601.")
+]
+
+
+def events(  # one parameter per option
+    ctx: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SANDBOX|TASK", help="Sandbox or task whose events to show.", autocompletion=all_names),
+    ],
+    *,
+    kinds: Kinds = None,
+    since: Since = None,
+    follow: Follow = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show the events of a sandbox or task, oldest first. As JSON, one event per line."""
+    from dataclasses import replace
+
+    from sandherd.cli.names import full_name
+    from sandherd.cli.parse.event_filter import event_filter
+    from sandherd.cli.render import history
+    from sandherd.cli.session import talk
+
+    choice = event_filter(name, kinds or [], since)
+    show = history.followed if follow else history.stored
+
+    async def work(herd: "Herd") -> int:
+        found = replace(choice, name=await full_name(herd, choice.name, choice.kind))
+        return await show(herd, found, output)
+
+    return talk(ctx, work, project=project)
+
+
+def trajectory(
+    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
+) -> int:
+    """Show the timeline of a sandbox.
+
+    Each step with its time and duration; edits with their diffs; heartbeats are only counted.
+    """
+    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.render import history
+    from sandherd.cli.session import talk
+
+    show = sandbox_named(sandbox, lambda herd, name: history.trajectory(herd, name, output))
+    return talk(ctx, show, project=project)
+
+
+def logs(
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    *,
+    follow: Follow = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Keep all control characters, as the program wrote them.")] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show the terminal output of a sandbox, or of the live or last attempt of a task. As JSON, one chunk per line."""
+    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.render import history
+    from sandherd.cli.session import talk
+
+    show = sandbox_named(sandbox, lambda herd, name: history.terminal(herd, name, output, follow=follow, raw=raw))
+    return talk(ctx, show, project=project)
+
+
+def audit(
+    ctx: typer.Context,
+    sandbox: Annotated[
+        str | None, typer.Argument(metavar="[SANDBOX]", help="One sandbox [default: all].", callback=safe_sandbox)
+    ] = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Check that every event was stored.
+
+    The exit status is 1 if something is missing.
+    """
+    from sandherd.cli.render import history
+    from sandherd.cli.session import talk
+
+    return talk(ctx, lambda herd: history.audit(herd, sandbox, output), project=project)

@@ -1,0 +1,130 @@
+"""`sandherd exec`, `cp`, `ls`, `runtimes` and `agent-server`: work in a sandbox, and the available runtimes."""
+
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.options import Env, Format, Output, Project, SandboxName, SandboxOrTask, example
+
+_SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
+EXEC_EXAMPLE = example(
+    f"sandherd exec {_SANDBOX} -- ls -l",
+    f"sandherd exec {_SANDBOX} --cwd src --env CI=1 --timeout 10m -- make test",
+    f"sandherd exec {_SANDBOX} --detach -- ./server",
+    f"sandherd exec {_SANDBOX} --status exc-01kahc5x3tf8b9n2m4r6v8w0ya",
+)
+CP_EXAMPLE = example(
+    f"sandherd cp data.csv {_SANDBOX}:in/data.csv",
+    f"sandherd cp -r ./src {_SANDBOX}:src",
+    f"sandherd cp -r {_SANDBOX}:results ./results",
+)
+LS_EXAMPLE = example(f"sandherd ls {_SANDBOX}", f"sandherd ls {_SANDBOX}:src -r -o json")
+RUNTIMES_EXAMPLE = example("sandherd runtimes", "sandherd runtimes -o json")
+
+SERVER_EXAMPLE = example(f"sandherd agent-server {_SANDBOX}", f"sandherd agent-server {_SANDBOX} --key -o json")
+
+ExecName = Annotated[str | None, typer.Option("--status", metavar="EXC", help="Show the state of a detached command.")]
+
+
+def exec_(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    argv: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND…", help="The command to run.")] = None,
+    *,
+    cwd: Annotated[
+        str, typer.Option("--cwd", metavar="DIR", help="Working directory, relative to the work tree.")
+    ] = ".",
+    env: Env = None,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90s, 10m.")] = "10m",
+    detach: Annotated[bool, typer.Option("--detach", help="Start it, print its name, and do not wait.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Pass standard input to it, until end of file.")] = False,
+    status: ExecName = None,
+    kill: Annotated[str | None, typer.Option("--kill", metavar="EXC", help="End a detached command.")] = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Run a command in a sandbox, and stream its output.
+
+    The exit status is the command's own: 124 if it timed out, 126 if it could not be started, 128 plus the number of
+    the signal that ended it. Ctrl-C ends the command.
+    """
+    from sandherd.cli import exec_session
+    from sandherd.cli.session import talk
+
+    if status is not None or kill is not None:
+        return talk(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
+    work = exec_session.run(
+        sandbox, argv or [], output, cwd=cwd, env=env or [], timeout=timeout, detach=detach, stdin=stdin
+    )
+    return talk(ctx, work, project=project)
+
+
+def cp(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A local path, SANDBOX:PATH, or TASK:PATH.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="SANDBOX:PATH, or a local path.")],
+    *,
+    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="Copy a folder with its contents.")] = False,
+    with_git: Annotated[
+        bool, typer.Option("--with-git", help="Copy .git out of a sandbox, too: git here runs programs that it names.")
+    ] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Copy a file or a folder into a sandbox, or out of it, or out of what a task has left (`sandherd files`).
+
+    Paths in a sandbox are relative to its work tree. If the target is an existing folder, the copy keeps its own name.
+    The received data is verified against its digest. Folders are copied out of a sandbox without `.git`: git here would
+    run the programs that an agent has named in it.
+    """
+    from sandherd.cli import file_copy, task_results
+    from sandherd.cli.session import talk
+
+    of_task = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
+    work = of_task or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
+    return talk(ctx, work, project=project)
+
+
+def ls(
+    ctx: typer.Context,
+    place: Annotated[str, typer.Argument(metavar="SANDBOX[:PATH]", help="Sandbox, and folder to list.")],
+    *,
+    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="List subfolders, too.")] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """List a folder of a sandbox's work tree."""
+    from sandherd.cli import file_copy
+    from sandherd.cli.session import talk
+
+    return talk(ctx, file_copy.entries(place, output, recursive=recursive), project=project)
+
+
+def runtimes(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show the available runtimes, profiles and harnesses, and the limits of a sandbox."""
+    from sandherd.cli.render.catalogue import show
+    from sandherd.cli.session import talk
+
+    return talk(ctx, lambda herd: show(herd, output), project=project)
+
+
+def agent_server(
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    *,
+    key: Annotated[
+        bool, typer.Option("--key", help="Also show its key, a secret for X-Session-API-Key, and further headers.")
+    ] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show the address and state of a sandbox's agent server.
+
+    Sandboxes created with `--agent-server` have one. Anyone with its key can run commands in the sandbox.
+    """
+    from sandherd.cli.agent_server import show
+    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.session import talk
+
+    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
+    return talk(ctx, shown, project=project)

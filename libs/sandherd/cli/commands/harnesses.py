@@ -1,0 +1,77 @@
+"""`sandherd harness`: agent SDKs, installed where the spawner runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.options import Format, Output, example, group
+
+app = group("Agent SDKs: install, list.", "sandherd harness install claude")
+HEADER = ("HARNESS", "STATE", "INTERPRETER")
+
+
+@app.callback()
+def harness() -> None:
+    """Agent SDKs: install, list."""
+
+
+@app.command("install", epilog=example("sandherd harness install claude", "sandherd harness install openhands acp"))
+def install_harness(
+    ctx: typer.Context,
+    kinds: Annotated[list[str], typer.Argument(metavar="KIND…", help="claude, openhands or acp.")],
+    *,
+    again: Annotated[bool, typer.Option("--again", help="Also reinstall what is already installed.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Install what an agent of this kind needs, with uv, exactly as locked.
+
+    It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
+    """
+    from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
+    from sandherd.cli.render.console import answer
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    for kind in (kind for kind in kinds if kind not in KINDS):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"there is nothing to install for {kind[:60]!r}; known kinds: {', '.join(KINDS)}",
+            field="kind",
+            remedy="name one of them",
+        )
+    directory = _directory(ctx)
+    rows = []
+    for kind in kinds:
+        lock = lock_of(kind)
+        present = is_installed(kind, directory, lock) and not again
+        python = directory / kind / "bin" / "python" if present else install(kind, directory, lock)
+        rows.append((kind, "was installed" if present else "installed", str(python)))
+    answer(output, _document(rows), HEADER, rows)
+    return 0
+
+
+@app.command("list", epilog=example("sandherd harness list", "sandherd harness list -o json"))
+def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
+    """List the agent SDKs: whether each is installed and matches its lock file. The `command` harness needs none.
+
+    An outdated SDK is used as it is; `harness install` updates it.
+    """
+    from sandherd.admin.toolchains import KINDS, state
+    from sandherd.cli.render.console import answer
+
+    directory = _directory(ctx)
+    rows = [(kind, state(kind, directory), str(directory / kind / "bin" / "python")) for kind in KINDS]
+    answer(output, _document(rows), HEADER, rows)
+    return 0
+
+
+def _directory(ctx: typer.Context) -> Path:
+    from sandherd.cli.session import where
+
+    here = where(ctx)
+    return here.toolchains or here.home / "toolchains"
+
+
+def _document(rows: list[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [dict(zip(("harness", "state", "interpreter"), row, strict=True)) for row in rows]

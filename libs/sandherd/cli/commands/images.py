@@ -1,0 +1,85 @@
+"""`sandherd image`: sandbox images that contain the worker."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.options import Format, Output, example, group
+
+app = group("Sandbox images: add the worker to one.", "sandherd image build --base debian:12 --tag agents:1")
+HEADER = ("IMAGE", "PYTHON", "LAYER", "WHOLE", "PUSHED")
+_MB = 1_000_000
+
+
+@app.callback()
+def image() -> None:
+    """Sandbox images: add the worker to one."""
+
+
+@app.command(
+    "build",
+    epilog=example(
+        "sandherd image build --base debian:12 --tag agents:1 --with-python",
+        "sandherd image build --base team/tools:7 --tag registry.example/agents:7 --push",
+    ),
+)
+def build_image(
+    base: Annotated[str, typer.Option("--base", metavar="IMAGE", help="Base image, Debian-based or Alpine-based.")],
+    tag: Annotated[str, typer.Option("--tag", "-t", metavar="NAME", help="Name of the new image.")],
+    *,
+    push: Annotated[bool, typer.Option("--push", help="Push it to its registry.")] = False,
+    platform: Annotated[
+        str | None, typer.Option("--platform", metavar="OS/MACHINE", help="Build for another platform: linux/arm64.")
+    ] = None,
+    with_python: Annotated[
+        bool, typer.Option("--with-python", help="Download a Python if the base has none that the worker can use.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Add the worker to an image, as one small layer: nothing has to be copied into its sandboxes at start.
+
+    The image keeps its user, its variables and its command. The `docker` command builds it.
+    """
+    from sandherd.admin.images.build import ImageBuildRequest, build
+    from sandherd.cli.render.console import answer
+
+    order = ImageBuildRequest(base=base, tag=tag, platform=platform, with_python=with_python, push=push)
+    built = build(order)
+    sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
+    row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
+    answer(output, asdict(built), HEADER, [row])
+    return 0
+
+
+@app.command("context", epilog=example("sandherd image context build/agents"))
+def write_context(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    *,
+    python: Annotated[
+        str | None, typer.Option("--python", metavar="VERSION", help="3.11, 3.12 or 3.13 [default: as this Python].")
+    ] = None,
+    libc: Annotated[
+        str | None,
+        typer.Option("--libc", metavar="NAME", help="gnu (Debian) or musl (Alpine) [default: as this machine]."),
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", metavar="NAME", help="x86_64 or aarch64 [default: as this machine].")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Write the build context of such an image, for builders other than the `docker` command; nothing is built.
+
+    Pass BASE and WORKER as build arguments.
+    """
+    from sandherd.admin.images.build_context import written
+    from sandherd.cli.render.console import answer
+
+    kind = written(folder, minor=python, libc=libc, machine=machine)
+    row = (str(folder), kind.minor, kind.libc, kind.machine)
+    answer(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
+    return 0
+
+
+_CONTEXT = ("FOLDER", "PYTHON", "LIBC", "MACHINE")

@@ -1,0 +1,240 @@
+"""`sandherd sandboxes`: list, get, create, pause, resume, extend, terminate, prune."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import (
+    AgentServer,
+    Cores,
+    CreateProject,
+    Cursor,
+    Env,
+    Files,
+    Format,
+    Image,
+    Limit,
+    Memory,
+    Output,
+    Past,
+    Profile,
+    Project,
+    Runtime,
+    SandboxName,
+    SecretEnv,
+    Secrets,
+    example,
+    group,
+)
+from sandherd.cli.render.table import Column
+from sandherd.cli.views import send_command, show_list, show_one
+from sandherd.contracts.states import SandboxState
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import SandboxView
+
+app = group("Sandboxes: list, get, create, pause, resume, extend, terminate, prune.", "sandherd sandboxes list")
+HEADER = (
+    "SANDBOX",
+    "STATE",
+    Column("TASK", 2),
+    Column("RUNTIME", 1),
+    Column("PROFILE", 5),
+    Column("REQUESTED", 3),
+    Column("EXPIRES", 4),
+    Column("REASON", cut=True),
+)
+_SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
+
+
+@app.command(
+    "list", epilog=example("sandherd sandboxes list --state running", "sandherd sandboxes list --past -o json")
+)
+def list_sandboxes(  # one parameter per option
+    ctx: typer.Context,
+    *,
+    state: Annotated[SandboxState | None, typer.Option("--state", help="Only sandboxes in this state.")] = None,
+    past: Past = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """List sandboxes, newest first: live ones and those that ended recently."""
+    return show_list(
+        ctx,
+        lambda herd: herd.sandboxes(state=state, limit=limit, cursor=cursor, past=past),
+        _row,
+        key="sandboxes",
+        header=HEADER,
+        project=project,
+        output=output,
+    )
+
+
+@app.command("get", epilog=example(f"sandherd sandboxes get {_SANDBOX}"))
+def get_sandbox(
+    ctx: typer.Context, sandbox: SandboxName, project: Project = None, output: Output = Format.TABLE
+) -> int:
+    """Show one sandbox: its current or its final state."""
+    from sandherd.cli.names import with_name
+
+    find = with_name(sandbox, "sandbox", lambda herd, name: herd.sandbox(name))
+    return show_one(ctx, find, key="sandbox", project=project, output=output)
+
+
+@app.command("create", epilog=example("sandherd sandboxes create --ttl 2h", "sandherd sandboxes create --no-wait"))
+def create_sandbox(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    *,
+    runtime: Runtime = None,
+    image: Image = None,
+    profile: Profile = None,
+    memory: Memory = None,
+    cores: Cores = None,
+    ttl: Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Lifetime: 90s, 10m, 2h.")] = None,
+    file: Files = None,
+    env: Env = None,
+    secret_env: SecretEnv = None,
+    secret: Secrets = None,
+    agent_server: AgentServer = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)
+    ] = 120.0,
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create a sandbox without a task, and print its name.
+
+    Run commands in it with `sandherd exec`, and copy files with `sandherd cp`. It lives until it is terminated or
+    expires.
+    """
+    from sandherd.cli import sandbox_creation
+    from sandherd.cli.parse.units import limits_of
+    from sandherd.cli.session import talk
+
+    spec = sandbox_creation.sandbox_spec(
+        runtime=runtime,
+        image=image,
+        profile=profile,
+        ttl=ttl,
+        files=file or [],
+        env=env or [],
+        secret=secret_env or [],
+        named=secret or [],
+        server=agent_server,
+    )
+    work = sandbox_creation.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)
+    return talk(ctx, work, project=project, create=create)
+
+
+@app.command("pause", epilog=example(f"sandherd sandboxes pause {_SANDBOX}"))
+def pause_sandbox(
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the sandbox.")] = "",
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Freeze the processes of a sandbox, and wait until they are frozen.
+
+    Its time to live and the time limits of its task keep running.
+    """
+    from sandherd.cli.names import with_name
+    from sandherd.cli.views import show_change
+
+    pause = with_name(sandbox, "sandbox", lambda herd, name: herd.pause(name, reason=reason))
+    return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
+
+
+@app.command("resume", epilog=example(f"sandherd sandboxes resume {_SANDBOX}"))
+def resume_sandbox(
+    ctx: typer.Context, sandbox: SandboxName, project: Project = None, output: Output = Format.TABLE
+) -> int:
+    """Resume a paused sandbox, and wait until it runs."""
+    from sandherd.cli.names import with_name
+    from sandherd.cli.views import show_change
+
+    resume = with_name(sandbox, "sandbox", lambda herd, name: herd.resume(name))
+    return show_change(ctx, resume, _state_text("running"), project=project, output=output)
+
+
+@app.command("extend", epilog=example(f"sandherd sandboxes extend {_SANDBOX} 2h"))
+def extend_sandbox(
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    by: Annotated[str, typer.Argument(metavar="TIME", help="New lifetime from now: 90s, 10m, 2h.")],
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Set the expiry of a sandbox to this time from now, if that is later."""
+    from sandherd.cli.names import with_name
+    from sandherd.cli.parse.units import seconds
+    from sandherd.cli.render.console import cell
+    from sandherd.cli.views import show_change
+
+    longer = seconds(by, "TIME")
+    return show_change(
+        ctx,
+        with_name(sandbox, "sandbox", lambda herd, name: herd.extend(name, longer)),
+        lambda view: f"{view.sandbox} may live until {cell(view.expires_at)}",
+        project=project,
+        output=output,
+    )
+
+
+@app.command("terminate", epilog=example(f"sandherd sandboxes terminate {_SANDBOX}"))
+def terminate_sandbox(
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the sandbox.")] = "requested by user",
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Terminate a sandbox and every process in it."""
+    return send_command(
+        ctx,
+        lambda herd, name: herd.sandbox(name),
+        lambda herd, name: herd.terminate(name, reason=reason),
+        what=("end", "sandbox", sandbox),
+        project=project,
+        output=output,
+    )
+
+
+@app.command("prune", epilog=example("sandherd sandboxes prune", "sandherd sandboxes prune --now -o json"))
+def prune_sandboxes(
+    ctx: typer.Context,
+    *,
+    now: Annotated[bool, typer.Option("--now", help="Remove orphans without waiting for their grace time.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Compare all records with the sandboxes that the runtimes have. For operators.
+
+    A sandbox without a record is an orphan: it is listed, and removed after its grace time. A sandbox with a record
+    that no runtime has is lost: its attempt fails.
+    """
+    from sandherd.cli import sandbox_creation
+    from sandherd.cli.session import talk_as_operator
+
+    return talk_as_operator(ctx, sandbox_creation.prune(output, now=now))
+
+
+def _state_text(state: str) -> "Callable[[SandboxView], str]":
+    return lambda view: f"{view.sandbox} is {state}"
+
+
+def _row(sandbox: "SandboxView") -> list[object]:
+    return [
+        sandbox.sandbox,
+        sandbox.state,
+        sandbox.task,
+        sandbox.runtime,
+        sandbox.profile,
+        sandbox.requested_at,
+        sandbox.expires_at,
+        sandbox.error or sandbox.reason,
+    ]

@@ -1,0 +1,123 @@
+"""`sandherd up`, `down` and `status`: the stack on this machine."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandherd.cli.options import Format, Output, example
+from sandherd.client.terminal_text import write_text
+
+if TYPE_CHECKING:
+    from sandherd.stack import PartStatus, ShutdownResult, StackStatus
+
+UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
+DOWN_EXAMPLE = example("sandherd down")
+STATUS_EXAMPLE = example("sandherd status", "sandherd status -o json")
+HEADER = ("PART", "STATE", "PID", "RESTARTS", "HTTP", "DETAIL")
+
+
+def up(
+    ctx: typer.Context,
+    *,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every part is ready.")] = True,
+    nats: Annotated[
+        int | None, typer.Option("--nats", metavar="N", help="Number of nats-servers: 1 or 3; cannot be changed later.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Start the local stack: broker, database and services.
+
+    What runs already is left as it is. With three nats-servers any one may fail: each stores everything.
+    """
+    place = _local_stack()
+    work = partial(place.stack.up, wait=wait, config=place.config_of(ctx), nats=nats)
+    return int(place.on_stack(ctx, work, lambda found: _show(found, output, complete=wait)))
+
+
+def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
+    """Stop the local stack.
+
+    Running agents are stopped, and their tasks fail (`stopped`). Stored data is available again after the next
+    `sandherd up`, which also starts the pending tasks.
+    """
+    place = _local_stack()
+    return int(place.on_stack(ctx, place.stack.down, lambda found: _show_end(found, output)))
+
+
+def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
+    """Show the parts of the local stack, and how many approvals wait for a user.
+
+    The exit status is 1 if a part is not ready.
+    """
+    place = _local_stack()
+
+    def show(found: "StackStatus") -> int:
+        approvals = place.pending_approvals(ctx) if found.ready else None
+        return _show(found, output, complete=True, approvals=approvals)
+
+    return int(place.on_stack(ctx, place.stack.status, show))
+
+
+def _local_stack() -> Any:
+    """The module `cli.local_stack`. Raises `HerdError` if only the client is installed."""
+    try:
+        from sandherd.cli import local_stack
+    except ModuleNotFoundError as error:
+        from sandherd.client.errors import HerdError
+        from sandherd.contracts.errors import Code
+
+        raise HerdError.of(
+            Code.UNAVAILABLE,
+            f"the stack is not installed here ({error.name} is missing)",
+            remedy="install it with `pip install 'sandherd[stack]'`",
+        ) from None
+    return local_stack
+
+
+def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: int | None = None) -> int:
+    from sandherd.cli.local_stack import plain_status
+    from sandherd.cli.render.console import document, table
+    from sandherd.cli.stderr import complain
+
+    if output.is_json:
+        pending = {} if approvals is None else {"pending_approvals": approvals}
+        document(output, plain_status(found) | pending)
+    else:
+        write_text(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
+        if found.parts:
+            table(HEADER, [_row(part) for part in found.parts])
+        if approvals:
+            write_text(f"agents wait for an answer to {approvals} approvals; see `sandherd approvals list`")
+    if found.ready or not complete:
+        return 0
+    complain(_trouble(found))
+    return 1
+
+
+def _show_end(found: "ShutdownResult", output: Format) -> int:
+    from sandherd.cli.render.console import document
+    from sandherd.cli.stderr import complain
+
+    if output.is_json:
+        document(output, {"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
+    else:
+        write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
+    if found.sandboxes_left:
+        complain(f"sandboxes may still be running; see {found.home / 'logs' / 'spawner.log'}, and try again")
+    return 1 if found.sandboxes_left else 0
+
+
+def _row(part: "PartStatus") -> list[object]:
+    state = "ready" if part.ready else "running" if part.running else "down"
+    return [part.name, state, part.pid, part.restarts, part.http, part.detail]
+
+
+def _trouble(found: "StackStatus") -> str:
+    if not any(part.running for part in found.parts):
+        return "the stack is not running; start it with `sandherd up`"
+    if found.phase == "unsupervised":
+        return "the supervisor of the stack was killed; `sandherd up` starts a new one, and agents keep running"
+    tired = [part.name for part in found.parts if not part.ready]
+    what = f"{', '.join(tired)} not ready" if tired else f"the stack is {found.phase}"
+    return f"{what}; see the logs in {found.home / 'logs'}, and check with `sandherd doctor`"

@@ -1,0 +1,151 @@
+"""`sandherd subscriptions`: create, list, delete. Durable subscriptions of programs to a project's events."""
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
+from sandherd.cli.views import show_one
+from sandherd.client.terminal_text import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from datetime import datetime
+
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import Subscription
+
+app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
+_BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
+HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "SINCE")
+
+
+def _safe(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "name")
+
+
+def _safe_entity(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "about")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription's name.", callback=_safe)]
+
+
+@app.command(
+    "create",
+    epilog=example(
+        "sandherd subscriptions create alerts --type task.failed --type monitor",
+        "sandherd subscriptions create copy --from all",
+        "sandherd subscriptions create alerts --about task-one --from 2h --update",
+    ),
+)
+def create_subscription(  # noqa: PLR0913  # one parameter for each option
+    ctx: typer.Context,
+    name: Name,
+    *,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only these event types, as agent.tool_use or agent; repeatable."),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="new|all|SEQ|TIME",
+            help="Start at new events, at the oldest, at a stream sequence, or at a time: 2h, 7d, or ISO 8601.",
+        ),
+    ] = "new",
+    entities: Annotated[
+        list[str] | None,
+        typer.Option("--about", metavar="NAME", help="Only events about this task or sandbox; repeatable."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Change types and names of an existing one; it keeps its position.")
+    ] = False,
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create a durable subscription to the project's events for a program.
+
+    The program receives them with a subscriber's credential and acknowledges each one; unacknowledged events are
+    redelivered. Creating the same subscription again changes nothing, and keeps its position.
+    """
+    from sandherd.cli.parse.event_filter import types
+
+    for kind in kinds or []:
+        types([kind])  # raises for an unknown type, before anything is sent
+    begins = _start(start)
+    wanted = [kind.removesuffix("*").removesuffix(".") for kind in kinds or []]
+    about = [_safe_entity(entity) for entity in entities or []]
+
+    def subscribe(herd: "Herd") -> "Awaitable[Subscription]":
+        return herd.subscribe(name, types=wanted, start=begins, entities=about, update=update)
+
+    return show_one(ctx, subscribe, project=project, output=output, create=create)
+
+
+@app.command("list", epilog=example("sandherd subscriptions list", "sandherd subscriptions list -o json"))
+def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """List the project's subscriptions, with the number of events waiting in each."""
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.subscriptions()
+        answer(output, found, HEADER, [_row(one) for one in found.subscriptions])
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+@app.command("delete", epilog=example("sandherd subscriptions delete alerts"))
+def delete_subscription(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Delete a subscription and its position."""
+    from sandherd.cli.render.console import document
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.unsubscribe(name)
+        if output.is_json:
+            document(output, found)
+        else:
+            write_text(f"subscription {name} is deleted; {found.waiting} events were waiting")
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
+    """Where the subscription starts. Raises `HerdError`."""
+    from datetime import UTC, datetime
+
+    from sandherd.cli.parse.event_filter import moment
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    if text in _BEGINNINGS:
+        return _BEGINNINGS[text]
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    try:
+        if (at := moment(text, datetime.now(UTC))) is not None:
+            return at
+    except HerdError:
+        pass  # the error below names this option
+    raise HerdError.of(
+        Code.INVALID_FIELD,
+        f"--from {text[:40]!r} is not a start",
+        field="start",
+        remedy="use new, all, a number, or a time: 90s, 10m, 2h, 7d, 2026-11-20T12:00",
+    )
+
+
+def _row(one: "Subscription") -> list[object]:
+    types = ", ".join(one.types) or "all"
+    types += f" about {', '.join(one.entities)}" if one.entities else ""
+    return [one.name, one.consumer, types, one.waiting, one.unacknowledged, one.created_at]

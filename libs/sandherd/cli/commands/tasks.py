@@ -1,0 +1,155 @@
+"""`sandherd tasks`: list, get, submit, cancel, retry."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import (
+    CreateProject,
+    Cursor,
+    Format,
+    Limit,
+    Output,
+    Past,
+    Project,
+    SecretEnv,
+    TaskName,
+    example,
+    group,
+)
+from sandherd.cli.render.table import Column
+from sandherd.cli.views import send_command, show_list, show_one
+from sandherd.contracts.states import TaskState
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import TaskView
+
+app = group("Tasks: list, get, submit, cancel, retry.", "sandherd tasks list")
+HEADER = (
+    "TASK",
+    "STATE",
+    Column("PRIORITY", 5),
+    Column("ATTEMPT", 2),
+    Column("SANDBOX", 4),
+    Column("SUBMITTED", 3),
+    Column("WAITS FOR", 1, cut=True),
+    Column("TEXT", cut=True),
+)
+
+
+@app.command("list", epilog=example("sandherd tasks list --state pending", "sandherd tasks list --past -o json"))
+def list_tasks(  # one parameter per option
+    ctx: typer.Context,
+    *,
+    state: Annotated[TaskState | None, typer.Option("--state", help="Only tasks in this state.")] = None,
+    past: Past = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """List tasks, newest first: live ones and those that ended recently.
+
+    WAITS FOR is what a pending task waits for, or the approval that a running one needs from a user. ATTEMPT is the
+    attempt and the maximum number of attempts.
+    """
+    return show_list(
+        ctx,
+        lambda herd: herd.tasks(state=state, limit=limit, cursor=cursor, past=past),
+        _row,
+        key="tasks",
+        header=HEADER,
+        project=project,
+        output=output,
+    )
+
+
+@app.command("get", epilog=example("sandherd tasks get task-01kahc5x3tf8b9n2m4r6v8w0ya"))
+def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show one task: its current or its final state."""
+    from sandherd.cli.names import with_name
+
+    find = with_name(task, "task", lambda herd, name: herd.task(name))
+    return show_one(ctx, find, key="task", project=project, output=output)
+
+
+@app.command("submit", epilog=example("sandherd tasks submit examples/batch/tasks.yaml"))
+def submit_tasks(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`.")],
+    *,
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Submit several tasks at once, which may depend on each other.
+
+    Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
+    that were submitted before, and `resume` one of those whose session it continues. Nothing is sent if one of them
+    is invalid, missing, or part of a dependency cycle.
+    """
+    from sandherd.cli.session import talk
+    from sandherd.cli.task_submission import submit_batch
+
+    return talk(ctx, submit_batch(file, output), project=project, create=create)
+
+
+@app.command("cancel", epilog=example('sandherd tasks cancel task-01kahc5x3tf8b9n2m4r6v8w0ya --reason "not needed"'))
+def cancel_task(
+    ctx: typer.Context,
+    task: TaskName,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the task.")] = "",
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Cancel a task that has not ended; its agent is stopped."""
+    return send_command(
+        ctx,
+        lambda herd, name: herd.task(name),
+        lambda herd, name: herd.cancel(name, reason=reason),
+        what=("cancel", "task", task),
+        project=project,
+        output=output,
+    )
+
+
+@app.command(
+    "retry",
+    epilog=example(
+        "sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya",
+        "sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya --secret-env ANTHROPIC_API_KEY",
+    ),
+)
+def retry_task(
+    ctx: typer.Context,
+    task: TaskName,
+    secret_env: SecretEnv = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Retry a failed or cancelled task in a new sandbox, whatever its error was.
+
+    Values of `--secret-env` are stored for an hour after the end of the task. Later they have to be given again: by a
+    prompt on a terminal, else with `--secret-env`. Named secrets (`sandherd secrets`) are read for each attempt.
+    """
+    from sandherd.cli.names import with_name
+    from sandherd.cli.parse.secret_input import retry_with_secrets
+    from sandherd.cli.parse.task_spec import variables
+    from sandherd.cli.views import show_change
+
+    values = variables(secret_env or [], os.environ)
+    return show_change(
+        ctx,
+        with_name(task, "task", lambda herd, name: retry_with_secrets(herd, name, values)),
+        lambda view: f"{view.task} is {view.state} again, attempt {view.attempt} of {view.max_attempts}",
+        project=project,
+        output=output,
+    )
+
+
+def _row(task: "TaskView") -> list[object]:
+    text = " ".join(task.text.split())
+    attempt = f"{task.attempt}/{task.max_attempts}"
+    return [task.task, task.state, task.priority, attempt, task.sandbox, task.submitted_at, task.waits_for, text]

@@ -1,0 +1,128 @@
+"""The differences of two folders, which sandboxes have made: written as a patch, and shown."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.archives.ignore import ignored_in
+from sandherd.cli.git_directories import git_entries
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.event_line import diff_line, diff_lines
+from sandherd.client.errors import HerdError
+from sandherd.client.terminal_text import write_exactly, write_text
+from sandherd.contracts.errors import Code
+
+_GIT: Final = (
+    "git", "diff", "--no-index", "--binary", "--no-prefix", "--no-ext-diff", "--no-textconv", "--no-color",
+    "--no-renames",
+)  # fmt: skip
+_PIECE: Final = 1024 * 1024
+_LONGEST_LINE: Final = 64 * 1024
+"""Maximum bytes of a line to show on a terminal."""
+LARGEST_DOCUMENT: Final = 64 * 1024 * 1024
+"""Maximum bytes of a patch in a JSON document, which is in memory as a whole."""
+
+
+def write(folder: Path, out: IO[bytes]) -> None:
+    """Write the differences of `a` and `b` in a folder, without their git directories and what `b` ignores.
+
+    Raises `HerdError` without git.
+    """
+    # A result omits what git ignores in it: a patch must not delete that, nor show its content.
+    _drop_ignored(folder / "a", folder / "b", "", ignored_in(folder / "b", with_git=False))
+    for path in list(git_entries(folder)):
+        _remove(path)
+    with tempfile.TemporaryFile() as errors:
+        if _run_git(folder, out, errors) > 1:
+            errors.seek(0)
+            reason = errors.read(_LONGEST_LINE).decode(errors="replace").strip()
+            raise HerdError.of(Code.INTERNAL, f"git failed: {reason[:300]}")
+    out.seek(0)
+
+
+def _run_git(folder: Path, out: IO[bytes], errors: IO[bytes]) -> int:
+    """Returns its exit status. Raises `HerdError` without git."""
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),
+    }
+    try:
+        return subprocess.run(
+            [*_GIT, "a", "b"], cwd=folder, env=environment, stdout=out, stderr=errors, check=False
+        ).returncode
+    except FileNotFoundError:
+        raise HerdError.of(
+            Code.UNAVAILABLE, "git is not installed here", remedy="install it, or copy with `sandherd cp -r TASK:. DST`"
+        ) from None
+
+
+def show(patch: IO[bytes], task: str, output: Format) -> None:
+    """Show a task's patch: to a terminal without control characters, to anything else unchanged, or in JSON.
+
+    Raises `HerdError` if it is too large for a JSON document.
+    """
+    if output.is_json:
+        console.document(output, {"task": task, "diff": _document(patch).decode(errors="replace")})
+    elif sys.stdout.isatty():
+        _show_on_terminal(patch)
+    else:
+        while data := patch.read(_PIECE):
+            write_exactly(data)
+
+
+def _document(patch: IO[bytes]) -> bytes:
+    data = patch.read(LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise HerdError.of(
+            Code.TOO_LARGE,
+            f"the patch has more than {LARGEST_DOCUMENT} bytes",
+            field="output",
+            remedy="write it to a file: `sandherd diff TASK >FILE`",
+        )
+    return data
+
+
+def _show_on_terminal(patch: IO[bytes]) -> None:
+    paint, begins = Paint.for_screen(), True
+    while data := patch.readline(_LONGEST_LINE):
+        whole = data.endswith(b"\n") or len(data) < _LONGEST_LINE
+        if begins:  # the rest of a longer line is left out
+            [line] = diff_lines(data.decode(errors="replace"))
+            write_text(diff_line(line if whole else f"{line}…", paint))
+        begins = whole
+
+
+def _drop_ignored(a: Path, b: Path, below: str, ignored: Callable[[str, bool], bool]) -> None:
+    """Remove from `a` what is ignored and not in `b`. `below` is the path of a folder; empty, or ends with /."""
+    for entry in list((a / below).iterdir()):
+        path = f"{below}{entry.name}"
+        directory = _is_folder(entry)
+        if not ignored(path, directory):
+            if directory:
+                _drop_ignored(a, b, f"{path}/", ignored)
+        elif directory and _is_folder(b / path):
+            _drop_ignored(a, b, f"{path}/", lambda _path, _directory: True)
+        elif directory or not os.path.lexists(b / path):
+            _remove(entry)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with its contents."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,212 @@
+"""The checks of `sandherd doctor` that are requested from the services over the broker, and their evaluation."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import Final
+
+from sandherd.cli.doctor.check import Check, CheckState
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.contracts.requests import (
+    BROKER_DATA,
+    ConsumerBacklog,
+    Examination,
+    Examine,
+    ExamineEventIngest,
+    ExamineMessageRelay,
+    ExamineMonitor,
+    ExamineSpawner,
+    Part,
+    PartKind,
+)
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
+
+EXAMINATIONS: Final[tuple[type[Examine], ...]] = (
+    ExamineSpawner,
+    ExamineEventIngest,
+    ExamineMonitor,
+    ExamineMessageRelay,
+)
+MAX_SKEW: Final = timedelta(seconds=5)
+SOON: Final = timedelta(days=7)
+LONG: Final = 60.0
+"""Messages that waited longer than this, in seconds, are not being handled."""
+MANY: Final = 10_000
+"""More waiting messages than a service handles in some seconds."""
+
+UNAVAILABLE_REMEDY: Final = (
+    "check that it runs, with `sandherd status`, `docker compose ps` or `kubectl get pods`, and see its log"
+)
+_PROVISION: Final = (
+    "run `sandherd provision` (`--identity` with the herd's keys, if it differs); for a local stack `sandherd up`"
+)
+_REMEDIES: Final[Mapping[PartKind, str]] = {
+    PartKind.READINESS: "see its log; its dependencies are listed as separate checks",
+    PartKind.STREAM: _PROVISION,
+    PartKind.CONSUMER: (
+        "restart the spawner, which creates missing consumers, or run `sandherd provision --identity` with the herd's "
+        "keys; the service binds to it by itself then"
+    ),
+    PartKind.MIGRATIONS: "run `sandherd-event-ingest migrate` of this version, or restart event-ingest",
+    PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
+    PartKind.REMARK: "check that event-ingest and Postgres keep up; `sandherd audit` shows what is not stored yet",
+}
+_DATABASE_REMEDY: Final = "check that Postgres runs and responds; for a local stack with `sandherd status`"
+_NOT_READ: Final = ("unknown:", "no reply")
+"""How a report on migrations begins if the database does not respond, or not in time."""
+_LOST_REMEDY: Final = (
+    "restore broker and history from one backup (docs/backup.md); without a backup, see the lost tasks with `sandherd "
+    "tasks list --past`, and submit them again"
+)
+_HARNESS: Final = "harness "
+"""How the spawner's remarks about a harness plugin that can't be used are named."""
+_PLUGIN_REMEDY: Final = "update the plugin's distribution or uninstall it, and restart the spawner"
+_DECLARED: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets are as declared"
+
+
+@dataclass(frozen=True)
+class ServiceReport:
+    """What a service reported, and the difference between its clock and ours."""
+
+    examination: Examination
+    skew: timedelta
+
+
+Answers = Mapping[str, ServiceReport | HerdError]
+"""By service."""
+
+
+async def request_reports(connection: Connection) -> dict[str, ServiceReport | HerdError]:
+    """Request a report from every service, concurrently."""
+    found = await asyncio.gather(*(_request_report(connection, request) for request in EXAMINATIONS))
+    return {request.answered_by: report for request, report in zip(EXAMINATIONS, found, strict=True)}
+
+
+async def _request_report(connection: Connection, request: type[Examine]) -> ServiceReport | HerdError:
+    before = datetime.now(UTC)
+    try:
+        report = await connection.request(request(), timeout=8)
+    except HerdError as error:
+        return error
+    return ServiceReport(report, report.now - (before + (datetime.now(UTC) - before) / 2))
+
+
+def service_checks(answers: Answers, now: datetime) -> list[Check]:
+    """Every check that these replies allow."""
+    reports = {name: answer.examination for name, answer in answers.items() if isinstance(answer, ServiceReport)}
+    parts = [part for one in reports.values() for part in one.parts]
+    whole = len(reports) == len(answers)
+    return [
+        *(_service(name, answer) for name, answer in answers.items()),
+        *_versions(reports),
+        *_credentials(reports, now),
+        _of_kind("streams", PartKind.STREAM, parts, _DECLARED, whole=whole),
+        _of_kind("consumers", PartKind.CONSUMER, parts, f"all {len(CONSUMERS)} consumers are active", whole=whole),
+        *_rested_on("migrations", PartKind.MIGRATIONS, parts, "all applied"),
+        *_rested_on("runtime", PartKind.RUNTIME, parts, "responds"),
+        *_lost_data(parts),
+        *_lags(reports.values()),
+        *_clock(answers),
+    ]
+
+
+def _service(name: str, answer: ServiceReport | HerdError) -> Check:
+    """The check of a service's own parts; its dependencies have separate checks."""
+    if isinstance(answer, HerdError):
+        own = None if isinstance(answer, ServiceAwayError) else answer.problem.remedy
+        return Check(name, CheckState.WRONG, answer.problem.message, own or UNAVAILABLE_REMEDY)
+    one = answer.examination
+    for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.REMARK, CheckState.WARNING)):
+        wrong = [part for part in one.parts if part.kind is kind and part.problem and part.name != BROKER_DATA]
+        if wrong:
+            of_plugins = all(part.name.startswith(_HARNESS) for part in wrong)
+            return Check(name, state, _listed(wrong), _PLUGIN_REMEDY if of_plugins else _REMEDIES[kind])
+    return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+
+
+def _of_kind(name: str, kind: PartKind, parts: Iterable[Part], well: str, *, whole: bool) -> Check:
+    wrong = [part for part in parts if part.kind is kind and part.problem]
+    if wrong:
+        return Check(name, CheckState.WRONG, _listed(wrong), _REMEDIES[kind])
+    if not whole:
+        return Check(name, CheckState.UNKNOWN, "not every service replies", UNAVAILABLE_REMEDY)
+    return Check(name, CheckState.RIGHT, well)
+
+
+def _rested_on(name: str, kind: PartKind, parts: Sequence[Part], well: str) -> Iterator[Check]:
+    """A check for each dependency; none for a service that does not reply."""
+    for part in parts:
+        if part.kind is kind:
+            title = name if kind is PartKind.MIGRATIONS else f"{name} {part.name}"
+            state = CheckState.WRONG if part.problem else CheckState.RIGHT
+            yield Check(title, state, part.problem or well, _remedy(part) if part.problem else None)
+
+
+def _remedy(part: Part) -> str:
+    unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_NOT_READ)
+    return _DATABASE_REMEDY if unreachable else _REMEDIES[part.kind]
+
+
+def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:
+    """Whether the broker has what the history was stored from; shown only if it has not."""
+    for part in parts:
+        if part.name == BROKER_DATA and part.problem:
+            yield Check(BROKER_DATA, CheckState.WRONG, part.problem, _LOST_REMEDY)
+
+
+def _listed(parts: Iterable[Part]) -> str:
+    return "; ".join(dict.fromkeys(f"{part.name}: {part.problem}" for part in parts))
+
+
+def _versions(reports: Mapping[str, Examination]) -> Iterator[Check]:
+    own = version("sandherd")
+    others = {name: one.version for name, one in reports.items() if one.version != own}
+    if others:
+        found = ", ".join(f"{name} is {other}" for name, other in others.items())
+        remedy = "update all to one version; one version apart works meanwhile"
+        yield Check("versions", CheckState.WARNING, f"this is {own}, {found}", remedy)
+
+
+def _credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[Check]:
+    """Services' credentials; only those that expire within a week are reported."""
+    for name, one in reports.items():
+        until = one.credential_expires_at
+        if until is None or until - now > SOON:
+            continue
+        found = f"{name}'s is valid until {until:%Y-%m-%d %H:%M} UTC"
+        remedy = "create a new one with `sandherd identity init`, and give it to the service"
+        yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
+
+
+def _lags(reports: Iterable[Examination]) -> Iterator[Check]:
+    for one in reports:
+        for waiting in one.waiting:
+            yield check_waiting(one.service, waiting)
+
+
+def check_waiting(service: str, waiting: ConsumerBacklog) -> Check:
+    """Whether a service keeps up with its messages."""
+    name, left = f"lag {waiting.consumer}", waiting.pending + waiting.unacknowledged
+    if waiting.still_seconds > LONG:
+        found = f"{left} waiting, the oldest for {waiting.still_seconds:.0f} s or longer"
+        return Check(name, CheckState.WRONG, found, f"see {service}'s log, and the checks of its dependencies")
+    if left > MANY:
+        return Check(name, CheckState.WARNING, f"{left} waiting", f"run another {service}; check its dependencies")
+    return Check(name, CheckState.RIGHT, f"{left} waiting")
+
+
+def _clock(answers: Answers) -> Iterator[Check]:
+    """Compares our clock with the service's that differs most."""
+    skews = {name: answer.skew for name, answer in answers.items() if isinstance(answer, ServiceReport)}
+    if not skews:
+        return
+    name = max(skews, key=lambda one: abs(skews[one]))
+    seconds = abs(skews[name].total_seconds())
+    if abs(skews[name]) > MAX_SKEW:
+        remedy = "set the clock of that machine or of this one, as with `timedatectl set-ntp true`"
+        yield Check("clock", CheckState.WRONG, f"{name}'s and ours differ by {seconds:.0f} s", remedy)
+    else:
+        yield Check("clock", CheckState.RIGHT, f"agrees with the services' to {max(seconds, 0.1):.1f} s")

@@ -1,0 +1,163 @@
+"""Runs a command in a sandbox from this terminal, with its output and its exit status."""
+
+import asyncio
+import codecs
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sandherd.cli.names import sandbox_of
+from sandherd.cli.options import Format
+from sandherd.cli.parse.task_spec import variables
+from sandherd.cli.parse.units import seconds
+from sandherd.cli.render import console
+from sandherd.cli.render.console import Paint
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.herd import Herd
+from sandherd.client.sandboxes.execution import Execution, command, exit_status
+from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import INLINE_BYTES, ExecOutput, ExecState
+
+_ENDED: Final = {
+    "timed_out": "timed out",
+    "killed": "killed",
+    "failed": "could not be started",
+}
+
+
+def run(sandbox: str, argv: Sequence[str], output: Format, *, env: Sequence[str], timeout: str, **more: Any) -> Work:
+    """The work of running a command. Raises `HerdError` for an invalid one, before any connection is made."""
+    options = {"cwd": more["cwd"], "env": variables(env, os.environ), "timeout": seconds(timeout, "--timeout")}
+    command(sandbox, argv, **options)
+    stdin = _standard_input() if more["stdin"] else None
+    command(sandbox, argv, stdin=stdin, **options)
+
+    async def work(herd: Herd) -> int:
+        started = await herd.exec(await sandbox_of(herd, sandbox), argv, stdin=stdin, **options)
+        if more["detach"]:
+            return _name_it(started, output)
+        try:
+            return await _to_the_end(started, output)
+        except asyncio.CancelledError:
+            await started.end()
+            raise
+
+    return work
+
+
+def of_before(sandbox: str, output: Format, *, status: str | None, kill: str | None) -> Work:
+    """The work of showing or ending a command that was started before."""
+    name = checked_name(status or kill or "", "exec")
+
+    async def work(herd: Herd) -> int:
+        execution = herd.execution(await sandbox_of(herd, sandbox), name)
+        if kill is not None:
+            return _show_state(await execution.kill(), output)
+        pieces = [piece async for piece in execution.now()]
+        assert execution.state is not None
+        return _show_so_far(execution.state, pieces, output)
+
+    return work
+
+
+def _standard_input() -> bytes:
+    """All of standard input. Raises `HerdError` if it is longer than `INLINE_BYTES`."""
+    found = sys.stdin.buffer.read(INLINE_BYTES + 1)
+    if len(found) > INLINE_BYTES:
+        raise HerdError.of(
+            Code.TOO_LARGE,
+            f"standard input has more than {INLINE_BYTES} bytes",
+            field="stdin",
+            remedy="copy it into the sandbox with `sandherd cp`, and let the command read the file",
+        )
+    return found
+
+
+def _name_it(started: Execution, output: Format) -> int:
+    if output.is_json:
+        console.document(output, {"sandbox": started.sandbox, "exec": started.name})
+    else:
+        write_text(started.name)
+    return 0
+
+
+async def _to_the_end(started: Execution, output: Format) -> int:
+    pieces: list[ExecOutput] = []
+    writer = _Writer()
+    async for piece in started.output():
+        if output.is_json:
+            pieces.append(piece)
+        else:
+            writer.write(piece)
+    assert started.state is not None
+    if output.is_json:
+        console.document(output, _document(started.state, pieces))
+    else:
+        _complain(started.state)
+    return exit_status(started.state)
+
+
+class _Writer:
+    """Writes a command's output: unchanged to a pipe or a file; to a terminal without control sequences."""
+
+    def __init__(self) -> None:
+        new = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
+        self._colours = Paint.for_screen().on
+
+    def write(self, piece: ExecOutput) -> None:
+        """Write a chunk and flush."""
+        error = piece.stream == "stderr"
+        if may_write_exactly(error=error):
+            write_exactly(piece.data, error=error)
+        else:
+            text = self._decoders[piece.stream].decode(piece.data)
+            write_output(text, colours=self._colours, error=error)
+
+
+def _complain(state: ExecState) -> None:
+    why = _ENDED.get(state.state)
+    if state.state == "timed_out" and state.started_at and state.ended_at:
+        why = f"timed out after {(state.ended_at - state.started_at).total_seconds():.0f} s"
+    if why is not None:
+        complain(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
+    if state.dropped_bytes:
+        complain(f"{state.exec}: {state.dropped_bytes} bytes of its output were dropped")
+
+
+def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
+    if output.is_json:
+        console.document(output, _document(state, pieces))
+        return 0
+    writer = _Writer()
+    for piece in pieces:
+        writer.write(piece)
+    complain(_stands(state))
+    return 0
+
+
+def _show_state(state: ExecState, output: Format) -> int:
+    if output.is_json:
+        console.document(output, _document(state, []))
+    else:
+        write_text(_stands(state))
+    return 0
+
+
+def _stands(state: ExecState) -> str:
+    ended = "" if state.exit_code is None else f" with status {state.exit_code}"
+    return f"{state.exec}: {state.state}{ended}"
+
+
+def _document(state: ExecState, pieces: Sequence[ExecOutput]) -> dict[str, Any]:
+    """A command as JSON; bytes that are not valid UTF-8 are replaced."""
+    texts = {
+        stream: b"".join(piece.data for piece in pieces if piece.stream == stream).decode(errors="replace")
+        for stream in ("stdout", "stderr")
+    }
+    plain = state.model_dump(mode="json", exclude={"output", "next_offset"}, exclude_none=True)
+    return plain | texts

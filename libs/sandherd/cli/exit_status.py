@@ -1,0 +1,91 @@
+"""The exit status of the command: runs it, and turns an error into a status and one line with the remedy."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+
+from sandherd.cli.app import COMMANDS, build_for
+from sandherd.cli.stderr import complain
+from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+_MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """Run the command and return its status. No traceback for expected errors: a refusal, an unavailable service.
+
+    `help` before a command is `--help` after it.
+    """
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    try:
+        status = _run(arguments)
+        flush_output()
+        return status
+    except (OSError, UnicodeError) as error:
+        unread = isinstance(error, BrokenPipeError) and not has_reader()
+        discard_output()
+        # Without a line if the reader has exited, as `head` does. It may also be the pipe of a connection or a child.
+        return FAILED if unread else _environment_error(error)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        found = _called(arguments)
+        return found if isinstance(found, int) else 0
+    except typer.TyperException as error:
+        complain(_one_line(error))
+        return MISUSED if error.exit_code == MISUSED else FAILED
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # narrowed at once; importing the errors first would slow `--help`
+        return _expected(error, arguments)
+
+
+def _called(arguments: Sequence[str]) -> object:
+    """What the command returns. Raises its errors, also those that typer ends the process for."""
+    app = build_for(arguments)
+    try:
+        with same_streams():  # typer replaces them by some that ignore a closed pipe
+            return app(list(arguments) or ["--help"], prog_name="sandherd", standalone_mode=False)
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        raise ended.__context__ from None
+
+
+def _environment_error(error: OSError | UnicodeError) -> int:
+    """The status for what this machine refuses: a path, the disk, the output, an encoding."""
+    from sandherd.cli.system_errors import describe_system_error, describe_text_error
+
+    complain(describe_system_error(error) if isinstance(error, OSError) else describe_text_error(error))
+    return FAILED
+
+
+def _one_line(error: typer.TyperException) -> str:
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "sandherd"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"
+
+
+def _expected(error: Exception, arguments: Sequence[str]) -> int:
+    """The status for a `HerdError`. Any other error is a bug and is raised again."""
+    from sandherd.client.errors import HerdError
+
+    if not isinstance(error, HerdError):
+        raise error
+    misused = error.problem.code in _MISUSE
+    remedy = f"see `sandherd {_command(arguments)}--help`" if misused else "check with `sandherd doctor`"
+    if error.problem.code == "conflict":
+        remedy = "see its state with `sandherd sandboxes get` or `sandherd tasks get`"
+    complain(error.line if error.problem.remedy else f"{error.line}; {remedy}")
+    return MISUSED if misused else FAILED
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The first argument that is a command, followed by a space; empty if there is none."""
+    return next((f"{word} " for word in arguments if word in COMMANDS), "")

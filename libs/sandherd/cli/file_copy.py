@@ -1,0 +1,219 @@
+"""Copies files between this machine and a sandbox, with a progress bar; lists a sandbox's folders."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sandherd.cli.git_directories import GitFilter
+from sandherd.cli.names import sandbox_of
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.herd import Herd
+from sandherd.client.sandboxes import archive
+from sandherd.client.terminal_text import visible_line, write_progress, write_text
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import SANDBOX_PREFIX, TASK_PREFIX
+from sandherd.contracts.requests import FileEntry
+
+HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
+_WIDTH: Final = 24
+_MIB: Final = 1 << 20
+_MAX_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class SandboxPath:
+    """A path in a sandbox, or in that of a task."""
+
+    sandbox: str
+    path: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is written as a folder: it ends with `/`, or its last part is `.` or `..`."""
+        return self.path.endswith("/") or PurePosixPath(self.path).name in {"", ".", ".."}
+
+
+def sandbox_path(text: str) -> SandboxPath | None:
+    """The path in a sandbox, or None for a local path. Raises `HerdError` for an invalid sandbox name."""
+    name, colon, path = text.partition(":")
+    if not colon or not name.startswith((SANDBOX_PREFIX, TASK_PREFIX)):
+        return None
+    return SandboxPath(checked_name(name, "sandbox"), path or ".")
+
+
+def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work:
+    """The work of copying. Out of a sandbox, `.git` is left out of folders unless `with_git`.
+
+    Raises `HerdError` for invalid arguments, before any connection is made.
+    """
+    remote_source, remote_target = sandbox_path(source), sandbox_path(target)
+    if (remote_source is None) == (remote_target is None):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "one of the two paths has to be in a sandbox, and the other one local",
+            field="path",
+            remedy="write it as SANDBOX:PATH, as in `sandherd cp data.csv sbx-…:data.csv`",
+        )
+    if remote_source is not None:
+        git = GitFilter(keeps=with_git)
+        git.check(remote_source.path)
+        return lambda herd: download(herd, remote_source, Path(target), output, recursive=recursive, git=git)
+    assert remote_target is not None
+    local = Path(source)
+    _check_local(local, recursive=recursive)
+    return lambda herd: _upload(herd, local, remote_target, output)
+
+
+def _check_local(local: Path, *, recursive: bool) -> None:
+    if not local.exists():
+        raise _invalid(f"{local}: there is no such file", "name an existing file or folder")
+    if local.is_dir() and not recursive:
+        raise _invalid(f"{local} is a folder", "copy it with -r")
+
+
+async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) -> int:
+    remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
+    path = await _target_path(herd, local, remote)
+    with ProgressBar(str(local)) as bar:
+        written = await herd.upload(remote.sandbox, local, path, moved=bar.move)
+    return show_result(output, f"{remote.sandbox}:{path}", written.size, written.sha256, files=written.files)
+
+
+async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
+    """The target path; in a folder that exists or is written as one, the source keeps its own name."""
+    name = local.resolve().name
+    if not remote.is_folder:
+        try:
+            found = await herd.files(remote.sandbox, remote.path, limit=2)
+        except HerdError as error:
+            if error.problem.code is not Code.NOT_FOUND or error.problem.field == "sandbox":
+                raise
+            return remote.path
+        itself = str(PurePosixPath(remote.path))
+        if [entry for entry in found.entries if entry.path == itself]:
+            return remote.path
+    return str(PurePosixPath(remote.path) / name)
+
+
+async def download(  # what the command line has
+    herd: Herd, remote: SandboxPath, target: Path, output: Format, *, recursive: bool, git: GitFilter
+) -> int:
+    """Copy out of a sandbox. Returns the exit status."""
+    local = target / PurePosixPath(remote.path).name if target.is_dir() else target
+    if not local.parent.is_dir():
+        raise _invalid(f"{local.parent}: there is no such folder", "create it first")
+    remote = replace(remote, sandbox=await sandbox_of(herd, remote.sandbox))
+    with tempfile.NamedTemporaryFile(dir=local.parent, prefix=".sandherd-") as out, ProgressBar(remote.path) as bar:
+        found = await herd.download(remote.sandbox, remote.path, out.file, moved=bar.move)
+        if found.kind == "folder":
+            if not recursive:
+                raise _invalid(f"{remote.path} is a folder", "copy it with -r")
+            warn_about_links(archive.unpack(out.file, local, skips=git))
+            git.report()
+        else:
+            replace_file(out, local, found.mode)
+    return show_result(output, str(local), found.size, found.sha256 or "")
+
+
+def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
+    """Print one line about links that were not created here, because they may lead out of the folder."""
+    if not links:
+        return
+    shown = ", ".join(_in_one_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MAX_SHOWN])
+    more = f" and {len(links) - _MAX_SHOWN} more" if len(links) > _MAX_SHOWN else ""
+    what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
+    complain(f"left out {what} out of the folder: {shown}{more}")
+
+
+def _in_one_line(text: str) -> str:
+    return visible_line(text)
+
+
+def replace_file(out: Any, local: Path, mode: int) -> None:
+    """Move the complete file to its place, atomically."""
+    out.file.flush()
+    os.fchmod(out.file.fileno(), mode)
+    if local.is_dir():
+        raise _invalid(f"{local} is a folder", "name a file, or end it with /")
+    # A second hard link, renamed over the existing file: closing removes the first name.
+    spare = f"{out.name}.whole"
+    os.link(out.name, spare)
+    Path(spare).replace(local)
+
+
+def show_result(output: Format, place: str, size: int, sha256: str, **more: int) -> int:
+    """Show what was copied. Returns the exit status."""
+    if output.is_json:
+        console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
+    else:
+        write_text(f"{place}: {size} bytes, SHA-256 {sha256[:16]}…")
+    return 0
+
+
+def entries(place: str, output: Format, *, recursive: bool) -> Work:
+    """The work of listing a folder. Raises `HerdError` for an invalid sandbox name."""
+    folder = sandbox_path(place) or SandboxPath(checked_name(place, "sandbox"), ".")
+
+    async def work(herd: Herd) -> int:
+        found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
+        console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
+        if found.truncated and not output.is_json:
+            write_text(f"… only the first {len(found.entries)} entries are shown")
+        return 0
+
+    return work
+
+
+def path_of(row: Sequence[object]) -> str:
+    """The path in a row of a list of files."""
+    return console.cell(row[HEADER.index("PATH")])
+
+
+def _row(entry: FileEntry) -> list[object]:
+    return [entry.kind, f"{entry.mode:04o}", entry.size, entry.modified_at, entry.path]
+
+
+class ProgressBar:
+    """Progress of a copy, in one line on standard error; nothing if that is not a terminal."""
+
+    def __init__(self, name: str) -> None:
+        self._name = visible_line(name)
+        self._on = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._shown = False
+
+    def move(self, moved: int, size: int) -> None:
+        """Show that `moved` of `size` bytes were transferred."""
+        if self._on:
+            write_progress(self.line(moved, size))
+            self._shown = True
+
+    def line(self, moved: int, size: int) -> str:
+        """The line: name, bar, percentage and speed."""
+        part = moved / size if size else 1.0
+        full = round(_WIDTH * part)
+        speed = moved / _MIB / max(time.monotonic() - self._begun, 0.001)
+        return f"{self._name}  {'█' * full}{'░' * (_WIDTH - full)} {part:4.0%}  {speed:.1f} MiB/s"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            write_text(error=True)
+
+
+def _invalid(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field="path", remedy=remedy)

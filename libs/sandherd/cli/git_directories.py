@@ -1,0 +1,62 @@
+"""Git directories in what a sandbox has made: git runs the programs that their configuration and hooks name."""
+
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from sandherd.cli.stderr import complain
+from sandherd.client.errors import HerdError
+from sandherd.client.terminal_text import visible_line
+from sandherd.contracts.errors import Code
+
+_MAX_SHOWN: Final = 5
+
+
+def is_git(name: str) -> bool:
+    """Whether a file system may treat a file's name as `.git`: some ignore case, and characters without a shape."""
+    return "".join(letter for letter in name if unicodedata.category(letter) != "Cf").casefold() == ".git"
+
+
+def git_entries(folder: Path) -> Iterator[Path]:
+    """Every entry of a folder that is named as a git directory: a folder, a file or a link. Links are not followed."""
+    for entry in folder.iterdir():
+        if is_git(entry.name):
+            yield entry
+        elif entry.is_dir() and not entry.is_symlink():
+            yield from git_entries(entry)
+
+
+class GitFilter:
+    """For `archive.unpack`: skips everything named `.git`, and what is in it, unless `keeps`. Remembers what."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        self._keeps = keeps
+        self._found: dict[str, None] = {}
+
+    def __call__(self, path: str) -> bool:
+        """Whether to skip the entry of this path."""
+        parts = path.split("/")
+        depth = next((index for index, part in enumerate(parts) if is_git(part)), None)
+        if self._keeps or depth is None:
+            return False
+        self._found.setdefault("/".join(parts[: depth + 1]))
+        return True
+
+    def check(self, path: str) -> None:
+        """Raise `HerdError` if the source of a copy is itself named `.git`, as a file or a folder."""
+        if not self._keeps and is_git(PurePosixPath(path).name):
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"{path}: git here would run the programs that it names",
+                field="path",
+                remedy="copy it with --with-git if you trust what is in it",
+            )
+
+    def report(self) -> None:
+        """Print one line about what was skipped, if anything was."""
+        if not self._found:
+            return
+        shown = ", ".join(visible_line(path[:200]) for path in list(self._found)[:_MAX_SHOWN])
+        more = f" and {len(self._found) - _MAX_SHOWN} more" if len(self._found) > _MAX_SHOWN else ""
+        complain(f"left out {shown}{more}: git here would run the programs that it names; --with-git copies it")

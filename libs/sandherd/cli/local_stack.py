@@ -1,0 +1,77 @@
+"""The only module of the CLI that imports the local stack."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from sandherd import stack
+from sandherd.cli.options import HerdLocation
+from sandherd.cli.session import PATIENCE, everywhere, where
+from sandherd.client.context import Context, home_of
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.contracts.errors import Code
+from sandherd.contracts.states import ApprovalState
+from sandherd.telemetry import logs
+
+__all__ = ["config_of", "on_stack", "pending_approvals", "plain_status", "stack"]
+
+T = TypeVar("T")
+
+
+def on_stack(ctx: typer.Context, work: Callable[[Path], Coroutine[Any, Any, T]], show: Callable[[T], int]) -> int:
+    """Run an operation on the stack of this home, and show its result. Returns the exit status."""
+    logs.configure("client", "critical")
+    place = ctx.find_object(HerdLocation) or HerdLocation()
+    home = home_of(place.home, place.config)
+    try:
+        found = asyncio.run(work(home))
+    except stack.StackFailedError as error:
+        raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
+    except TimeoutError:
+        raise HerdError.of(
+            Code.UNAVAILABLE,
+            "timed out waiting for the stack to be ready",
+            remedy="see what is missing with `sandherd status`",
+        ) from None
+    except OSError as error:
+        raise _unusable(home, error) from None
+    return show(found)
+
+
+def _unusable(home: Path, error: OSError) -> HerdError:
+    place = error.filename or home
+    return HerdError.of(
+        Code.UNAVAILABLE,
+        f"the stack's home can't be used: {place}: {error.strerror or error}",
+        field="home",
+        remedy="name a directory that this user may create and write, with `sandherd --home DIR` or SANDHERD_HOME",
+    )
+
+
+def pending_approvals(ctx: typer.Context) -> int | None:
+    """How many approvals of all projects wait for a user; None if that is not known."""
+    try:
+        return asyncio.run(_count_approvals(everywhere(where(ctx, role="operator"))))
+    except HerdError:
+        return None
+
+
+async def _count_approvals(context: Context) -> int:
+    async with Herd.connect(context, patience=PATIENCE) as herd:
+        return len((await herd.approvals(state=ApprovalState.PENDING, limit=1000)).approvals)
+
+
+def config_of(ctx: typer.Context) -> Path | None:
+    """The settings file given on the command line."""
+    return (ctx.find_object(HerdLocation) or HerdLocation()).config
+
+
+def plain_status(found: stack.StackStatus) -> dict[str, Any]:
+    """A status as JSON. The database's address is omitted: it may contain a password."""
+    plain = {name: value for name, value in asdict(found).items() if name != "database_url"}
+    return plain | {"home": str(found.home), "ready": found.ready}

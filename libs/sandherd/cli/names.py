@@ -1,0 +1,136 @@
+"""Completes names of tasks and sandboxes: a unique beginning of a generated name stands for it.
+
+Only of a generated one, and of at least six letters after its prefix: a name given by a program, or a variable that is
+empty in a script, must not stand for another task or sandbox.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Literal, TypeVar
+
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import SANDBOX_PREFIX
+
+Kind = Literal["task", "sandbox"]
+PAGE: Final = 1000
+PAGES: Final = 10
+"""How many pages of the live state, and of the history, are searched for a name."""
+_SHOWN: Final = 5
+_COMPLETE: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
+"""Names as `new_name` creates them; others may have been given to a program's task."""
+_BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
+"""What is completed."""
+T = TypeVar("T")
+
+
+def kind_of(name: str) -> Kind:
+    """Whether it is a sandbox's name or a task's."""
+    return "sandbox" if name.startswith(SANDBOX_PREFIX) else "task"
+
+
+async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
+    """The generated name that begins with `name`; the same if it is one, or if it is not to be completed.
+
+    Raises `HerdError` with the matches if several do, and if there are too many names to search. If the services are
+    unavailable the name is returned unchanged: commands are stored anyway.
+    """
+    if not _BEGINNING.fullmatch(name):
+        return name
+    kind = kind or kind_of(name)
+    try:
+        return await _found(herd, name, kind)
+    except HerdError as error:
+        if error.problem.code is Code.INVALID_FIELD:
+            raise
+        return name
+
+
+def with_name(name: str, kind: Kind, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+    """`act` with the full name."""
+
+    async def act_on_it(herd: Herd) -> T:
+        return await act(herd, await full_name(herd, name, kind))
+
+    return act_on_it
+
+
+async def sandbox_of(herd: Herd, name: str) -> str:
+    """The full name of a sandbox; for a task that of the sandbox of its live or last attempt.
+
+    Raises `HerdError`, also if the task has had no sandbox yet.
+    """
+    name = await full_name(herd, name)
+    if kind_of(name) == "sandbox":
+        return name
+    sandbox = (await herd.task(name)).sandbox
+    if sandbox is None:
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{name} has no sandbox yet",
+            field="sandbox",
+            remedy=f"see what it waits for with `sandherd tasks get {name}`",
+        )
+    return sandbox
+
+
+def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+    """`act` with the sandbox of this name, or of the task of this name."""
+
+    async def act_on_it(herd: Herd) -> T:
+        return await act(herd, await sandbox_of(herd, name))
+
+    return act_on_it
+
+
+async def _found(herd: Herd, name: str, kind: Kind) -> str:
+    try:
+        await (herd.task(name) if kind == "task" else herd.sandbox(name))
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+    else:
+        return name
+    matches = set(await _matches(herd, name, kind, past=False)) | set(await _matches(herd, name, kind, past=True))
+    if len(matches) > 1:
+        raise _ambiguous(name, kind, sorted(matches))
+    return matches.pop() if matches else name
+
+
+async def _matches(herd: Herd, name: str, kind: Kind, *, past: bool) -> list[str]:
+    """Generated names of the live state or of the history that begin with `name`."""
+    names = _names(herd, name, kind, past=past)
+    return [found async for found in names if found.startswith(name) and _COMPLETE.fullmatch(found)]
+
+
+async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncIterator[str]:
+    """Names of the live state or of the history, newest first. Raises `HerdError` if there are more than searched."""
+    cursor: str | None = None
+    for _ in range(PAGES):
+        if kind == "task":
+            tasks = await herd.tasks(limit=PAGE, cursor=cursor, past=past)
+            names, cursor = [view.task for view in tasks.items], tasks.next_cursor
+        else:
+            sandboxes = await herd.sandboxes(limit=PAGE, cursor=cursor, past=past)
+            names, cursor = [view.sandbox for view in sandboxes.items], sandboxes.next_cursor
+        for found in names:
+            yield found
+        if cursor is None:
+            return
+    raise HerdError.of(
+        Code.INVALID_FIELD,
+        f"there are too many names to find the one that begins with {name}",
+        field=kind,
+        remedy="give the full name",
+    )
+
+
+def _ambiguous(name: str, kind: Kind, matches: list[str]) -> HerdError:
+    more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+    return HerdError.of(
+        Code.INVALID_FIELD,
+        f"several names begin with {name}: {', '.join(matches[:_SHOWN])}{more}",
+        field=kind,
+        remedy="give more of its letters",
+    )

@@ -1,0 +1,194 @@
+"""Options shared by the commands, examples for their help, and the location of the herd."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.completion import all_names, sandbox_names, task_names
+
+
+class Format(StrEnum):
+    """Output format."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    JSONL = "jsonl"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is for programs: one document, or with `jsonl` one in each line."""
+        return self in {Format.JSON, Format.JSONL}
+
+
+class Priority(StrEnum):
+    """Priority of a task; `contracts.specs.Priority`."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class MessageRole(StrEnum):
+    """Role in which a message is delivered to an agent."""
+
+    USER = "user"
+    NUDGE = "nudge"
+    SYSTEM = "system"
+
+
+class OnRetry(StrEnum):
+    """How a new attempt gets the last one's work tree; `contracts.specs.TaskSpec.on_retry`."""
+
+    OFFER = "offer"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True)
+class HerdLocation:
+    """Location of the herd, as given on the command line."""
+
+    nats_url: str | None = None
+    credentials: Path | None = None
+    home: Path | None = None
+    config: Path | None = None
+    """The settings file; if None, the one that `SANDHERD_CONFIG` names, else that of the stack in this home."""
+
+
+def _safe_task(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "task")
+
+
+def safe_sandbox(name: str | None) -> str | None:
+    """The given name of a sandbox, or None. Raises `HerdError` for an unsafe name, before any connection is made."""
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "sandbox")
+
+
+Output = Annotated[
+    Format,
+    typer.Option(
+        "-o", "--output", help="Output format; wide: all columns in full, name: only names, jsonl: one item per line."
+    ),
+]
+Project = Annotated[str | None, typer.Option("--project", help="Project to use.", metavar="NAME")]
+CreateProject = Annotated[
+    bool, typer.Option("--create", help="Begin the project that --project names, if there is none of that name yet.")
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new ones until the end.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of results.", min=1, max=1000)]
+Cursor = Annotated[
+    str | None, typer.Option("--cursor", help="Cursor of the next page, from the previous page.", metavar="CURSOR")
+]
+Past = Annotated[bool, typer.Option("--past", help="Query the history instead of the live state.")]
+TaskName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK",
+        help="A task's name, or its unique beginning (`task-` and at least 6 letters).",
+        callback=_safe_task,
+        autocompletion=task_names,
+    ),
+]
+SandboxName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SANDBOX",
+        help="A sandbox's name, or its unique beginning (`sbx-` and at least 6 letters).",
+        callback=safe_sandbox,
+        autocompletion=sandbox_names,
+    ),
+]
+SandboxOrTask = Annotated[
+    str,
+    typer.Argument(
+        metavar="SANDBOX|TASK",
+        help="A sandbox's name, or a task's: its live or last sandbox.",
+        callback=safe_sandbox,
+        autocompletion=all_names,
+    ),
+]
+Runtime = Annotated[
+    str | None,
+    typer.Option("--runtime", metavar="NAME", help="Runtime of the sandbox [default: the herd's default runtime]."),
+]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="Image of the sandbox, for runtimes that use images."),
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="A named kind of sandbox; see `sandherd runtimes`.")
+]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Memory limit of the sandbox: 512m, 4g.")]
+Cores = Annotated[
+    float | None, typer.Option("--cores", metavar="NUMBER", help="CPU limit of the sandbox in cores: 2, 0.5.", min=0.05)
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="Text file to put into the work tree; repeatable. Relative paths keep their folders; "
+        "absolute and `..` paths keep only the file name.",
+    ),
+]
+AnyFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="File to put into the work tree; repeatable. Relative paths keep their folders; "
+        "absolute and `..` paths keep only the file name.",
+    ),
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="PATH",
+        help="Folder whose contents the work tree begins with, without .git, node_modules, .venv, __pycache__ and what "
+        "git ignores by the rules of its repository and the user, also if it is tracked; "
+        "the result is stored (`sandherd diff`).",
+    ),
+]
+AgentServer = Annotated[
+    bool,
+    typer.Option("--agent-server", help="Run the OpenHands agent server in the sandbox; see `sandherd agent-server`."),
+]
+Env = Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="Environment variable; repeatable.")]
+SecretEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret-env",
+        metavar="K=V",
+        help="Environment variable kept out of events; K alone copies the value from your environment.",
+    ),
+]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="VARIABLE[=NAME]",
+        help="Environment variable set to a named secret (`sandherd secrets`); "
+        "if only NAME is given, the variable has the same name. Repeatable.",
+    ),
+]
+
+
+def example(*commands: str) -> str:
+    """The epilog of a command's help: examples to copy."""
+    title = "Example" if len(commands) == 1 else "Examples"
+    return "\b\n" + "\n".join([f"{title}:", *(f"  {command}" for command in commands)])
+
+
+def group(description: str, *commands: str) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(help=description, epilog=example(*commands), rich_markup_mode=None, no_args_is_help=False)

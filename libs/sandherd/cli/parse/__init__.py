@@ -1,0 +1,1 @@
+"""Parses command-line arguments into typed values."""

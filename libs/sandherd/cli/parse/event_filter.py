@@ -1,0 +1,79 @@
+"""Selects events by task or sandbox, type and time."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.events.sequencer import Event
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.names import SANDBOX_PREFIX
+
+_AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+MAX_TYPES: Final = 64
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Selects events of a task or sandbox, of some types (empty: all), since a time."""
+
+    kind: Literal["task", "sandbox"]
+    name: str
+    types: list[str]
+    since: datetime | None
+
+    def fits(self, event: Event) -> bool:
+        """Whether a received event matches."""
+        return (not self.types or event.type in self.types) and (self.since is None or event.time >= self.since)
+
+
+def event_filter(name: str, kinds: Sequence[str], since: str | None) -> EventFilter:
+    """The filter from command-line arguments. Raises `HerdError` for invalid ones."""
+    kind: Literal["task", "sandbox"] = "sandbox" if name.startswith(SANDBOX_PREFIX) else "task"
+    return EventFilter(kind, checked_name(name, kind), types(kinds), moment(since, datetime.now(UTC)))
+
+
+def types(names: Sequence[str]) -> list[str]:
+    """The named event types: `agent.tool_use`, or a whole domain as `agent`, `agent.` or `agent.*`."""
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(_named(name))
+    if len(found) > MAX_TYPES:
+        raise HerdError.of(Code.INVALID_FIELD, "too many event types", field="type", remedy="name fewer of them")
+    return list(found)
+
+
+def moment(text: str | None, now: datetime) -> datetime | None:
+    """A time: `90s`, `10m`, `2h`, `7d` ago, or ISO 8601; without an offset it is local time."""
+    if text is None:
+        return None
+    ago = _AGO.match(text)
+    try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"--since {text[:40]!r} is not a time",
+            field="since",
+            remedy="use 90s, 10m, 2h, 7d or 2026-11-20T12:00",
+        ) from None
+
+
+def _named(name: str) -> list[str]:
+    if name in EVENTS:
+        return [name]
+    domain = name.removesuffix("*").removesuffix(".")
+    found = [known for known in EVENTS if known.startswith(f"{domain}.")]
+    if found:
+        return found
+    close = get_close_matches(name, EVENTS, n=1, cutoff=0)
+    raise HerdError.of(
+        Code.INVALID_FIELD, f"there is no event {name[:60]!r}", field="type", remedy=f"did you mean {close[0]}?"
+    )

@@ -1,0 +1,139 @@
+"""Parses a task from command-line options."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd.cli.parse.units import at, seconds
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
+from sandherd.contracts.errors import Code
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import ENV_NAME_PATTERN
+
+_VARIABLE: Final = re.compile(ENV_NAME_PATTERN)
+
+
+def spec(  # noqa: PLR0913  # one parameter per option
+    text: str,
+    *,
+    harness: Mapping[str, Any],
+    files: Sequence[Path],
+    env: Sequence[str],
+    secret: Sequence[str],
+    named: Sequence[str] = (),
+    linger: int,
+    deadline: str | None = None,
+    attempt_timeout: str | None = None,
+    task_timeout: str | None = None,
+    attempts: int | None = None,
+    retry_also: Sequence[ErrorType] = (),
+    rounds: Mapping[str, Any] | None = None,
+    **same: Any,
+) -> TaskSpec:
+    """The task spec from command-line options; `same` are options with the same name in a spec.
+
+    Raises `HerdError` naming the invalid field.
+    """
+    secrets = variables(secret, os.environ)
+    return made(
+        TaskSpec,
+        text=text,
+        harness=harness,
+        env=variables(env, os.environ) | secrets,
+        secret_env=frozenset(secrets),
+        secrets=references(named),
+        files=read_files(files),
+        linger_seconds=linger,
+        deadline=None if deadline is None else at(deadline, "--deadline", datetime.now(UTC)),
+        attempt_seconds=None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout"),
+        task_seconds=None if task_timeout is None else seconds(task_timeout, "--task-timeout"),
+        retry={"max_attempts": attempts, "also": frozenset(retry_also)},
+        continuous=rounds,
+        **same,
+    )
+
+
+def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """`K=V` as given, and `K` with its value in `environ`. Raises `HerdError` for an unset or an invalid `K`."""
+    found = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        _check_variable(name)
+        if not equals and name not in environ:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"variable {name[:60]!r} is not set here",
+                field="env",
+                remedy="write it as NAME=VALUE",
+            )
+        found[name] = value if equals else environ[name]
+    return found
+
+
+def _check_variable(name: str) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{name[:60]!r} is not a variable name",
+            field="env",
+            remedy="use 1 to 128 letters, digits or underscores, not starting with a digit",
+        )
+
+
+def references(items: Sequence[str]) -> dict[str, str]:
+    """Names of named secrets by variable, from `VARIABLE=NAME`; with only `NAME`, the variable has the same name."""
+    pairs = (item.partition("=") for item in items)
+    return {variable: name if equals else variable for variable, equals, name in pairs}
+
+
+def read_files(paths: Sequence[Path]) -> dict[str, str]:
+    """The files of a task, by their names in the work tree. Raises `HerdError` for files that can't be submitted."""
+    found: dict[str, str] = {}
+    left = MAX_FILES_BYTES
+    for path in paths:
+        name = name_in_tree(path)
+        if name in found:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"two files are named {name}",
+                field="files",
+                remedy="give one of them another name",
+            )
+        found[name] = _text(path, left - len(name))
+        left -= len(name) + len(found[name].encode())
+    return found
+
+
+def name_in_tree(path: Path) -> str:
+    """A relative path keeps its directories; an absolute one or one with `..` keeps only the file name."""
+    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
+
+
+def _text(path: Path, limit: int) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(max(0, limit) + 1)
+    except OSError as error:
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{path}: {error.strerror}", field="files", remedy="name a file that can be read"
+        ) from None
+    if len(content) > limit:
+        raise HerdError.of(
+            Code.TOO_LARGE,
+            f"{path}: the files of a task are limited to {MAX_FILES_BYTES} bytes in total, with their names",
+            field="files",
+            remedy="submit fewer files, and let the program fetch the rest",
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{path}: not UTF-8 text",
+            field="files",
+            remedy="encode it, as with base64",
+        ) from None

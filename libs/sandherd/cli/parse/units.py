@@ -1,0 +1,52 @@
+"""Parses times and sizes from command-line options."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+_SPAN: Final = re.compile(r"^(\d{1,9})([smhd]?)$")
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SIZE: Final = re.compile(r"^(\d{1,6}(?:\.\d{1,3})?)\s*([mg])(?:i?b)?$", re.IGNORECASE)
+_MIB: Final = {"m": 1, "g": 1024}
+
+
+def seconds(text: str, option: str) -> int:
+    """A duration in seconds: `90`, `90s`, `10m`, `2h`, `7d`. Raises `HerdError` naming the option."""
+    found = _SPAN.match(text)
+    if found is None or not int(found[1]):
+        raise _wrong(option, text, "not a duration", "use 90s, 10m, 2h or 7d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def at(text: str, option: str, now: datetime) -> datetime:
+    """A future time: a duration from now, or ISO 8601; without an offset it is local time."""
+    if _SPAN.match(text):
+        return now + timedelta(seconds=seconds(text, option))
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _wrong(option, text, "not a time", "use 2h, or 2026-11-20T12:00") from None
+
+
+def memory_of(text: str | None) -> int | None:
+    """An amount of memory in MiB: `512m`, `4g`, `1.5g`. Raises `HerdError`."""
+    if text is None:
+        return None
+    found = _SIZE.match(text)
+    if found is None:
+        raise _wrong("--memory", text, "not an amount of memory", "use 512m or 4g")
+    return int(float(found[1]) * _MIB[found[2].lower()])
+
+
+def limits_of(memory: str | None, cores: float | None) -> dict[str, float]:
+    """The given limits, by name. Raises `HerdError`."""
+    limits = {"memory_mb": memory_of(memory), "cores": cores}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _wrong(option: str, text: str, what: str, remedy: str) -> HerdError:
+    field = option.removeprefix("--")
+    return HerdError.of(Code.INVALID_FIELD, f"{option} {text[:40]!r} is {what}", field=field, remedy=remedy)

@@ -1,0 +1,1 @@
+"""The commands' output on a terminal."""

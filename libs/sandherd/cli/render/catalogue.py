@@ -1,0 +1,98 @@
+"""Shows the available runtimes, profiles, harnesses and limits."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
+from sandherd.contracts.specs import SandboxLimits
+
+RUNTIMES = (
+    "RUNTIME",
+    "DEFAULT",
+    "ISOLATION",
+    "HOST UID",
+    "PAUSES",
+    "MEMORY",
+    "CORES",
+    "PROCESSES",
+    "DISK",
+    "PORTS",
+    "NETWORK",
+    "SANDBOXES",
+)
+PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "NETWORK", "WARM")
+EXPOSED: Final[Mapping[str, str]] = {
+    "internet": "public addresses, the broker and declared endpoints; not the host, private or metadata addresses",
+    "allow": "the listed public hosts, the broker and declared endpoints",
+    "none": "the broker and declared endpoints",
+    "host": "everything that the spawner's host can reach: its loopback services, private networks, cloud metadata",
+}
+"""What a sandbox can reach, by its network mode."""
+
+
+async def show(herd: Herd, output: Format) -> int:
+    """Request the catalogue, and show it."""
+    found = await herd.catalogue()
+    if output.is_json:
+        console.document(output, found)
+    else:
+        print_catalogue(found)
+    return 0
+
+
+def print_catalogue(found: Catalogue) -> None:
+    """Print the catalogue as tables and lines."""
+    console.table(RUNTIMES, [_row(one) for one in found.runtimes])
+    for one in found.runtimes:
+        if one.plugin:
+            write_text(f"\n{one.runtime}: a plugin, from {one.plugin}")
+        for gap in one.gaps:
+            write_text(f"\n{one.runtime}: {gap}")
+    if found.profiles:
+        write_text()
+        kinds = sorted(found.profiles.items())
+        console.table(
+            PROFILES, [[name, one.runtime, _limits(one.limits), _network(one), one.warm] for name, one in kinds]
+        )
+    write_text()
+    console.facts(
+        {
+            **{f"network {mode}": EXPOSED[mode] for mode in _modes(found)},
+            "harnesses": ", ".join(found.harnesses),
+            "default limits": _limits(found.defaults),
+            "maximum limits": _limits(found.caps),
+            "maximum attempts": found.max_attempts,
+            "maximum time to live": f"{found.max_ttl_seconds} s",
+            "maximum file size": f"{found.max_file_bytes} bytes",
+        }
+    )
+
+
+def _row(one: RuntimeView) -> list[object]:
+    held = [one.memory, one.cores, one.processes, one.disk or None]
+    isolation = [one.isolation, one.host_uid or None]
+    reached = [one.ports, one.network or None]
+    return [one.runtime, one.default, *isolation, one.can_pause, *held, *reached, one.limit]
+
+
+def _network(profile: Profile) -> str | None:
+    return profile.network.mode if profile.network else None
+
+
+def _modes(found: Catalogue) -> list[str]:
+    used = {one.network for one in found.runtimes} | {_network(one) for one in found.profiles.values()}
+    return [mode for mode in EXPOSED if mode in used]
+
+
+def _limits(limits: SandboxLimits | None) -> str | None:
+    if limits is None:
+        return None
+    cores = "" if limits.cores is None else f"{limits.cores:g} cores, "
+    return (
+        f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
+        f"{limits.processes} processes, {limits.open_files} open files"
+    )

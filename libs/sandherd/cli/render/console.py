@@ -1,0 +1,141 @@
+"""Prints results as tables, facts or JSON, to a terminal or a pipe."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from sandherd.cli.options import Format
+from sandherd.cli.render.table import Column, lines
+from sandherd.client.terminal_text import visible, write_json, write_text
+
+_MICRO: Final = "_micro_usd"
+
+
+def plain(value: Any) -> Any:
+    """A value as plain JSON types."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def document(output: Format, value: Any) -> None:
+    """Print one JSON document, for `jsonl` in one line."""
+    if output is Format.JSONL:
+        line(value)
+    else:
+        write_json(json.dumps(plain(value), indent=2, ensure_ascii=False, default=str))
+
+
+def line(value: Any) -> None:
+    """Print one JSON document in one line and flush, as readers of a stream wait for it."""
+    write_json(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str), flush=True)
+
+
+def table(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> None:
+    """Print rows in columns, on a terminal in its width unless `wide`; `none` if there are no rows."""
+    if not rows:
+        write_text("none")
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    title, *shown = lines(header, [[cell(value) for value in row] for row in rows], width, wide=wide)
+    write_text(Paint.for_screen()(title, "bold"))
+    for text in shown:
+        write_text(text)
+
+
+def facts(pairs: Mapping[str, object]) -> None:
+    """Print names and values, one pair per line; None and empty values are omitted."""
+    known = {name: cell(value) for name, value in _with_money(pairs).items() if value is not None and value != ""}
+    width = max((len(name) for name in known), default=0)
+    for name, value in known.items():
+        write_text(f"{name:<{width}}  {value}")
+
+
+def cell(value: object) -> str:
+    """A value as text for a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat(" ", "seconds")
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    text = json.dumps(_with_money(plain(value)), ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return visible(text).replace("\n", " ").replace("\t", " ")
+
+
+def money(micro_dollars: int) -> str:
+    """An amount in US dollars, to a hundredth of a cent."""
+    return f"${micro_dollars / 1_000_000:,.4f}"
+
+
+def _with_money(value: Any) -> Any:
+    """The value with amounts in millionths of a US dollar as money, under names without the unit."""
+    if isinstance(value, list):
+        return [_with_money(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    shown: dict[str, Any] = {}
+    for name, item in value.items():
+        if name.endswith(_MICRO) and isinstance(item, int):
+            shown[name.removesuffix(_MICRO)] = money(item)
+        else:
+            shown[name] = _with_money(item)
+    return shown
+
+
+def answer(
+    output: Format,
+    value: Any,
+    header: Sequence[str | Column],
+    rows: Sequence[Sequence[object]],
+    *,
+    name: Callable[[Sequence[object]], str] = lambda row: cell(row[0]),
+) -> None:
+    """Print a list in the requested format. `value` is the JSON document, `name` names the item of a row."""
+    if output is Format.JSONL:
+        for item in _items(plain(value)):
+            line(item)
+    elif output is Format.JSON:
+        document(output, value)
+    elif output is Format.NAME:
+        for row in rows:
+            write_text(name(row))
+    else:
+        table(header, rows, wide=output is Format.WIDE)
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of a list, or of the only list in a document; else the document itself."""
+    if isinstance(value, list):
+        return value
+    lists = [found for found in value.values() if isinstance(found, list)] if isinstance(value, dict) else []
+    return lists[0] if len(lists) == 1 else [value]
+
+
+_CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+
+
+class Paint:
+    """Colours text if it is on; else returns it unchanged."""
+
+    def __init__(self, *, on: bool) -> None:
+        self.on = on
+
+    @classmethod
+    def for_screen(cls) -> "Paint":
+        """On if standard output is a terminal and NO_COLOR is not set."""
+        return cls(on=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+
+    def __call__(self, text: str, colour: str | None) -> str:
+        """The text in a colour."""
+        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.on and colour else text

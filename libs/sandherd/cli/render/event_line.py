@@ -1,0 +1,79 @@
+"""An event as one readable line: time, type and summary; an edit is followed by its diff."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from sandherd.cli.render.console import Paint
+from sandherd.client.events.sequencer import Event, MissingRange
+from sandherd.client.terminal_text import visible, visible_line
+from sandherd.contracts.events.base import Tone
+from sandherd.contracts.events.tools import AgentFileEdited
+
+LONGEST: Final = 200
+LONGEST_DIFF: Final = 200
+"""Maximum number of lines of a diff to show; the event has the whole diff."""
+_TYPE_WIDTH: Final = 24
+
+COLOURS: Final[Mapping[Tone | None, str]] = {
+    "success": "green",
+    "failure": "red",
+    "attention": "yellow",
+    "action": "cyan",
+    "output": "bold",
+    "routine": "dim",
+}
+"""Events of other tones have no colour in a list; in a timeline they do."""
+
+
+def format_event(event: Event, paint: Paint) -> Iterator[str]:
+    """The lines of an event."""
+    time = event.time.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    kind = f"{event.type:<{_TYPE_WIDTH}}"
+    yield f"{paint(time, 'dim')}  {paint(kind, COLOURS.get(event.data.tone))} {summarize(event)}".rstrip()
+    if isinstance(event.data, AgentFileEdited):
+        yield from diff(event.data.full_diff or event.data.diff_preview, paint)
+
+
+def summarize(event: Event) -> str:
+    """The summary of an event, without its type, on one line and without control characters."""
+    return shortened(event.data.summarize())
+
+
+def shortened(text: str, limit: int = LONGEST) -> str:
+    """The text as one line of no more than `limit` characters."""
+    line = visible_line(text)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def diff(text: str, paint: Paint) -> Iterator[str]:
+    """A unified diff, indented."""
+    lines = diff_lines(text)
+    for line in lines[:LONGEST_DIFF]:
+        yield "    " + diff_line(line, paint)
+    if len(lines) > LONGEST_DIFF:
+        yield f"    … {len(lines) - LONGEST_DIFF} more lines"
+
+
+def diff_lines(text: str) -> list[str]:
+    """The lines of a diff. Only a line feed ends one: other characters that look like it are a sandbox's text."""
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+
+
+def diff_line(line: str, paint: Paint) -> str:
+    """One line of a diff, without control characters."""
+    return paint(visible(line), _diff_colour(line))
+
+
+def gap(missing: MissingRange) -> str:
+    """Describes missing events."""
+    if missing.last is None:
+        return f"events of {missing.source} after number {missing.first - 1} may be missing"
+    if missing.first == missing.last:
+        return f"event {missing.first} of {missing.source} could not be shown"
+    return f"events {missing.first} to {missing.last} of {missing.source} could not be shown"
+
+
+def _diff_colour(line: str) -> str | None:
+    if line.startswith(("+++", "---")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])

@@ -1,0 +1,189 @@
+"""Output of the commands that show stored or live events."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from sandherd.cli.names import full_name
+from sandherd.cli.options import Format
+from sandherd.cli.parse.event_filter import EventFilter
+from sandherd.cli.render import console
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.event_line import format_event, gap
+from sandherd.cli.render.timed_display import TimedDisplay
+from sandherd.cli.render.timeline import render_timeline
+from sandherd.cli.stderr import complain
+from sandherd.client.errors import HerdError
+from sandherd.client.events import decoder
+from sandherd.client.events.follower import EventFollower
+from sandherd.client.events.sequencer import Event
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import Audit, Trajectory
+
+NOT_WHOLE = "stored events are available when event-ingest is back: see `sandherd events`"
+
+
+async def stored(herd: Herd, wanted: EventFilter, output: Format) -> int:
+    """Show the stored events of a task or sandbox."""
+    paint = Paint.for_screen()
+    whose: dict[str, Any] = {wanted.kind: wanted.name}
+    found = 0
+    async for event in herd.events(types=wanted.types, since=wanted.since, **whose):
+        found += 1
+        show(decoder.from_history(event), output, paint)
+    if not found:
+        # Raises `not_found` with a remedy if the task or sandbox does not exist.
+        await (herd.task(wanted.name) if wanted.kind == "task" else herd.sandbox(wanted.name))
+        complain(f"{wanted.name} has no such events")
+    return 0
+
+
+async def followed(herd: Herd, wanted: EventFilter, output: Format) -> int:
+    """Show the events of a task or sandbox until its end."""
+    paint = Paint.for_screen()
+    whose: dict[str, Any] = {wanted.kind: wanted.name}
+    with TimedDisplay() as display:
+
+        def receive(event: Event) -> None:
+            if wanted.fits(event):
+                display.add(partial(show, event, output, paint), source=event.source, time=event.time)
+
+        async with herd.follow(**whose) as following:
+            await display.follow(following, receive)
+    complain_of_gaps(following)
+    return 0
+
+
+def show(event: Event, output: Format, paint: Paint) -> None:
+    """Show one event."""
+    if output.is_json:
+        console.line(event)
+        return
+    for text in format_event(event, paint):
+        write_text(text, flush=True)
+
+
+def complain_of_gaps(following: EventFollower) -> None:
+    """Report the events that are missing."""
+    for missing in following.missing:
+        complain(f"incomplete: {gap(missing)}; {NOT_WHOLE}")
+
+
+async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
+    """Show the timeline of a sandbox."""
+    pages = [in_time(page) async for page in herd.trajectory(sandbox)]
+    if not pages[-1].total_events:
+        await herd.sandbox(sandbox)
+    if output.is_json:
+        console.document(output, _joined(pages))
+        return 0
+    for text in render_timeline(pages, Paint.for_screen()):
+        write_text(text)
+    return 0
+
+
+def in_time(page: Trajectory) -> Trajectory:
+    """A page with its events sorted by time, then by stream sequence."""
+    ordered = sorted(
+        page.events, key=lambda stored: (datetime.fromisoformat(stored.envelope["time"]), stored.stream_sequence)
+    )
+    return page.model_copy(update={"events": ordered})
+
+
+def _joined(pages: list[Trajectory]) -> Trajectory:
+    """All pages joined into one."""
+    events = [event for page in pages for event in page.events]
+    return pages[-1].model_copy(update={"events": events, "next_cursor": None, "prev_cursor": None, "has_more": False})
+
+
+async def terminal(herd: Herd, sandbox: str, output: Format, *, follow: bool, raw: bool) -> int:
+    """Show the output of a sandbox's terminal."""
+    if raw and not may_write_exactly():
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "--raw does not filter control characters, and would send them to this terminal",
+            field="raw",
+            remedy="redirect the output to a file or a pipe, as in `| less -R`, or omit --raw",
+        )
+    colours = Paint.for_screen().on
+    shown = 0
+    async for chunk in herd.output(sandbox, follow=follow):
+        shown += 1
+        if output.is_json:
+            console.line(chunk)
+        elif raw:
+            write_exactly(chunk.text.encode("utf-8", "replace"))
+        else:
+            write_output(chunk.text, colours=colours)
+    if not shown:
+        await herd.sandbox(sandbox)
+        complain(f"{sandbox} has no output of the last 6 hours; see `sandherd trajectory {sandbox}`")
+    return 0
+
+
+async def audit(herd: Herd, sandbox: str | None, output: Format) -> int:
+    """Show whether every event was stored. Returns 1 if not."""
+    sandbox = None if sandbox is None else await full_name(herd, sandbox, "sandbox")
+    found = await herd.audit(sandbox)
+    if sandbox is not None and not found.sources:
+        await herd.sandbox(sandbox)
+    if output.is_json:
+        console.document(output, found)
+    else:
+        _print_audit(found)
+    faults = audit_faults(found)
+    for fault in faults:
+        complain(fault)
+    return 1 if faults else 0
+
+
+def _print_audit(found: Audit) -> None:
+    if found.sources:
+        header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CONFLICTS", "CLOSED")
+        console.table(
+            header,
+            [
+                [one.source, one.stored, one.highest, one.missing, _gaps(one.gaps), one.conflicts, one.closed]
+                for one in found.sources
+            ],
+        )
+        write_text()
+    console.facts(
+        {
+            "sources": found.source_count,
+            "events": found.event_count,
+            "missing": found.missing,
+            "conflicts": found.conflicts,
+            "implausible": found.implausible,
+            "unsaid": found.unsaid,
+            "duplicates refused": found.duplicates_refused,
+            "unstored": found.unstored,
+            "dead letters": found.dead,
+        }
+    )
+
+
+def _gaps(gaps: list[Any]) -> str:
+    return ", ".join(f"{gap.first}–{gap.last}" if gap.last > gap.first else str(gap.first) for gap in gaps) or "-"
+
+
+_NAMED: Final = 5
+_LOST: Final = "their unpublished events are lost, or stored in the herd's `kept` folder and retried for a day"
+
+
+def audit_faults(audit: Audit) -> list[str]:
+    """The faults that an audit found, and what they mean; empty if every event was stored."""
+    later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
+    names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
+    found = [
+        (audit.missing, f"{audit.missing} events are missing{later}"),
+        (
+            audit.conflicts,
+            f"{audit.conflicts} events have the sequence of another event of their source: one is forged",
+        ),
+        (audit.implausible, f"{audit.implausible} sources claim over a million events more than are stored"),
+        (audit.unsaid, f"{audit.unsaid} sandboxes ended without their agent's last event ({names}): {_LOST}{later}"),
+    ]
+    return [message for count, message in found if count]

@@ -1,0 +1,108 @@
+"""The live view of a task: events as lines, with the agent's terminal output in between, in order of time."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from sandherd.cli.options import Format
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.history import show
+from sandherd.cli.render.timed_display import TimedDisplay
+from sandherd.client.errors import HerdError
+from sandherd.client.events.follower import EventFollower
+from sandherd.client.events.sequencer import Event
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_output, write_text
+from sandherd.concurrency import cancel_and_wait
+
+LAST_OUTPUT_SECONDS: Final = 2.0
+_MARGIN: Final = "  │ "
+
+
+class Screen:
+    """Shows the events of a task, and the terminal output of every sandbox of it."""
+
+    def __init__(self, herd: Herd, output: Format, paint: Paint) -> None:
+        self.last: Event | None = None
+        """The event that was received last."""
+        self._herd = herd
+        self._output = output
+        self._paint = paint
+        self._display = TimedDisplay()
+        self._terminals: dict[str, Terminal] = {}
+
+    async def follow(self, following: EventFollower, received: Callable[[Event], None]) -> None:
+        """Show all events, and pass each to `received` at once. As JSON only events are shown."""
+
+        def receive(event: Event) -> None:
+            received(event)
+            self._receive(event, following.sandboxes)
+
+        await self._display.follow(following, receive)
+
+    def _receive(self, event: Event, sandboxes: set[str]) -> None:
+        self.last = event
+        self._display.add(partial(show, event, self._output, self._paint), source=event.source, time=event.time)
+        if not self._output.is_json:
+            for sandbox in sandboxes - self._terminals.keys():
+                self._terminals[sandbox] = Terminal(self._herd, sandbox, self._paint, self._display)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for terminal in self._terminals.values():
+            await terminal.close(finish=kind is None)
+        self._display.__exit__(kind, error, trace)
+
+
+class Terminal:
+    """Shows the terminal output of one sandbox, line by line."""
+
+    def __init__(self, herd: Herd, sandbox: str, paint: Paint, display: TimedDisplay) -> None:
+        self._herd = herd
+        self._sandbox = sandbox
+        self._paint = paint
+        self._display = display
+        self._line = ""
+        self._time: datetime
+        self._shown = 0
+        self._following = asyncio.create_task(self._follow(live=True))
+
+    async def close(self, *, finish: bool) -> None:
+        """Stop reading; with `finish`, read the stored rest first."""
+        await cancel_and_wait([self._following])
+        if finish:
+            with suppress(TimeoutError):  # `sandherd logs` has the complete output
+                async with asyncio.timeout(LAST_OUTPUT_SECONDS):
+                    await self._follow(live=False)
+        if self._line:
+            self._show(self._line)
+
+    async def _follow(self, *, live: bool) -> None:
+        """Output is optional here: without it events are still shown, and `sandherd logs` reports the error."""
+        try:
+            async for chunk in self._herd.output(self._sandbox, follow=live):
+                if chunk.stream_sequence > self._shown:
+                    self._shown, self._time = chunk.stream_sequence, chunk.time
+                    self._add(chunk.text)
+        except HerdError:
+            return
+
+    def _add(self, text: str) -> None:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._show(line)
+
+    def _show(self, line: str) -> None:
+        self._display.add(partial(self._print, line), source=f"output of {self._sandbox}", time=self._time)
+
+    def _print(self, line: str) -> None:
+        write_text(self._paint(_MARGIN, "dim"), end="")
+        write_output(f"{line}\n", colours=self._paint.on)

@@ -1,0 +1,134 @@
+"""A table as text that fits a terminal: columns are left out, cut or wrapped at spaces; a name is never broken."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GAP: Final = 2
+"""Spaces between columns."""
+LONGEST_CUT: Final = 60
+SHORTEST: Final = 12
+"""Minimum width of a column with longer words; names and times are never broken, however long."""
+
+_WORD: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*|\S+")
+_UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")
+"""Names, states and times."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. The one with the highest `rank` is left out first where a terminal is too narrow; 0: never.
+
+    A cell of a column with `cut` is one line of at most `LONGEST_CUT` columns; others are wrapped.
+    """
+
+    title: str
+    rank: int = 0
+    cut: bool = False
+
+
+def lines(
+    header: Sequence[str | Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
+) -> Iterator[str]:
+    """The lines of a table, the header first. None is no limit of the width; `wide` shows all of every cell."""
+    columns = [Column(one) if isinstance(one, str) else one for one in header]
+    cells = [[column.title for column in columns], *rows]
+    widths = [_natural([row[at] for row in cells], column, wide=wide) for at, column in enumerate(columns)]
+    if width is not None and not wide:
+        minima = [max(_minimum([row[at] for row in rows]), len(column.title)) for at, column in enumerate(columns)]
+        widths = _fitted(columns, minima, widths, width)
+    for row in cells:
+        yield from _line(columns, row, widths)
+
+
+def cell_width(text: str) -> int:
+    """The columns of a terminal that a text takes."""
+    return len(text) if text.isascii() else sum(map(_letter_width, text))
+
+
+def _letter_width(letter: str) -> int:
+    if unicodedata.category(letter) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def _natural(cells: Sequence[str], column: Column, *, wide: bool) -> int:
+    longest = max(map(cell_width, cells))
+    return min(longest, max(LONGEST_CUT, len(column.title))) if column.cut and not wide else longest
+
+
+def _minimum(cells: Sequence[str]) -> int:
+    return max((_shortest(word) for cell in cells for word in _WORD.findall(cell)), default=0)
+
+
+def _shortest(word: str) -> int:
+    return cell_width(word) if _UNBROKEN.fullmatch(word) else min(cell_width(word), SHORTEST)
+
+
+def _fitted(columns: Sequence[Column], minima: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
+    """The width of each column, 0 for one that is left out. Above `width` in all if what has to be shown is longer."""
+    minima = [
+        min(short, long, max(SHORTEST, len(column.title))) if column.cut else min(short, long)
+        for column, short, long in zip(columns, minima, natural, strict=True)
+    ]
+    shown = set(range(len(columns)))
+    while _total([minima[at] for at in shown]) > width and any(columns[at].rank for at in shown):
+        shown.remove(max(shown, key=lambda at: columns[at].rank))
+    widths = [minima[at] if at in shown else 0 for at in range(len(columns))]
+    left = width - _total([widths[at] for at in shown])
+    wanting = sorted(shown, key=lambda at: natural[at] - widths[at])
+    for done, at in enumerate(wanting):
+        more = min(natural[at] - widths[at], max(0, left) // (len(wanting) - done))
+        widths[at] += more
+        left -= more
+    return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * max(0, len(widths) - 1)
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    shown = [
+        [_cut(text, width)] if column.cut else _wrapped(text, width)
+        for column, text, width in zip(columns, row, widths, strict=True)
+        if width
+    ]
+    taken = [width for width in widths if width]
+    for number in range(max(map(len, shown), default=0)):
+        texts = [column[number] if number < len(column) else "" for column in shown]
+        padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, taken, strict=True))
+        yield (" " * GAP).join(padded).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_width(text) <= width else f"{_head(text, width - 1)}…"
+
+
+def _head(text: str, width: int) -> str:
+    """As many letters as fit, but one or more."""
+    taken = 0
+    for at, letter in enumerate(text):
+        taken += _letter_width(letter)
+        if taken > width:
+            return text[: max(1, at)]
+    return text
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The text in lines that are no longer than `width`, unless a name in it is."""
+    if cell_width(text) <= width:
+        return [text]
+    found = [""]
+    for word in _WORD.findall(text):
+        rest = word
+        if found[-1] and cell_width(found[-1]) + 1 + cell_width(rest) <= width:
+            found[-1] += f" {rest}"
+            continue
+        while cell_width(rest) > width and not _UNBROKEN.fullmatch(rest):
+            found.append(_head(rest, width))
+            rest = rest[len(found[-1]) :]
+        found.append(rest)
+    return [line for line in found if line]

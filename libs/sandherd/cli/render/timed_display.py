@@ -1,0 +1,74 @@
+"""Shows events and terminal output, which arrive separately, in order of time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from sandherd.client.events.sequencer import Event
+from sandherd.client.events.time_order import TimeOrder
+from sandherd.concurrency import cancel_and_wait
+
+Show = Callable[[], None]
+"""Prints one item."""
+
+
+class TimedDisplay:
+    """Prints what is added, in order of time: what is due in `follow`, the rest on exit. Both raise its errors."""
+
+    def __init__(self) -> None:
+        self._order: TimeOrder[Show] = TimeOrder()
+        self._added = asyncio.Event()
+        self._now = asyncio.get_running_loop().time
+
+    def add(self, show: Show, *, source: str, time: datetime) -> None:
+        """Print this when its turn has come."""
+        self._order.add(show, source=source, time=time, now=self._now())
+        self._added.set()
+
+    async def follow(self, events: AsyncIterator[Event], receive: Callable[[Event], None]) -> None:
+        """Pass each event to `receive`, and print what is due, until the last event was received."""
+        reading: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                reading = reading or asyncio.ensure_future(_next(events))
+                await self._wait(reading)
+                self._print(self._order.due(self._now()))
+                if reading.done():
+                    event, reading = reading.result(), None
+                    if event is None:
+                        return
+                    receive(event)
+        finally:
+            await cancel_and_wait([reading] if reading is not None else [])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Print the rest, unless printing has failed, as into a closed pipe."""
+        if not isinstance(error, OSError):
+            self._print(self._order.rest())
+
+    async def _wait(self, reading: "asyncio.Future[Any]") -> None:
+        """Wait for an event, for an item that was added, or until an item is due."""
+        self._added.clear()
+        adding = asyncio.ensure_future(self._added.wait())
+        try:
+            await asyncio.wait(
+                {reading, adding}, timeout=self._order.due_in(self._now()), return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            adding.cancel()
+
+    @staticmethod
+    def _print(shows: list[Show]) -> None:
+        for show in shows:
+            show()
+
+
+async def _next(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)

@@ -1,0 +1,104 @@
+"""The timeline of a sandbox: one line per step, with its start and duration; edits with their diffs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.event_line import COLOURS, diff, shortened, summarize
+from sandherd.client.events import decoder
+from sandherd.client.events.sequencer import Event
+from sandherd.contracts.events.base import Tone
+from sandherd.contracts.events.tools import AgentFileEdited
+from sandherd.contracts.requests import HeartbeatSummary, Trajectory
+
+LONGEST_BAR: Final = 20
+TEXT: Final = 100
+_MARGIN: Final = " " * 10
+_NO_SYMBOL: Final = "·"
+"""Followed by the type of the event."""
+_COLOURS: Final[Mapping[Tone | None, str]] = {**COLOURS, "input": "blue", "start": "bold", "background": "dim"}
+
+
+@dataclass(frozen=True)
+class TimelineStep:
+    """A step, `at` seconds after the first event. `seconds` is its duration, None for a point in time."""
+
+    event: Event
+    at: float
+    seconds: float | None = None
+    failed: bool = False
+
+
+def steps(events: Sequence[Event]) -> list[TimelineStep]:
+    """The steps: each call merged with the event that closes it; every other event alone."""
+    if not events:
+        return []
+    begin = min(event.time for event in events)
+    opened = {key for event in events if (key := _key(event, "opens"))}
+    ends: dict[str, Event] = {}
+    for event in events:
+        if key := _key(event, "closes"):
+            ends.setdefault(key, event)
+    return [
+        _step(event, (event.time - begin).total_seconds(), ends.get(_key(event, "opens") or ""))
+        for event in events
+        if _key(event, "closes") not in opened
+    ]
+
+
+def render_timeline(pages: Sequence[Trajectory], paint: Paint) -> Iterator[str]:
+    """The lines of the timeline."""
+    events = [decoder.from_history(stored) for page in pages for stored in page.events]
+    shown = steps(events)
+    yield from _head(pages[-1], shown, paint)
+    longest = max((step.seconds or 0 for step in shown), default=0)
+    for step in shown:
+        yield _line(step, longest, paint)
+        if isinstance(edit := step.event.data, AgentFileEdited):
+            text = edit.full_diff or edit.diff_preview
+            yield from (f"{_MARGIN}{line}" for line in diff(text, paint))
+
+
+def _step(event: Event, at: float, end: Event | None) -> TimelineStep:
+    if end is None:
+        return TimelineStep(event, at)
+    duration = getattr(end.data, "duration_ms", None)
+    seconds = duration / 1000 if duration is not None else (end.time - event.time).total_seconds()
+    return TimelineStep(event, at, max(0.0, seconds), bool(getattr(end.data, "is_error", False)))
+
+
+def _key(event: Event, which: str) -> str | None:
+    """The key of the call that an event opens or closes."""
+    field = getattr(type(event.data), which, None)
+    return getattr(event.data, field, None) if field else None
+
+
+def _head(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
+    took = max((step.at + (step.seconds or 0) for step in shown), default=0.0)
+    yield paint(page.sandbox_id, "bold")
+    yield f"{page.trajectory_events} events in {took:.1f} s, {_heartbeats(page.heartbeat_summary)}"
+    yield ""
+
+
+def _heartbeats(summary: HeartbeatSummary) -> str:
+    if not summary.count or summary.last_heartbeat is None:
+        return "no heartbeats"
+    last = summary.last_heartbeat.astimezone().strftime("%H:%M:%S")
+    return f"{summary.count} heartbeat{'s' if summary.count > 1 else ''}, the last at {last}"
+
+
+def _line(step: TimelineStep, longest: float, paint: Paint) -> str:
+    data, summary = step.event.data, summarize(step.event)
+    symbol, colour = (data.symbol, _COLOURS.get(data.tone)) if data.symbol else (_NO_SYMBOL, None)
+    if step.failed:
+        colour = "red"
+    text = shortened(summary if data.symbol else f"{step.event.type} {summary}", TEXT)
+    return f"{paint(f'{step.at:>9.3f} s', 'dim')}  {paint(symbol, colour)} {text}{_bar(step, longest, paint)}".rstrip()
+
+
+def _bar(step: TimelineStep, longest: float, paint: Paint) -> str:
+    if step.seconds is None:
+        return ""
+    width = round(LONGEST_BAR * step.seconds / longest) if longest else 0
+    return f"  {paint('▇' * max(1, width), 'cyan')} {step.seconds:.3f} s"

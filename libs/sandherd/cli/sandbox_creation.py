@@ -1,0 +1,106 @@
+"""Creates a sandbox from the command line, and prunes orphans."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sandherd.cli.options import Format
+from sandherd.cli.parse.task_spec import read_files, references, variables
+from sandherd.cli.parse.units import seconds
+from sandherd.cli.render import console
+from sandherd.cli.session import Work
+from sandherd.client.errors import HerdError, made
+from sandherd.client.herd import Herd, new_sandbox
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import Catalogue, PruneResult
+from sandherd.contracts.specs import SandboxLimits, SandboxSpec
+
+SpecT = TypeVar("SpecT", bound=SandboxSpec)
+ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
+
+
+def sandbox_spec(  # noqa: PLR0913  # one parameter per option
+    *,
+    runtime: str | None,
+    image: str | None,
+    profile: str | None,
+    ttl: str | None,
+    files: Sequence[Path],
+    env: Sequence[str],
+    secret: Sequence[str],
+    named: Sequence[str],
+    server: bool,
+) -> SandboxSpec:
+    """The sandbox spec from command-line options. Raises `HerdError` naming the invalid field."""
+    secrets = variables(secret, os.environ)
+    fields: dict[str, Any] = {
+        "runtime": runtime,
+        "image": image,
+        "profile": profile,
+        "ttl_seconds": None if ttl is None else seconds(ttl, "--ttl"),
+        "env": variables(env, os.environ) | secrets,
+        "secret_env": frozenset(secrets),
+        "secrets": references(named),
+        "files": read_files(files),
+        "agent_server": {} if server else None,
+    }
+    return made(SandboxSpec, **fields)
+
+
+async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> SpecT:
+    """The spec with these limits; limits that are not given keep their defaults."""
+    if not limits:
+        return spec
+    try:
+        usual = _usual(await herd.catalogue(), spec.profile)
+    except HerdError:
+        usual = SandboxLimits()
+    return spec.model_copy(update={"limits": made(SandboxLimits, **usual.model_dump() | dict(limits))})
+
+
+def _usual(here: Catalogue, profile: str | None) -> SandboxLimits:
+    own = here.profiles[profile].limits if profile in here.profiles else None
+    return own or here.defaults
+
+
+def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wait: bool, timeout: float) -> Work:
+    """The work of creating a sandbox and printing its name."""
+
+    async def work(herd: Herd) -> int:
+        name = new_sandbox()
+        wanted = await with_limits(herd, spec, limits)
+        view = await herd.create(wanted, sandbox=name, wait=wait, timeout=timeout)
+        if output.is_json:
+            console.document(output, view or {"sandbox": name})
+        else:
+            write_text(name)
+        return 0
+
+    return work
+
+
+def prune(output: Format, *, now: bool) -> Work:
+    """The work of comparing the records with the sandboxes of the runtimes."""
+
+    async def work(herd: Herd) -> int:
+        found = await herd.prune(now=now)
+        if output.is_json:
+            console.document(output, found)
+        else:
+            _print_pruned(found)
+        return 0
+
+    return work
+
+
+def _print_pruned(found: PruneResult) -> None:
+    facts = {"present": found.present, "records": found.records}
+    facts |= {"orphans": len(found.orphans), "lost": len(found.lost)}
+    console.facts(facts)
+    if found.orphans:
+        write_text()
+        rows = [[orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in found.orphans]
+        console.table(ORPHANS, rows)
+    for name in found.lost:
+        write_text(f"{name} is lost: its attempt fails")

@@ -1,0 +1,88 @@
+"""Connects a command to the herd and runs it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+import typer
+
+from sandherd.cli.options import HerdLocation
+from sandherd.client.context import Context, Role, holder
+from sandherd.client.errors import ServiceAwayError
+from sandherd.client.herd import Herd
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.settings.client import ClientSettings
+from sandherd.settings.loader import SettingSource
+from sandherd.telemetry import logs
+
+PATIENCE: Final = 5.0
+"""How long to try to connect to the broker, in seconds."""
+
+_DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
+
+Work = Callable[[Herd], Awaitable[int]]
+
+
+def talk(
+    ctx: typer.Context, work: Work, *, project: str | None = None, role: Role = "client", create: bool = False
+) -> int:
+    """Connect and do the work. Returns the exit status. Unless `create`, a project that is named has to exist."""
+    return asyncio.run(_talk(where(ctx, project=project, role=role), work, create=create))
+
+
+def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None) -> int:
+    """Like `talk`, as an operator: for all projects, unless one is named or the credential is for one."""
+    return asyncio.run(_talk(everywhere(where(ctx, project=project, role="operator")), work))
+
+
+def everywhere(context: Context) -> Context:
+    """The context for all projects, if none is named and its credential is for all of them; else unchanged."""
+    named = context.sources.get("project", "default") != "default"
+    if named or context.credentials is None or holder(context.credentials).project is not None:
+        return context
+    return replace(context, project=FLEET, sources={**context.sources, "project": "credential"})
+
+
+def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client") -> Context:
+    """Where the herd is: from the command line, else from the environment or the stack."""
+    place = ctx.find_object(HerdLocation) or HerdLocation()
+    return Context.resolve(
+        nats_url=place.nats_url,
+        credentials=place.credentials,
+        home=place.home,
+        project=project,
+        role=role,
+        config=place.config,
+    )
+
+
+async def standing(view: Awaitable[TaskView | SandboxView]) -> str | None:
+    """The state of a command's target; None if the services are unavailable, as the command is stored anyway.
+
+    Raises `HerdError` (`not_found`) if there is no such thing.
+    """
+    try:
+        return str((await view).state)
+    except ServiceAwayError:
+        return None
+
+
+async def _talk(context: Context, work: Work, *, create: bool = False) -> int:
+    # The command itself reports what matters to the user, in one line.
+    logs.configure("client", "critical")
+    async with Herd.connect(context, patience=PATIENCE) as herd:
+        if not create and _may_be_mistyped(context):
+            from sandherd.client.projects import require_project  # only needed with --project
+
+            await require_project(herd.connection.request, context.project)
+        return await work(herd)
+
+
+def _may_be_mistyped(context: Context) -> bool:
+    """Whether the project was named on the command line, and is neither the default nor that of the credential."""
+    named = context.sources.get("project") == SettingSource.PARAMETER
+    if not named or context.project in {FLEET, _DEFAULT_PROJECT}:
+        return False
+    return context.credentials is None or holder(context.credentials).project != context.project

@@ -1,0 +1,38 @@
+"""Errors of the operating system, as one line with what to do."""
+
+import errno
+from typing import Final
+
+from sandherd.client.terminal_text import OutputError
+
+_OUTPUT: Final = frozenset({errno.EBADF, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT})
+"""Without a file's name, errors of writing standard output: connections have others."""
+_OUTPUT_REMEDY: Final = "nothing else was undone; write the output to a file or pipe that accepts it"
+_SPACE: Final = "free space on that file system, or use a path on another one"
+_ACCESS: Final = "give this user access to it, or use another path"
+_REMEDIES: Final = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: "use a path on a writable file system",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "close programs: this machine is out of file descriptors",
+}
+
+
+def describe_system_error(error: OSError) -> str:
+    """What failed, on which path, and what to do."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if isinstance(error, OutputError) or (not error.filename and error.errno in _OUTPUT):
+        return f"the output could not be written: {reason}; {_OUTPUT_REMEDY}"
+    if isinstance(error, TimeoutError) and not error.errno:
+        return "timed out; see what runs with `sandherd status`"
+    if not error.filename:
+        return f"{reason}; see what runs with `sandherd status`"
+    return f"{error.filename}: {reason}; {_REMEDIES.get(error.errno or 0, 'check this path, or use another one')}"
+
+
+def describe_text_error(error: UnicodeError) -> str:
+    """Text in another encoding: arguments, or files that are read."""
+    return f"text that is not valid UTF-8 ({error.__class__.__name__}); use UTF-8, and a UTF-8 locale (LC_ALL=C.UTF-8)"

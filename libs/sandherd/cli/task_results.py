@@ -1,0 +1,173 @@
+"""Shows and copies what a task has left: its files, their differences to what it began with."""
+
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from sandherd.archives import limited, writer
+from sandherd.cli import differences
+from sandherd.cli.file_copy import HEADER, SandboxPath, download, path_of, replace_file, show_result, warn_about_links
+from sandherd.cli.git_directories import GitFilter
+from sandherd.cli.names import full_name
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.session import Work
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.herd import Herd
+from sandherd.client.sandboxes import archive
+from sandherd.contracts.chunks import digest_of
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import TASK_PREFIX
+from sandherd.contracts.states import TASK_ENDED
+
+LARGEST: Final = 8 * 1024 * 1024 * 1024
+"""Maximum bytes of an unpacked result, headers included: its archive is compressed, and made by a sandbox."""
+_KINDS: Final = {
+    tarfile.DIRTYPE: "folder",
+    tarfile.SYMTYPE: "symlink",
+    tarfile.REGTYPE: "file",
+    tarfile.LNKTYPE: "file",
+}
+
+
+def files(start: str, output: Format) -> Work:
+    """The work of listing the files that a task has left. `start` is its name, or a unique beginning of it."""
+
+    async def work(herd: Herd) -> int:
+        task = await full_name(herd, start, "task")
+        with tempfile.TemporaryFile() as file:
+            await herd.fetch_result(task, file)
+            entries = list(_entries(file))
+        rows = [[entry[name] for name in ("kind", "mode", "size", "modified_at", "path")] for entry in entries]
+        console.answer(output, {"entries": entries}, HEADER, rows, name=path_of)
+        return 0
+
+    return work
+
+
+def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
+    try:
+        with limited.opened(file, LARGEST) as (tar, _):
+            for entry in limited.entries(tar, LARGEST):
+                yield {
+                    "path": entry.name,
+                    "kind": _KINDS.get(entry.type, "other"),
+                    "size": entry.size,
+                    "mode": f"{entry.mode & 0o777:04o}",
+                    "modified_at": datetime.fromtimestamp(entry.mtime, UTC),
+                }
+    except (tarfile.TarError, limited.UnpackedTooLargeError, OSError, ValueError, OverflowError) as error:
+        raise _damaged(error) from None
+
+
+def diff(start: str, output: Format) -> Work:
+    """The work of showing how the files that a task has left differ from those it began with, as `git apply` reads it.
+
+    A terminal gets it without control characters, anything else gets it unchanged.
+    """
+
+    async def work(herd: Herd) -> int:
+        task = await full_name(herd, start, "task")
+        with _folder() as folder:
+            await _unpack(folder / "a", lambda file: herd.fetch_start(task, file))
+            await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
+            with tempfile.TemporaryFile() as patch:
+                differences.write(folder, patch)
+                differences.show(patch, task, output)
+        return 0
+
+    return work
+
+
+def copy(source: str, target: str, output: Format, *, recursive: bool, with_git: bool = False) -> Work | None:
+    """The work of copying from `TASK:PATH`, what a task has left, or its sandbox until it ends; else None.
+
+    `.git` is left out of folders unless `with_git`. Raises `HerdError` for a path that leads out of the work tree.
+    """
+    task, colon, path = source.partition(":")
+    if not colon or not task.startswith(TASK_PREFIX):
+        return None
+    git = GitFilter(keeps=with_git)
+    git.check(path)
+    return _copying(checked_name(task, "task"), path or ".", Path(target), output, recursive=recursive, git=git)
+
+
+def _copying(  # what the command line has
+    task: str, path: str, target: Path, output: Format, *, recursive: bool, git: GitFilter
+) -> Work:
+    if path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise _invalid(f"{path}: a path in the work tree is relative to it", "omit / and ..")
+
+    async def work(herd: Herd) -> int:
+        name = await full_name(herd, task, "task")
+        if (await herd.task(name)).state not in TASK_ENDED:
+            return await download(herd, SandboxPath(name, path), target, output, recursive=recursive, git=git)
+        return await copy_result(herd, name)
+
+    async def copy_result(herd: Herd, task: str) -> int:
+        with _folder() as folder:
+            await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
+            found = folder / "b" / path
+            name = PurePosixPath(path).name
+            local = target / name if target.is_dir() and name else target
+            return _copy(found, path, local, output, recursive=recursive, git=git)
+
+    return work
+
+
+def _copy(  # what the command line has
+    found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
+) -> int:
+    if found.is_symlink() or not found.exists():
+        raise HerdError.of(
+            Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy="see `sandherd files TASK`"
+        )
+    if not local.absolute().parent.is_dir():
+        raise _invalid(f"{local.parent}: there is no such folder", "create it first")
+    with tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as out:
+        if found.is_dir():
+            if not recursive:
+                raise _invalid(f"{path} is a folder", "copy it with -r")
+            writer.pack(found, out.file, limit=None)
+            warn_about_links(archive.unpack(out.file, local, skips=git))
+            git.report()
+        else:
+            with found.open("rb") as content:
+                shutil.copyfileobj(content, out.file)
+            replace_file(out, local, found.stat().st_mode & 0o777)
+        size, sha256 = digest_of(out.file)
+    return show_result(output, str(local), size, sha256)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
+        yield Path(folder)
+
+
+async def _found(fetching: Awaitable[None]) -> bool:
+    await fetching
+    return True
+
+
+async def _unpack(folder: Path, fetch: Callable[[IO[bytes]], Awaitable[bool]]) -> None:
+    """Unpack an archive into a new folder, which is empty if there is none."""
+    with tempfile.TemporaryFile() as file:
+        if await fetch(file):
+            archive.unpack(file, folder, limit=LARGEST)
+    folder.mkdir(exist_ok=True)
+
+
+def _damaged(error: Exception) -> HerdError:
+    return HerdError.of(
+        Code.REFUSED, f"the stored archive can't be read: {error}", field="task", remedy="retry the task"
+    )
+
+
+def _invalid(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field="path", remedy=remedy)

@@ -1,0 +1,146 @@
+"""Submits a task and shows it to its end, or several tasks of one file; shows the delivery of a message."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sandherd.cli.file_copy import ProgressBar, warn_about_links
+from sandherd.cli.names import full_name
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.event_line import shortened
+from sandherd.cli.render.history import complain_of_gaps
+from sandherd.cli.render.live_view import Screen
+from sandherd.cli.sandbox_creation import with_limits
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.cli.wait_notices import WaitNotices
+from sandherd.client.errors import refused
+from sandherd.client.events.sequencer import Event
+from sandherd.client.events.target import TASK_REFUSED
+from sandherd.client.herd import Herd, new_task
+from sandherd.client.messages import MessageOutcome
+from sandherd.client.task_work import WorkSource
+from sandherd.client.tasks import batch
+from sandherd.client.tasks.resume import ResumeSource, resuming_spec
+from sandherd.client.terminal_text import write_text
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.task import TaskCompleted
+from sandherd.contracts.states import MessageState
+
+DONE: Final = TaskCompleted.type
+BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
+
+
+async def run(
+    herd: Herd,
+    task: TaskSpec,
+    output: Format,
+    *,
+    follow: bool,
+    limits: Mapping[str, float],
+    earlier: ResumeSource | None = None,
+    work: WorkSource | None = None,
+) -> int:
+    """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before."""
+    name = new_task()
+    if task.depends_on:
+        names = [await full_name(herd, one, "task") for one in task.depends_on]
+        task = task.model_copy(update={"depends_on": tuple(names)})
+    if earlier is not None:
+        earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
+    task = await with_limits(herd, await resuming_spec(herd.connection.request, task, earlier), limits)
+    await herd.check(task)
+    if work:
+        task = task.model_copy(update={"work": await _upload(herd, name, work)})
+    if follow:
+        return await _run_to_the_end(herd, name, task, output)
+    await herd.submit(task, task=name)
+    if output.is_json:
+        console.document(output, {"task": name})
+    else:
+        write_text(name)
+    return 0
+
+
+async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
+    links: list[tuple[str, str]] = []
+    with ProgressBar(str(work.folder or "files")) as bar:
+        found = await herd.upload_work(name, work, moved=bar.move, left_out=lambda *link: links.append(link))
+    warn_about_links(links)
+    return found
+
+
+async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format) -> int:
+    paint, notices = Paint.for_screen(), WaitNotices(herd, name)
+    async with herd.follow(task=name, fresh=True) as following, Screen(herd, output, paint) as screen:
+        await herd.submit(task, task=name)
+        if not output.is_json:
+            write_text(f"{paint(name, 'bold')}  {shortened(task.text, 80)}", flush=True)
+        try:
+            await run_until_first(screen.follow(following, notices.received), notices.run())
+        except asyncio.CancelledError:
+            complain(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
+            raise
+    complain_of_gaps(following)
+    return _conclude(name, screen.last, sorted(following.sandboxes))
+
+
+def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
+    """The exit status. Raises `HerdError` if the task was refused."""
+    if last is not None and last.type == DONE:
+        return 0
+    if last is not None and last.type in TASK_REFUSED:
+        raise refused(last)
+    where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
+    state = last.type.removeprefix("task.") if last is not None else "ended with unknown outcome"
+    complain(f"{name} {state}; see `{where}`")
+    return 1
+
+
+def submit_batch(file: Path, output: Format) -> Work:
+    """The work of submitting a file's tasks: all are checked first; dependencies come before dependents.
+
+    Raises `HerdError` for an invalid file, before any connection is made.
+    """
+    wanted = batch.read(file)
+
+    async def work(herd: Herd) -> int:
+        specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
+        for spec in specs.values():
+            await herd.check(spec)
+        for task, spec in specs.items():
+            await herd.submit(spec, task=task)
+        document = [{"name": one.label, "task": one.task, "depends_on": list(one.spec.depends_on)} for one in wanted]
+        rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in wanted]
+        console.answer(output, {"tasks": document}, BATCH_HEADER, rows)
+        return 0
+
+    return work
+
+
+def show_delivery(delivery: MessageOutcome, output: Format) -> int:
+    """Show the outcome of a message. Returns 1 if the agent does not have it."""
+    if output.is_json:
+        console.document(
+            output,
+            {
+                "message": delivery.message,
+                "sandbox": delivery.sandbox,
+                "state": delivery.state,
+                "delivery_ms": delivery.delivery_ms,
+                "reason": delivery.reason,
+            },
+        )
+    elif delivery.state is MessageState.ACKNOWLEDGED:
+        took = "" if delivery.delivery_ms is None else f" in {delivery.delivery_ms:.1f} ms"
+        write_text(f"{delivery.message}: delivered{took}, and the agent has it")
+    if delivery.state is MessageState.ACKNOWLEDGED:
+        return 0
+    why = delivery.reason or "not acknowledged in time"
+    complain(f"{delivery.message} is {delivery.state}: {why}; see `sandherd sandboxes get {delivery.sandbox}`")
+    return 1

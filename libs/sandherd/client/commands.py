@@ -1,0 +1,231 @@
+"""Sends commands, and waits until they have taken effect or were refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from sandherd.client import queries
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, ServiceAwayError, refused_of
+from sandherd.client.events import decoder
+from sandherd.client.events.follower import EventFollower
+from sandherd.client.events.sequencer import Event
+from sandherd.client.events.target import (
+    REFUSALS,
+    SANDBOX_ENDS,
+    SANDBOX_REFUSED,
+    SPAWNER_SOURCE,
+    Target,
+    entity_subjects,
+)
+from sandherd.contracts.commands import Command, CreateSandbox, ExtendSandbox, RetryTask, SandboxCommand
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.sandbox import SandboxRunning
+from sandherd.contracts.requests import AskEvents, SandboxView, TaskView
+from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING, TASK_ENDED, SandboxState
+
+POLL_SECONDS: Final = 1.0
+_CLOCKS: Final = timedelta(seconds=5)
+
+ViewT = TypeVar("ViewT", SandboxView, TaskView)
+
+
+async def send_and_wait(
+    connection: Connection, command: SandboxCommand, is_wanted: Callable[[SandboxView], bool], timeout: float
+) -> SandboxView:
+    """Send a command about an existing sandbox, and wait until `is_wanted`. Returns the resulting sandbox.
+
+    Raises `HerdError`: the spawner's refusal, or `unavailable` after `timeout` seconds, when the command still stands.
+    """
+
+    def reached(view: SandboxView) -> bool:
+        if not is_wanted(view) and view.state in SANDBOX_ENDING:
+            raise HerdError.of(Code.CONFLICT, f"{view.sandbox} is {view.state}", field="sandbox")
+        return is_wanted(view)
+
+    command_target = _CommandTarget(
+        command.sandbox, lambda: queries.sandbox(connection.request, command.sandbox), reached
+    )
+    return await _Outcome(connection, command, command_target).run(timeout)
+
+
+async def extend_and_wait(
+    connection: Connection, command: ExtendSandbox, before: SandboxView, timeout: float
+) -> SandboxView:
+    """Extend a sandbox, and wait until its record shows it. `before` is its view before the command."""
+    wanted = datetime.now(UTC) + timedelta(seconds=command.seconds)
+
+    def is_wanted(view: SandboxView) -> bool:
+        if view.expires_at is None or view.state in SANDBOX_ENDING:
+            return False
+        # Clocks differ, and a sandbox with a later expiry is not changed.
+        moved = before.expires_at is None or view.expires_at > before.expires_at
+        return moved or view.expires_at >= wanted - _CLOCKS
+
+    return await send_and_wait(connection, command, is_wanted, timeout)
+
+
+async def retry_and_wait(connection: Connection, command: RetryTask, before: TaskView, timeout: float) -> TaskView:
+    """Retry a task, and wait until the retry is accepted. `before` is its view before the command."""
+
+    def is_wanted(view: TaskView) -> bool:
+        return view.state not in TASK_ENDED or view.attempt > before.attempt
+
+    if before.state not in TASK_ENDED:
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{before.task} is {before.state}: only a failed or cancelled task can be retried",
+            field="task",
+            remedy=f"see `sandherd tasks get {before.task}`",
+        )
+    command_target = _CommandTarget(command.task, lambda: queries.task(connection.request, command.task), is_wanted)
+    return await _Outcome(connection, command, command_target).run(timeout)
+
+
+async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
+    """Refuse a command about something that has ended. `done` is what the command would do to it, as `cancelled`.
+
+    A target that is not known yet is not refused: it may be in a command that is not handled yet.
+    """
+    try:
+        found = await view
+    except HerdError as error:
+        if error.problem.code in {Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL}:
+            return
+        raise
+    kind, name = ("task", found.task) if isinstance(found, TaskView) else ("sandbox", found.sandbox)
+    if found.state in TASK_ENDED or found.state in SANDBOX_ENDED:
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{name} is {found.state}: a {kind} that has ended can't be {done}",
+            field=kind,
+            remedy=f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {name}`",
+        )
+
+
+@dataclass(frozen=True)
+class _CommandTarget(Generic[ViewT]):
+    """The target of a command: its name, how to get its view, and whether that is the wanted state."""
+
+    name: str
+    get_view: Callable[[], Awaitable[ViewT]]
+    is_wanted: Callable[[ViewT], bool]
+
+
+class _Outcome(Generic[ViewT]):
+    """The outcome of one command: from live events, and by requests for those that were missed."""
+
+    def __init__(self, connection: Connection, command: Command, command_target: _CommandTarget[ViewT]) -> None:
+        self._connection = connection
+        self._command = command
+        self._target: _CommandTarget[ViewT] = command_target
+        self._refusals: list[Event] = []
+        self._changed = asyncio.Event()
+
+    async def run(self, timeout: float) -> ViewT:
+        """Send the command, and wait."""
+        subject = entity_subjects(self._connection.project, self._target.name)
+        subscription = await self._connection.listen(subject, self._receive)
+        try:
+            await self._connection.flush()
+            envelope = await self._connection.command(self._command, self._target.name)
+            return await self._wait(envelope, timeout)
+        finally:
+            await subscription.unsubscribe()
+
+    async def _receive(self, subject: str, document: bytes) -> None:
+        event = decoder.from_live(subject, document)
+        if event is None or not event.type.startswith(("sandbox.", "task.")):
+            return
+        if event.type in REFUSALS:
+            self._refusals.append(event)
+        self._changed.set()
+
+    async def _wait(self, envelope: Envelope[Any], timeout: float) -> ViewT:
+        deadline = asyncio.get_running_loop().time() + timeout
+        while True:
+            self._changed.clear()
+            view = await self._current_view(envelope)
+            if view is not None and self._target.is_wanted(view):
+                return view
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise _too_late(self._target.name, f"not done within {timeout:g} s; the command was sent")
+            await self._rest(min(left, POLL_SECONDS))
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _current_view(self, envelope: Envelope[Any]) -> ViewT | None:
+        """The current view; None if the services are unavailable. Raises `HerdError` if the command was refused."""
+        for event in [*self._refusals, *await self._stored_refusals(envelope)]:
+            if self._refuses(event, envelope):
+                raise refused_of(event, envelope.type)
+        try:
+            return await self._target.get_view()
+        except ServiceAwayError:
+            return None
+
+    def _refuses(self, event: Event, envelope: Envelope[Any]) -> bool:
+        """Whether the event refuses this command: from the spawner at once, or later because the runtime failed it."""
+        record = SPAWNER_SOURCE + self._target.name
+        later = event.source == record and getattr(event.data, "command", None) == envelope.type
+        named = getattr(event.data, "command_id", None) == str(envelope.id)
+        return later or named or event.source == f"{record}/{envelope.id.hex}"
+
+    async def _stored_refusals(self, envelope: Envelope[Any]) -> list[Event]:
+        """The refusal from the history, if the live subscription missed it."""
+        source = f"{SPAWNER_SOURCE}{self._target.name}/{envelope.id.hex}"
+        try:
+            found = await self._connection.request(AskEvents(source=source))
+        except HerdError:
+            return []
+        return [decoder.from_history(stored) for stored in found.events]
+
+
+async def create_and_wait(connection: Connection, command: CreateSandbox, timeout: float) -> SandboxView:
+    """Create a sandbox and wait until it runs. Raises `HerdError` if it was refused or could not be created."""
+    last: Event | None = None
+    target = Target(connection.project, command.sandbox, "sandbox")
+    try:
+        async with asyncio.timeout(timeout), EventFollower(connection, target, fresh=True) as events:
+            await connection.command(command, command.sandbox)
+            async for event in events:
+                last = event
+                if event.type == SandboxRunning.type:
+                    return await _as_running(connection, command.sandbox)
+    except TimeoutError:
+        raise _too_late(command.sandbox, f"not running after {timeout:g} s") from None
+    raise _not_made(command.sandbox, last)
+
+
+async def _as_running(connection: Connection, sandbox: str) -> SandboxView:
+    """The view with state running: the event proves it, even if the list is a moment behind."""
+    view = await queries.sandbox(connection.request, sandbox)
+    early = view.state in {SandboxState.REQUESTED, SandboxState.SPAWNING}
+    return view.model_copy(update={"state": SandboxState.RUNNING}) if early else view
+
+
+def _not_made(sandbox: str, last: Event | None) -> HerdError:
+    if last is not None and last.type == SANDBOX_REFUSED:
+        return refused_of(last, CreateSandbox.type)
+    ended = last is not None and last.type in SANDBOX_ENDS
+    why = (getattr(last.data, "error", None) or getattr(last.data, "reason", "")) if last is not None and ended else ""
+    return HerdError.of(
+        Code.UNAVAILABLE,
+        f"{sandbox} ended before it ran" + (f": {why}" if why else ""),
+        remedy=f"see `sandherd events {sandbox}`",
+    )
+
+
+def _too_late(name: str, what: str) -> HerdError:
+    return HerdError.of(
+        Code.UNAVAILABLE, f"{name}: {what}, and may still take effect", remedy=f"see `sandherd events {name}`"
+    )

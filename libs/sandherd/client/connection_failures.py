@@ -1,0 +1,33 @@
+"""Why a broker could not be connected to, with a remedy."""
+
+from datetime import UTC, datetime
+
+from sandherd.bus.errors import BusError, TlsError
+from sandherd.client.context import Context, holder
+from sandherd.client.errors import HerdError, NotReachedError
+from sandherd.contracts.errors import Code
+
+
+def not_reached(context: Context, error: BusError) -> HerdError:
+    """The error for a failed connection attempt."""
+    until = holder(context.credentials).expires_at if context.credentials else None
+    if until is not None and until <= datetime.now(UTC):
+        return NotReachedError.of(
+            Code.REFUSED,
+            f"the credential {context.credentials} expired at {until:%Y-%m-%d %H:%M} UTC",
+            remedy="get a new .creds file from the operator of the herd",
+        )
+    if isinstance(error, TlsError):
+        return NotReachedError.of(Code.UNAVAILABLE, str(error), remedy="check NATS_CA, NATS_CERT and NATS_KEY")
+    who = f" with {context.credentials}" if context.credentials else " without a credential"
+    if "authorization" in str(error).lower():
+        return NotReachedError.of(
+            Code.REFUSED,
+            f"the broker at {context.nats_url} refused the connection{who}",
+            remedy="check with `sandherd doctor`",
+        )
+    return NotReachedError.of(
+        Code.UNAVAILABLE,
+        f"no broker at {context.nats_url}",
+        remedy="start a stack with `sandherd up`, or set NATS_URL",
+    )

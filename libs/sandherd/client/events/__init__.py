@@ -1,0 +1,1 @@
+"""Follows events live and from the history, without gaps and in order."""

@@ -1,0 +1,250 @@
+"""Follows a task or a sandbox to its end: live events, with gaps filled from the history, in order per source.
+
+A live subscription loses messages while it reconnects or when its reader is slow. Sources number their events, so
+missing ones are requested from event-ingest. Without event-ingest live events continue; `missing` has the gaps.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from types import TracebackType
+from typing import Final, Self
+
+from sandherd.backoff import Backoff
+from sandherd.client.errors import HerdError, NotReachedError
+from sandherd.client.events.completion import CompletionDetector
+from sandherd.client.events.gap_filler import GapFiller, Patience
+from sandherd.client.events.live_feed import ConnectionSignal, LiveFeed
+from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.events.sequencer import Event, MissingRange
+from sandherd.client.events.target import SANDBOX_START, Target, entity_subjects
+from sandherd.contracts.errors import Code
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+
+_LONGEST: Final = 12
+"""Maximum interval, in multiples of `Patience.check`, between reads of the history, or retries if it is unavailable."""
+
+
+class EventFollower:
+    """The events of one task or sandbox. Iterate over it; `async with` subscribes before anything is published."""
+
+    def __init__(
+        self, link: HerdConnection, target: Target, *, fresh: bool = False, patience: Patience | None = None
+    ) -> None:
+        self.missing: list[MissingRange] = []
+        """Events that are missing; empty if there are no gaps."""
+        self._link = link
+        self._target = target
+        self._fresh = fresh
+        self._patience = patience or Patience()
+        self._now = asyncio.get_running_loop().time
+        self._gaps = GapFiller(link.request, target, self._patience, self._now, fresh=fresh)
+        self._ending = CompletionDetector(target, self._gaps, self._now)
+        # Called on receipt, not when the event is read: a slow reader must not miss the start of a sandbox.
+        self._feed = LiveFeed(link, self._join_if_new)
+        self._unsubscribe_commands: Callable[[], None] = lambda: None
+        self._ready: deque[Event] = deque()
+        self._catching: AsyncGenerator[Event] | None = None
+        self._behind = not fresh
+        self._catch_at = self._began_at = self._check_at = 0.0
+        self._quiet = True
+        self._read_again_at, self._read_again_after = 0.0, self._patience.check
+        self._silences = 0
+        self._over = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every event published so far was returned."""
+        return not self.missing
+
+    @property
+    def sandboxes(self) -> set[str]:
+        """The sandboxes known so far."""
+        return set(self._gaps.sandboxes)
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Raises `HerdError` if the target is unknown or the connection was closed permanently."""
+        if not self._over:
+            await self._start()
+        while not self._ready:
+            if self._over:
+                raise StopAsyncIteration
+            await self._step()
+        return self._ready.popleft()
+
+    async def close(self) -> None:
+        """Unsubscribe and stop."""
+        self._over = True
+        self._unsubscribe_commands()
+        if self._catching is not None:
+            await self._catching.aclose()
+            self._catching = None
+        await self._feed.close()
+
+    async def _start(self) -> None:
+        if not self._feed.started:
+            self._feed.start()
+            self._unsubscribe_commands = self._link.on_command(self._gaps.submitted)
+            await self._feed.listen(*self._target.subjects())
+            await self._link.flush()
+            self._began_at = self._now()
+            self._check_at = self._began_at + (self._patience.check if self._fresh else 0)
+
+    async def _step(self) -> None:
+        """Read a part of the history, or receive one event, or wait until something is due; then do what is due."""
+        if self._catching is not None:
+            await self._catch_up(self._catching)
+            return
+        item = await self._feed.next(max(0.0, self._due() - self._now()))
+        if item is ConnectionSignal.CLOSED:
+            raise NotReachedError.of(
+                Code.UNAVAILABLE, "the broker closed the connection permanently", remedy="check with `sandherd doctor`"
+            )
+        if item is ConnectionSignal.BACK:
+            self._behind = True
+            self._gaps.reconnected()
+        elif item is not None:
+            self._quiet = False
+            await self._accept(item)
+        if self._link.connected:
+            await self._tend()
+
+    def _due(self) -> float:
+        """When the next periodic work is due if nothing is received."""
+        if not self._link.connected:
+            return self._now() + self._patience.check
+        times = [self._check_at]
+        if self._behind:
+            times.append(self._catch_at)
+        if self._ending.near or self._gaps.gaps():
+            times.append(self._gaps.retry_at)
+        return min(times)
+
+    async def _accept(self, event: Event) -> None:
+        if not self._target.concerns(event, self._gaps.sandboxes):
+            return
+        await self._join_if_new(event)
+        self._show(self._gaps.order.offer(event))
+
+    async def _join_if_new(self, event: Event) -> None:
+        sandbox = self._target.sandbox_in(event)
+        if sandbox is not None and await self._join(sandbox) and event.type != SANDBOX_START:
+            self._behind = True
+
+    async def _join(self, sandbox: str) -> bool:
+        """Also subscribe to a sandbox of this task. Returns whether it is new."""
+        new = self._gaps.adopt(sandbox)
+        if new:
+            await self._feed.listen(entity_subjects(self._target.project, sandbox))
+        return new
+
+    def _show(self, events: list[Event]) -> None:
+        for event in events:
+            earlier = self._ending.restart() if self._target.begins(event) else None
+            if earlier is not None:
+                self._ready.append(earlier)
+            if not self._ending.withholds(event):
+                self._ready.append(event)
+            self._gaps.note(event)
+
+    async def _tend(self) -> None:
+        if self._behind and self._now() >= self._catch_at:
+            self._behind = False
+            self._catching = self._gaps.behind()
+            return
+        if self._gaps.due():
+            for event in await self._gaps.fill():
+                await self._accept(event)
+        for gap in self._gaps.hopeless():
+            self.missing.append(gap)
+            self._show(self._gaps.order.skip(gap))
+            self._gaps.resumed()
+        if self._now() >= self._check_at:
+            await self._check_ended()
+        await self._end_if_complete()
+
+    async def _catch_up(self, catching: AsyncGenerator[Event]) -> None:
+        """Continue to read the history, until there is an event to return."""
+        async for event in catching:
+            await self._accept(event)
+            if self._ready:
+                return
+        self._catching = None
+        self._silences = self._silences + 1 if self._gaps.silent else 0
+        if self._silences:
+            self._behind, self._catch_at = True, self._now() + self._silence_wait()
+
+    def _silence_wait(self) -> float:
+        """Backoff before an unavailable history is requested again: doubles each time, with jitter."""
+        policy = Backoff(10 * self._patience.retry, _LONGEST * self._patience.check, jitter=0.5)
+        return policy.delay(self._silences - 1)
+
+    async def _check_ended(self) -> None:
+        """Check whether the target has ended unnoticed: a live subscription has no delivery guarantee."""
+        self._check_at = self._now() + self._patience.check
+        state = await self._standing()
+        self._read_history_when_idle()
+        if state in TASK_ENDED or state in SANDBOX_ENDED:
+            self._ending.notice()
+        elif state is not None:
+            self._ending.cancel_unless_final()
+
+    def _read_history_when_idle(self) -> None:
+        """Without events since the last check some may be lost: read the history, at increasing intervals."""
+        if not self._quiet:
+            self._read_again_at, self._read_again_after = self._now(), self._patience.check
+        elif self._now() >= self._read_again_at:
+            self._behind = True
+            self._read_again_at = self._now() + self._read_again_after
+            self._read_again_after = min(_LONGEST * self._patience.check, 2 * self._read_again_after)
+        self._quiet = True
+
+    async def _standing(self) -> str | None:
+        try:
+            standing = await self._link.standing(self._target)
+        except HerdError as error:
+            self._handle_unknown_state(error)
+            return None
+        if standing.sandbox is not None and await self._join(standing.sandbox):
+            self._behind = True
+        return standing.state
+
+    def _handle_unknown_state(self, error: HerdError) -> None:
+        """Raise the error of an unknown state, unless the target was just submitted, or has events anyway."""
+        if self._fresh or self._gaps.order.reached():
+            return
+        patience = self._patience.beginning if error.problem.code is Code.NOT_FOUND else self._patience.silence
+        if self._now() - self._began_at > patience:
+            raise error
+        self._check_at = self._now() + self._patience.retry
+
+    async def _end_if_complete(self) -> None:
+        if self._gaps.gaps() or (self._behind and not self._gaps.silent):
+            return
+        verdict = await self._ending.next_step()
+        for event in verdict.found:
+            await self._accept(event)
+        self._behind = self._behind or verdict.read_history
+        if verdict.over:
+            await self._finish(verdict.missing)
+
+    async def _finish(self, gap: MissingRange | None) -> None:
+        for event in await self._feed.rest():
+            await self._accept(event)
+        if gap is not None:
+            self.missing.append(gap)
+        if self._ending.final is not None:
+            self._ready.append(self._ending.final)
+        await self.close()

@@ -1,0 +1,230 @@
+"""Fills a follower's gaps from the history: what to request, how often, and when to continue without it."""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.client.events.history import History, SendRequest, SilentHistoryError
+from sandherd.client.events.sequencer import Event, MissingRange, Sequencer
+from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, Target
+from sandherd.contracts.events.task import TaskRefused
+from sandherd.contracts.requests import AskEvents
+
+PAGE: Final = 500
+_SLOWEST: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Time limits and intervals of a follower, in seconds."""
+
+    gap: float = 60.0
+    """Maximum wait for an event that an available history does not have yet."""
+    silence: float = 10.0
+    """Maximum wait for an unavailable history, as while it reconnects to the broker."""
+    beginning: float = 2.0
+    """Maximum wait at the start: for an unavailable history, and for a task that is not known yet."""
+    check: float = 5.0
+    """Interval between checks whether the target has ended unnoticed."""
+    retry: float = 0.1
+    """Interval between requests for the same gap; doubles, up to `check`."""
+
+
+class GapFiller:
+    """Tracks the received events of a target, and requests missing ones. `now` is a monotonic clock in seconds."""
+
+    def __init__(
+        self, send: SendRequest, target: Target, patience: Patience, now: Callable[[], float], *, fresh: bool = False
+    ) -> None:
+        self.order = Sequencer()
+        self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
+        self.retry_at = 0.0
+        self._history = History(send, now)
+        self._target = target
+        self._patience = patience
+        self._backoff = Backoff(patience.retry, patience.check, jitter=0)
+        self._now = now
+        self._begun = fresh
+        self._tries = 0
+        self._noticed: dict[MissingRange, float] = {}
+        self._requested: set[MissingRange] = set()
+        self._held: dict[str, list[tuple[float, int]]] = {}
+        self._unread: deque[AskEvents] = deque()
+        self._types: dict[str, set[str]] = {}
+        self._own: set[str] = set()
+        """The ids of own commands that create the target, and the sources of their refusals."""
+
+    def adopt(self, sandbox: str) -> bool:
+        """Add a sandbox to the target. Returns whether it is new."""
+        new = sandbox not in self.sandboxes
+        self.sandboxes.add(sandbox)
+        return new
+
+    def note(self, event: Event) -> None:
+        """Remember that the event was shown."""
+        self._types.setdefault(event.source, set()).add(event.type)
+
+    def received_from(self, source: str, types: frozenset[str]) -> bool:
+        """Whether an event of one of these types was received from a source."""
+        return bool(self._types.get(source, set()) & types)
+
+    def submitted(self, command: Event) -> None:
+        """Note a command of this client: if it submits the target, its refusal ends the target."""
+        source = self._target.refusal_of(command)
+        self._own |= {source, str(command.id)} if source is not None else set()
+
+    def refuses(self, event: Event) -> bool:
+        """Whether it refuses our own command, even if another task or sandbox has the name."""
+        command = getattr(event.data, "command_id", None)
+        return event.type in REFUSALS and (event.source in self._own or command in self._own)
+
+    def ends(self, event: Event) -> bool:
+        """Whether it is the final event. Another command's refusal for a name in use does not end its owner."""
+        begun = any(types & {TASK_START, SANDBOX_START} for types in self._types.values())
+        # `task.refused` about a submission means that the name is another task's, or that the command is invalid.
+        named = begun or event.type == TaskRefused.type
+        beside = named and event.type in REFUSALS and not self.refuses(event)
+        return self._target.ends(event) and not beside
+
+    def rest_of(self, source: str) -> MissingRange:
+        """The open range of events of a source after the last one that was shown."""
+        return MissingRange(source, self.reached(source) + 1, None)
+
+    def state_source(self) -> str:
+        """The source of the target's state events, as far as it is known."""
+        reached = [name for name in self.order.reached() if name.startswith(self._target.source)]
+        return reached[-1] if reached else self._target.source
+
+    def reached(self, source: str) -> int:
+        """The sequence of the last event of a source that was shown."""
+        return self.order.reached().get(source, 0)
+
+    def reconnected(self) -> None:
+        """Reset the silence of the history and the age of gaps: no reply arrives while disconnected."""
+        self._history.silent_since = None
+        self._noticed.clear()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the history did not reply to the last request."""
+        return self._history.silent_since is not None
+
+    def gaps(self) -> list[MissingRange]:
+        """The current gaps; also tracks since when each is missing."""
+        gaps = self.order.gaps()
+        self._note_progress({gap.source for gap in gaps})
+        self._noticed = {gap: self._noticed.get(gap, self._since(gap)) for gap in gaps}
+        self._requested &= self._noticed.keys()
+        return gaps
+
+    def _note_progress(self, sources: set[str]) -> None:
+        """Record when each source's highest sequence grew, at most once per `retry` seconds."""
+        self._held = {source: marks for source, marks in self._held.items() if source in sources}
+        for source in sources:
+            marks = self._held.setdefault(source, [])
+            highest = self.order.highest_received(source)
+            late = not marks or self._now() - marks[-1][0] >= self._patience.retry
+            if late and (not marks or highest > marks[-1][1]):
+                marks.append((self._now(), highest))
+
+    def _since(self, gap: MissingRange) -> float:
+        """Since when events after a gap are here: the gap is as old, however many gaps come before it."""
+        marks = self._held.get(gap.source, [])
+        return next((at for at, highest in marks if gap.last is not None and highest > gap.last), self._now())
+
+    def due(self) -> bool:
+        """Whether it is time to request missing events."""
+        return bool(self.gaps()) and self._now() >= self.retry_at
+
+    def hopeless(self) -> list[MissingRange]:
+        """The gaps to give up."""
+        return [
+            gap
+            for gap in self.gaps()
+            if (self.silent or gap in self._requested) and self.is_expired(self._noticed[gap])
+        ]
+
+    def resumed(self) -> None:
+        """A gap was given up: later gaps may be requested at once."""
+        self._tries = 0
+        self.retry_at = self._now()
+
+    def is_expired(self, since: float) -> bool:
+        """Whether the time limit for a missing event has passed; it depends on whether the history replies."""
+        silent = self._history.silent_since
+        if silent is not None:
+            limit = self._patience.silence if self._begun else self._patience.beginning
+            # An event that is late and not lost still gets some time.
+            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._patience.retry
+        return self._now() - since > self._patience.gap
+
+    def wait(self) -> None:
+        """Delay the next request: the backoff doubles each time, up to `check`."""
+        self._tries = self._tries + 1 if self._now() < self.retry_at + self._patience.check else 1
+        self.retry_at = self._now() + self._backoff.delay(self._tries - 1)
+
+    async def fill(self) -> list[Event]:
+        """Request every gap once. Returns the events that were found."""
+        self.wait()
+        found: list[Event] = []
+        try:
+            for gap in self.gaps():
+                found += await self._history.within(gap)
+                self._requested.add(gap)
+        except SilentHistoryError:
+            return found
+        return found
+
+    async def tail(self, source: str) -> list[Event]:
+        """The events of a source after the last one that was shown."""
+        self.wait()
+        request = AskEvents(source=source, after_sequence=self.reached(source), limit=PAGE)
+        try:
+            return [event async for event in self._history.events(request)]
+        except SilentHistoryError:
+            return []
+
+    async def has(self, event: Event) -> bool:
+        """Whether the history has an event, and so all events before it."""
+        try:
+            return await self._history.has(event)
+        except SilentHistoryError:
+            return False
+
+    async def behind(self) -> AsyncGenerator[Event]:
+        """All events that may have been missed: first all from the beginning, later those since the last call.
+
+        Ends early if the history does not reply: then `silent` is set, and the next call continues with the page that
+        had no reply, without rereading earlier pages.
+        """
+        self._unread = self._unread or deque(self._questions())
+        try:
+            while self._unread:
+                events, following = await self._history.page(self._unread[0])
+                self._unread.popleft()
+                if following is not None:
+                    self._unread.appendleft(following)
+                for event in events:
+                    yield event
+            self._begun = True
+        except SilentHistoryError:
+            return
+
+    def _questions(self) -> list[AskEvents]:
+        if not self._begun:
+            return self._from_the_beginning()
+        reached = self.order.reached()
+        sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own)])
+        since = [AskEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
+        by_services = [AskEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)]
+        if self._target.kind == "task":
+            by_services.append(AskEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
+        return since + by_services
+
+    def _from_the_beginning(self) -> list[AskEvents]:
+        if self._target.kind == "sandbox":
+            return [AskEvents(entity=self._target.entity, limit=PAGE)]
+        own = [AskEvents(task=self._target.entity, limit=PAGE)]
+        return own + [AskEvents(entity=sandbox, limit=PAGE) for sandbox in sorted(self.sandboxes)]

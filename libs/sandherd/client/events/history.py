@@ -1,0 +1,69 @@
+"""Reads stored events from event-ingest for followers, page by page; tracks whether it replies."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from sandherd.client.errors import HerdError
+from sandherd.client.events import decoder
+from sandherd.client.events.sequencer import Event, MissingRange
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import AskEvents, EventList
+
+PAGE: Final = 500
+_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+
+SendRequest = Callable[[Any], Awaitable[Any]]
+
+
+class SilentHistoryError(Exception):
+    """The history did not reply, or replied with an internal error."""
+
+
+class History:
+    """Stored events. `silent_since` is when the history stopped replying (by `now`'s clock), None while it replies."""
+
+    def __init__(self, send: SendRequest, now: Callable[[], float]) -> None:
+        self.silent_since: float | None = None
+        self._send = send
+        self._now = now
+
+    async def events(self, request: AskEvents) -> AsyncIterator[Event]:
+        """Every event that matches a request, page by page.
+
+        Raises `SilentHistoryError`, or `HerdError` for a refused request.
+        """
+        following: AskEvents | None = request
+        while following is not None:
+            events, following = await self.page(following)
+            for event in events:
+                yield event
+
+    async def page(self, request: AskEvents) -> tuple[list[Event], AskEvents | None]:
+        """One page of events, and the request for the next page if there is one. Raises as `events`."""
+        page = await self._page(request)
+        events = [decoder.from_history(stored) for stored in page.events]
+        if page.next_cursor is None or not events:
+            return events, None
+        return events, request.model_copy(update={"cursor": page.next_cursor})
+
+    async def within(self, gap: MissingRange) -> list[Event]:
+        """The stored events of a gap."""
+        wanted = 1000 if gap.last is None else min(1000, gap.last - gap.first + 1)
+        found = await self._page(AskEvents(source=gap.source, after_sequence=gap.first - 1, limit=wanted))
+        return [decoder.from_history(stored) for stored in found.events]
+
+    async def has(self, event: Event) -> bool:
+        """Whether an event is stored, and so all events before it."""
+        request = AskEvents(source=event.source, after_sequence=event.sequence - 1, limit=1)
+        return bool((await self._page(request)).events)
+
+    async def _page(self, request: AskEvents) -> EventList:
+        try:
+            answer: EventList = await self._send(request)
+        except HerdError as error:
+            if error.problem.code not in _SILENT:
+                raise
+            self.silent_since = self._now() if self.silent_since is None else self.silent_since
+            raise SilentHistoryError(error.line) from error
+        self.silent_since = None
+        return answer

@@ -1,0 +1,97 @@
+"""The live subscription of a follower: a queue of received events, and signals about the connection."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Final
+
+from sandherd.client.events import decoder
+from sandherd.client.events.protocols import HerdConnection, LiveSubscription
+from sandherd.client.events.sequencer import Event
+
+QUEUE: Final = 1024
+"""Maximum number of queued events for a slow reader; further ones wait, and may be lost, in the NATS client."""
+
+
+class ConnectionSignal(Enum):
+    """A change of the connection."""
+
+    BACK = "back"
+    """Reconnected; events published meanwhile were not received."""
+    CLOSED = "gone"
+    """Closed permanently."""
+
+
+class LiveFeed:
+    """Subscribes to subjects. `early` is called with each event on receipt, before it is read from the queue."""
+
+    def __init__(self, link: HerdConnection, early: Callable[[Event], Awaitable[None]]) -> None:
+        self._link = link
+        self._early = early
+        self._received: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._line: ConnectionSignal | None = None
+        self._something = asyncio.Event()
+        self._subscriptions: dict[str, LiveSubscription] = {}
+        self._forget: Callable[[], None] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started."""
+        return self._forget is not None
+
+    def start(self) -> None:
+        """Start to observe the connection."""
+        self._forget = self._link.on_change(self._changed)
+
+    async def listen(self, *subjects: str) -> None:
+        """Subscribe to these subjects, too."""
+        for subject in subjects:
+            if subject not in self._subscriptions:
+                self._subscriptions[subject] = await self._link.listen(subject, self._receive)
+
+    async def next(self, timeout: float) -> Event | ConnectionSignal | None:
+        """The next event, or a signal of the connection, or None after `timeout` seconds."""
+        if self._line is not None:
+            line, self._line = self._line, None
+            return line
+        if not self._received.empty():
+            return self._received.get_nowait()
+        self._something.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._something.wait()
+        except TimeoutError:
+            return None
+        return await self.next(0)
+
+    async def rest(self) -> list[Event]:
+        """All unread events that were published until now: also those in flight, or in the NATS client."""
+        await self._link.flush()
+        found = []
+        while not self._received.empty() or any(
+            subscription.pending_msgs for subscription in self._subscriptions.values()
+        ):
+            if self._received.empty():
+                await asyncio.sleep(0)
+            else:
+                found.append(self._received.get_nowait())
+        return found
+
+    async def close(self) -> None:
+        """Unsubscribe."""
+        if self._forget is not None:
+            self._forget()
+        while self._subscriptions:
+            await self._subscriptions.popitem()[1].unsubscribe()
+
+    async def _receive(self, subject: str, document: bytes) -> None:
+        event = decoder.from_live(subject, document)
+        if event is not None:
+            await self._early(event)
+            await self._received.put(event)
+            self._something.set()
+
+    def _changed(self, connected: bool) -> None:  # noqa: FBT001  # the signature of `on_change`
+        if self._line is not ConnectionSignal.CLOSED:
+            self._line = ConnectionSignal.BACK if connected else ConnectionSignal.CLOSED
+        self._something.set()

@@ -1,0 +1,53 @@
+"""The interface of a connection that followers need."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandherd.client.events.target import Target
+from sandherd.contracts.envelope import Envelope
+
+
+class LiveSubscription(Protocol):
+    """A live subscription, as in nats-py."""
+
+    @property
+    def pending_msgs(self) -> int:
+        """Number of messages received and not yet delivered to the handler."""
+
+    async def unsubscribe(self) -> None:
+        """End the subscription."""
+
+
+@dataclass(frozen=True)
+class EntityStatus:
+    """The state of a target and, for a task, its sandbox."""
+
+    state: str
+    sandbox: str | None = None
+
+
+class HerdConnection(Protocol):
+    """The operations of a connection that followers need."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the client is connected now."""
+
+    async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> LiveSubscription:
+        """Subscribe to a subject; the subscription is active after the next `flush`."""
+
+    async def flush(self) -> None:
+        """Wait until the broker has processed what we sent, and we have received what it sent before that."""
+
+    def on_change(self, callback: Callable[[bool], None]) -> Callable[[], None]:
+        """Call it at every reconnect (True) and at the end of the connection (False). Returns how to stop that."""
+
+    def on_command(self, callback: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
+        """Call `callback` with every command just before it is published. Returns how to stop that."""
+
+    async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
+        """Send a request to a service and return its reply. Raises `HerdError`."""
+
+    async def standing(self, target: Target) -> EntityStatus:
+        """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""

@@ -1,0 +1,122 @@
+"""The target of a follower: its subjects, its final events, and the events that must precede them."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sandherd.contracts.commands import CreateSandbox, SubmitTask
+from sandherd.contracts.decoder import AGENT_SOURCE
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.agent import AgentShutdown
+from sandherd.contracts.events.base import types_with_state
+from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRequested
+from sandherd.contracts.events.task import (
+    TaskCompleted,
+    TaskEvent,
+    TaskFailed,
+    TaskRefused,
+    TaskRejected,
+    TaskSubmitted,
+)
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
+from sandherd.contracts.subjects import BY_NAME, PREFIX
+
+Event = Envelope[Any]
+
+TASK_START: Final = TaskSubmitted.type
+TASK_RESTARTS: Final = types_with_state([TaskState.PENDING])
+"""Events of a task that follow an earlier end: another task under its name, or a requested retry."""
+TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
+"""Events that refuse a submitted task: there is none of its name, or another one."""
+SANDBOX_START: Final = SandboxRequested.type
+SANDBOX_REFUSED: Final = SandboxRefused.type
+REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
+TASK_ENDS: Final = types_with_state(TASK_ENDED) | {TaskRejected.type}
+SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED)
+AGENT_ENDS: Final = frozenset(name for name, model in EVENTS.items() if model.terminal)
+SPAWNER_SOURCE: Final = "/sandherd/spawner/"
+TASK_TYPES: Final = tuple(sorted(name for name, model in EVENTS.items() if issubclass(model, TaskEvent | TaskRefused)))
+SERVICE_TYPES: Final = tuple(
+    sorted(name for name, model in EVENTS.items() if model.emitted_by in {"message-relay", "monitor"})
+)
+"""Types of events that services publish about a sandbox from their own sources."""
+
+
+def entity_subjects(project: str, entity: str) -> str:
+    """The subject pattern of all events about one entity."""
+    return f"{PREFIX}.event.{project}.{entity}.>"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A task, with every sandbox it gets, or one sandbox."""
+
+    project: str
+    entity: str
+    kind: Literal["task", "sandbox"]
+
+    @property
+    def source(self) -> str:
+        """Prefix of the source of the target's state events: the spawner's record. A task's source has a suffix."""
+        return SPAWNER_SOURCE + self.entity
+
+    def sources(self, sandboxes: set[str]) -> list[str]:
+        """The sources that are known before any event was received."""
+        return [start + name for name in sorted(sandboxes) for start in (SPAWNER_SOURCE, AGENT_SOURCE)]
+
+    def subjects(self) -> list[str]:
+        """The initial subjects. A task's sandbox is known as soon as it is requested."""
+        own = [entity_subjects(self.project, self.entity)]
+        if self.kind == "task":
+            own.append(BY_NAME["event.sandbox"].pattern({"project": self.project, "action": "requested"}))
+        return own
+
+    def concerns(self, event: Event, sandboxes: set[str]) -> bool:
+        """Whether an event is about this target, or about one of its sandboxes."""
+        if event.subject == self.entity or event.subject in sandboxes:
+            return True
+        return self.kind == "task" and event.taskid == self.entity
+
+    def sandbox_in(self, event: Event) -> str | None:
+        """The sandbox that belongs to this task according to an event, if any."""
+        if self.kind == "sandbox":
+            return None
+        if event.subject == self.entity:
+            return getattr(event.data, "sandbox", None)
+        return event.subject if event.type.startswith("sandbox.") and event.taskid == self.entity else None
+
+    def ends(self, event: Event) -> bool:
+        """Whether this is a final event of the target."""
+        if event.subject != self.entity:
+            return False
+        if event.type in {SANDBOX_REFUSED, TaskRefused.type}:
+            return bool(event.data.command == self._creation)
+        return event.type in (TASK_ENDS if self.kind == "task" else SANDBOX_ENDS)
+
+    @property
+    def _creation(self) -> str:
+        """The type of the command that creates the target."""
+        return SubmitTask.type if self.kind == "task" else CreateSandbox.type
+
+    def begins(self, event: Event) -> bool:
+        """Whether an ended target continues: another task uses its name, or the task is retried."""
+        return event.subject == self.entity and event.type in TASK_RESTARTS
+
+    def refusal_of(self, command: Envelope[Any]) -> str | None:
+        """The source of a refusal of this command, if it creates the target; else None."""
+        created = (command.type, command.subject) == (self._creation, self.entity)
+        return f"{self.source}/{command.id.hex}" if created else None
+
+    def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
+        """The source, and the types of which it must have published one, for everything before `final` to be complete.
+
+        None if nothing is required: a task that was cancelled or never had a sandbox ends at once.
+        """
+        if final.type in REFUSALS:
+            return None
+        if self.kind == "sandbox":
+            return AGENT_SOURCE + self.entity, frozenset({AgentShutdown.type})
+        sandbox = getattr(final.data, "sandbox", None)
+        if final.type not in {TaskCompleted.type, TaskFailed.type} or sandbox is None:
+            return None
+        return AGENT_SOURCE + sandbox, AGENT_ENDS

@@ -1,0 +1,56 @@
+"""What git ignores in a folder of this machine, by the rules of the repository that contains it and of the user.
+
+Read are each `.gitignore` from the repository's root down to the folder and below, the repository's `info/exclude`, and
+`core.excludesFile`. Git itself is only asked for this setting: it may be missing.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from sandherd.archives.gitignore import Rules
+from sandherd.archives.ignore import GIT, IgnoreRules, content, ignored_in
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+
+def ignored_by_git(folder: Path) -> Callable[[str, bool], bool]:
+    """For `writer.pack` of this folder: skips what git ignores there, and `.git`. Raises `HerdError`.
+
+    A folder without a repository has its own rules and the user's.
+    """
+    real = Path(os.path.realpath(folder))
+    root = next((place for place in (real, *real.parents) if os.path.lexists(place / GIT)), real)
+    rules = IgnoreRules(confined=False, user=_user_rules(root))
+    inner = "" if root == real else real.relative_to(root).as_posix()
+    return ignored_in(root, with_git=False, folder=inner, rules=rules)
+
+
+def _user_rules(root: Path) -> Rules:
+    configured = _configured(root)
+    if configured is None:
+        base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        configured = os.path.join(base, "git", "ignore")  # noqa: PTH118  # `Path.expanduser` fails without a home
+    if not configured:
+        return Rules()
+    expanded = os.path.expanduser(configured)  # noqa: PTH111  # `Path.expanduser` fails without a home
+    return Rules(content(Path(os.path.realpath(root / expanded))))
+
+
+def _configured(root: Path) -> str | None:
+    """The user's `core.excludesFile`; None if it is not set, or git is not installed."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "config", "--type=path", "--get", "core.excludesFile"]
+    done = subprocess.run(command, cwd=root, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode > 1:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"git can't read its configuration: {os.fsdecode(done.stderr).strip()}",
+            field="dir",
+            remedy="correct it, so that what git ignores is known",
+        )
+    return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None

@@ -1,0 +1,128 @@
+"""Sends a message to an agent, and waits for its outcome."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, ServiceAwayError, made
+from sandherd.client.events import decoder
+from sandherd.client.events.decoder import Event
+from sandherd.contracts.commands import AnswerApproval, SendableMessageType, SendMessage
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.states import MessageState
+from sandherd.contracts.subjects import BY_NAME
+
+ENDS: Final = frozenset({MessageState.ACKNOWLEDGED, MessageState.REJECTED, MessageState.EXPIRED})
+RELAY_SOURCE: Final = "/sandherd/message-relay/"
+POLL_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True)
+class MessageOutcome:
+    """The outcome of a message. `delivery_ms` is from the command to the worker's receipt, measured by the relay."""
+
+    message: str
+    sandbox: str
+    state: MessageState
+    delivery_ms: float | None = None
+    reason: str | None = None
+    code: str | None = None
+    """The error code of the reason, if there is one."""
+
+
+class Receipts:
+    """The events of one message, received live, and from the history for those that were missed."""
+
+    def __init__(self, connection: Connection, message: str, sandbox: str) -> None:
+        self.delivery = MessageOutcome(message, sandbox, MessageState.QUEUED)
+        self._connection = connection
+        self._ended = asyncio.Event()
+
+    async def receive(self, subject: str, document: bytes) -> None:
+        """Handle a message of the live subscription."""
+        event = decoder.from_live(subject, document)
+        if event is not None:
+            self._note(event)
+
+    async def wait(self, timeout: float) -> MessageOutcome:
+        """Wait for the final state. Raises `HerdError` (`unavailable`) without one in `timeout` seconds."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while not self._ended.is_set():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise self._no_receipt(timeout)
+            try:
+                async with asyncio.timeout(min(left, POLL_SECONDS)):
+                    await self._ended.wait()
+            except TimeoutError:
+                await self._read_history()
+        return self.delivery
+
+    async def _read_history(self) -> None:
+        try:
+            found = await self._connection.request(AskEvents(source=RELAY_SOURCE + self.delivery.message))
+        except ServiceAwayError:
+            return
+        for stored in found.events:
+            self._note(decoder.from_history(stored))
+
+    def _note(self, event: Event) -> None:
+        domain, _, action = event.type.partition(".")
+        if domain != "message" or getattr(event.data, "message_id", None) != self.delivery.message:
+            return
+        if action not in set(MessageState):
+            return
+        before = self.delivery
+        if before.state in ENDS:
+            return
+        self.delivery = MessageOutcome(
+            before.message,
+            before.sandbox,
+            MessageState(action),
+            getattr(event.data, "delivery_ms", before.delivery_ms),
+            getattr(event.data, "reason", before.reason),
+            getattr(event.data, "code", before.code),
+        )
+        if self.delivery.state in ENDS:
+            self._ended.set()
+
+    def _no_receipt(self, timeout: float) -> HerdError:
+        return HerdError.of(
+            Code.UNAVAILABLE,
+            f"message {self.delivery.message} is {self.delivery.state}; no receipt within {timeout:g} s",
+            remedy=f"it stays in the inbox; see `sandherd events {self.delivery.sandbox} --type message.`",
+        )
+
+
+async def send(connection: Connection, command: SendMessage) -> str:
+    """Send it; the broker has stored it when this returns. Returns the message's name."""
+    await connection.command(command, command.sandbox)
+    return command.message
+
+
+async def deliver(connection: Connection, command: SendMessage | AnswerApproval, timeout: float) -> MessageOutcome:
+    """Send it and wait for the receipt."""
+    receipts = Receipts(connection, command.message, command.sandbox)
+    subject = BY_NAME["event.message"].pattern({"project": connection.project, "entity": command.sandbox})
+    subscription = await connection.listen(subject, receipts.receive)
+    try:
+        await connection.flush()
+        await connection.command(command, command.sandbox)
+        return await receipts.wait(timeout)
+    finally:
+        await subscription.unsubscribe()
+
+
+def message(sandbox: str, text: str, message_type: SendableMessageType, expires_seconds: int) -> SendMessage:
+    """A new message. Raises `HerdError` naming the invalid field."""
+    return made(
+        SendMessage,
+        message=new_name("msg"),
+        sandbox=sandbox,
+        content=text,
+        message_type=message_type,
+        expires_seconds=expires_seconds,
+    )

@@ -1,0 +1,50 @@
+"""Finds out whether a project is in use, so that a mistyped name is noticed."""
+
+from typing import Any, Final
+
+from sandherd.client.errors import HerdError
+from sandherd.client.queries import SendRequest
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    AskSubscriptions,
+    ListSecrets,
+    LiveSandboxes,
+    LiveTasks,
+    PastSandboxes,
+    PastTasks,
+    Request,
+)
+
+CHECK_SECONDS: Final = 2.0
+_CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
+    (LiveTasks(limit=1), "tasks"),
+    (PastTasks(limit=1), "tasks"),
+    (LiveSandboxes(limit=1), "sandboxes"),
+    (PastSandboxes(limit=1), "sandboxes"),
+    (ListSecrets(), "secrets"),
+    (AskSubscriptions(), "subscriptions"),
+)
+"""Requests for what a project may have, and the field of the reply."""
+_NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+
+
+async def require_project(send: SendRequest, project: str) -> None:
+    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret or subscription.
+
+    If a service does not reply, the project may exist, and nothing is raised.
+    """
+    for request, field in _CONTENTS:
+        try:
+            found = await send(request, timeout=CHECK_SECONDS)
+        except HerdError as error:
+            if error.problem.code in _NOT_KNOWN:
+                return
+            raise
+        if getattr(found, field):
+            return
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"there is no project {project}",
+        field="project",
+        remedy="check its name, or begin it with --create, as in `sandherd run --project NAME --create …`",
+    )

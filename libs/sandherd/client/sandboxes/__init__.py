@@ -1,0 +1,1 @@
+"""Operations on sandboxes: commands in them, file transfer and archives."""

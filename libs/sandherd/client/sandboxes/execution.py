@@ -1,0 +1,154 @@
+"""Runs a command in a sandbox: starts it once, reads its output to the end, or ends it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, Literal
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.retry import Progress, request_with_retries
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import INLINE_BYTES, Exec, ExecKill, ExecOutput, ExecState, ExecStatus
+
+Signal = Literal["TERM", "INT", "KILL"]
+ENDING: Final = 120.0
+"""How long after its time limit a command may still be reported as running, in seconds."""
+LONGEST: Final = 86_400.0
+"""How long to wait for a command with unknown time limit, in seconds."""
+NOW: Final = 60.0
+"""Time limit for reading what a command has written so far, in seconds."""
+START_PATIENCE: Final = 5.0
+"""How long to retry the start of a command in an unavailable sandbox, in seconds: it may be reconnecting."""
+
+
+def command(  # one parameter per field
+    sandbox: str,
+    argv: Sequence[str],
+    *,
+    cwd: str = ".",
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout: int = 600,
+) -> Exec:
+    """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
+    if not argv:
+        raise HerdError.of(
+            Code.INVALID_FIELD, "no command is given", field="command", remedy="put it after --, as in `-- ls -l`"
+        )
+    if stdin is not None and len(stdin) > INLINE_BYTES:
+        raise HerdError.of(
+            Code.TOO_LARGE,
+            f"stdin: {len(stdin)} bytes; the maximum is {INLINE_BYTES}",
+            field="stdin",
+            remedy="copy it into the sandbox with `sandherd cp`, and let the command read the file",
+        )
+    return made(
+        Exec,
+        sandbox=sandbox,
+        exec=new_name("exc"),
+        command=list(argv),
+        cwd=cwd,
+        env=dict(env or {}),
+        stdin=stdin,
+        timeout_seconds=timeout,
+        wait_seconds=0,
+    )
+
+
+class Execution:
+    """A running or ended command. Iterate over `output()` for its output until its end."""
+
+    def __init__(self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST) -> None:
+        self.sandbox = sandbox
+        self.name = name
+        self.state: ExecState | None = None
+        """Its state at the last request."""
+        self._link = link
+        self._longest = longest
+        self._offset = 0
+        self._read: list[ExecOutput] = []
+
+    @classmethod
+    async def start(cls, link: HerdConnection, request: Exec) -> "Execution":
+        """Start it. Raises `HerdError` if the sandbox does not exist or has ended, or if its worker refuses."""
+        found = cls(link, request.sandbox, request.exec, request.timeout_seconds + ENDING)
+        try:
+            found._update(await request_with_retries(link, request, patience=START_PATIENCE))
+        except asyncio.CancelledError:
+            # It may already run, and its name would be lost.
+            await found.kill("KILL")
+            raise
+        return found
+
+    async def output(self) -> AsyncIterator[ExecOutput]:
+        """Its output, in order, until it has ended and all stored output was returned.
+
+        Raises `HerdError` (`refused`) if the sandbox's replies don't come to an end within its time limit.
+        """
+        progress = Progress(self._longest, longest=self._longest)
+        while True:
+            ready, self._read = self._read, []
+            for piece in ready:
+                yield piece
+            if self._is_complete():
+                return
+            before = self._offset
+            await self.poll()
+            if not self._read and not self._is_complete():
+                await progress.report(self._offset - before)
+            progress.check()
+
+    async def poll(self, *, wait: float = 5.0) -> ExecState:
+        """Its current state, after at most `wait` seconds. `output` returns what it wrote."""
+        request = ExecStatus(sandbox=self.sandbox, exec=self.name, offset=self._offset, wait_seconds=wait)
+        return self._update(await request_with_retries(self._link, request))
+
+    async def now(self) -> AsyncIterator[ExecOutput]:
+        """Its output so far."""
+        before = -1
+        progress = Progress(NOW, longest=NOW)
+        while before < self._offset and not self._is_complete():
+            before = self._offset
+            await self.poll(wait=0)
+            progress.check()
+            ready, self._read = self._read, []
+            for piece in ready:
+                yield piece
+
+    async def kill(self, signal: Signal = "TERM") -> ExecState:
+        """Send a signal to it and all processes that it has started."""
+        found: ExecState = await request_with_retries(
+            self._link, ExecKill(sandbox=self.sandbox, exec=self.name, signal=signal), patience=START_PATIENCE
+        )
+        return found
+
+    async def end(self, grace: float = 2.0) -> None:
+        """End it with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""
+        await self.kill("INT")
+        try:
+            async with asyncio.timeout(grace):
+                async for _ in self.output():
+                    pass
+        except TimeoutError:
+            await self.kill("KILL")
+
+    def _is_complete(self) -> bool:
+        return self.state is not None and self.state.complete
+
+    def _update(self, found: ExecState) -> ExecState:
+        self.state = found
+        self._read += found.output
+        self._offset = max(self._offset, found.next_offset)
+        return found
+
+
+def exit_status(state: ExecState) -> int:
+    """Its exit status as in a shell: its own, 128 plus the signal, 124 if it timed out, 126 if it could not start."""
+    if state.state == "timed_out":
+        return 124
+    if state.state == "failed":
+        return 126
+    if state.exit_code is not None:
+        return state.exit_code
+    return 128 + state.signal if state.signal is not None else 1

@@ -1,0 +1,232 @@
+"""Operations on sandboxes: create, pause, resume, extend and terminate them, run commands, copy files."""
+
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Final, TypeVar
+
+from sandherd.client import queries
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, checked_name, made, new_sandbox_name
+from sandherd.client.named_secrets import NamedSecrets, sealed_for
+from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import new_name
+from sandherd.contracts.states import SandboxState
+from sandherd.lazy_imports import LazyModule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sandherd.client import commands
+    from sandherd.client.sandboxes import execution as executing
+    from sandherd.client.sandboxes import transfer
+    from sandherd.client.sandboxes.execution import Execution
+    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.tasks import preflight
+    from sandherd.contracts import commands as wire
+    from sandherd.contracts.commands import SandboxSpec
+else:  # on first use, as in `client.herd`
+    commands = LazyModule("sandherd.client.commands")
+    executing = LazyModule("sandherd.client.sandboxes.execution")
+    transfer = LazyModule("sandherd.client.sandboxes.transfer")
+    preflight = LazyModule("sandherd.client.tasks.preflight")
+    wire = LazyModule("sandherd.contracts.commands")
+
+CREATE_SECONDS: Final = 120.0
+COMMAND_SECONDS: Final = 30.0
+CATALOGUE_SECONDS: Final = 2.0
+PRUNE_SECONDS: Final = 60.0
+SpecT = TypeVar("SpecT", bound="SandboxSpec")
+_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
+
+
+class SandboxOperations(NamedSecrets):
+    """The sandbox methods of `Herd`. Every method raises `HerdError`."""
+
+    connection: Connection
+    _known: "requests.Catalogue | None" = None
+    _catalogue_unavailable: bool = False
+
+    # --- catalogue and checks ------------------------------------------------------------------------------------
+
+    async def catalogue(self, *, timeout: float = 5.0) -> "requests.Catalogue":
+        """The available runtimes, profiles and harnesses, and the limits."""
+        found: requests.Catalogue = await self.connection.request(requests.ListRuntimes(), timeout=timeout)
+        return found
+
+    async def check(self, spec: "SandboxSpec") -> None:
+        """Refuse an unacceptable spec before it is sent. Without the catalogue, the decision is left to the spawner.
+
+        The catalogue is cached, and requested again before it refuses anything.
+        """
+        known = self._known
+        if known is None or preflight.refusal(spec, known) is not None:
+            known = self._known = await self._catalogue_or_none()
+        refused = preflight.refusal(spec, known) if known is not None else None
+        if refused is not None:
+            raise refused
+        await self.check_named_secrets(spec)
+
+    def sealed(self, spec: SpecT) -> SpecT:
+        """The spec to send, after `check`, with values of secrets encrypted for the spawner.
+
+        If the spawner did not reply or is of an earlier version, there is no key: then they are sent unencrypted.
+        """
+        key = self._known.secrets_key if self._known is not None else None
+        if key is None or not any(spec.env[name] for name in spec.secret_env):
+            return spec
+        values = {name: spec.env[name] for name in spec.secret_env}
+        sealed = sealed_for(key, values)
+        return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
+
+    async def _catalogue_or_none(self) -> "requests.Catalogue | None":
+        if self._catalogue_unavailable:
+            return None
+        try:
+            return await self.catalogue(timeout=CATALOGUE_SECONDS)
+        except HerdError as error:
+            if error.problem.code not in _SILENT:
+                raise
+            self._catalogue_unavailable = True
+            return None
+
+    async def prune(self, *, now: bool = False) -> "requests.PruneResult":
+        """Compare all records with the runtimes' sandboxes; with `now`, remove orphans without their grace time."""
+        found: requests.PruneResult = await self.connection.request(requests.Prune(now=now), timeout=PRUNE_SECONDS)
+        return found
+
+    # --- lifecycle -----------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        spec: "SandboxSpec | None" = None,
+        *,
+        sandbox: str | None = None,
+        by: str | None = None,
+        wait: bool = True,
+        timeout: float = CREATE_SECONDS,
+    ) -> "requests.SandboxView | None":
+        """Create a sandbox without a task, and wait until it runs. Without `wait`, returns None; see its events.
+
+        `sandbox` is its name, `sbx-…`; creating the same name twice is one sandbox.
+        """
+        wanted = spec or wire.SandboxSpec()
+        await self.check(wanted)
+        name = new_sandbox_name(sandbox or new_sandbox())
+        command = made(wire.CreateSandbox, sandbox=name, spec=self.sealed(wanted), requested_by=by)
+        if wait:
+            return await commands.create_and_wait(self.connection, command, timeout)
+        await self.connection.command(command, name)
+        return None
+
+    async def pause(
+        self, sandbox: str, *, reason: str = "", timeout: float = COMMAND_SECONDS
+    ) -> "requests.SandboxView":
+        """Freeze a sandbox, and wait until it is paused."""
+        command = made(wire.PauseSandbox, sandbox=checked_name(sandbox, "sandbox"), reason=reason)
+        return await commands.send_and_wait(
+            self.connection, command, lambda view: view.state is SandboxState.PAUSED, timeout
+        )
+
+    async def resume(self, sandbox: str, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
+        """Resume a paused sandbox, and wait until it runs."""
+        command = made(wire.ResumeSandbox, sandbox=checked_name(sandbox, "sandbox"))
+        return await commands.send_and_wait(
+            self.connection, command, lambda view: view.state is SandboxState.RUNNING, timeout
+        )
+
+    async def extend(self, sandbox: str, seconds: int, *, timeout: float = COMMAND_SECONDS) -> "requests.SandboxView":
+        """Set the expiry of a sandbox to `seconds` from now. A later expiry is not changed."""
+        before = await self.sandbox(sandbox)
+        command = made(wire.ExtendSandbox, sandbox=sandbox, seconds=seconds)
+        return await commands.extend_and_wait(self.connection, command, before, timeout)
+
+    async def terminate(self, sandbox: str, *, reason: str = "requested by user") -> None:
+        """Terminate a sandbox and every process in it. Raises `HerdError` (`conflict`) if it has ended."""
+        name = checked_name(sandbox, "sandbox")
+        await commands.refuse_ended(queries.sandbox(self.connection.request, name), "terminated")
+        await self.connection.command(made(wire.TerminateSandbox, sandbox=name, reason=reason), name)
+
+    async def sandbox(self, sandbox: str) -> "requests.SandboxView":
+        """A sandbox in its current or final state."""
+        return await queries.whole_sandbox(self.connection.request, checked_name(sandbox, "sandbox"))
+
+    async def agent_server(
+        self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0
+    ) -> "requests.AgentServerView":
+        """The address and state of a sandbox's agent server.
+
+        Its key, and the headers required on the way to it, are secrets: they are returned only with `with_key`.
+        """
+        request = requests.AskAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
+        found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
+        return found
+
+    # --- commands ------------------------------------------------------------------------------------------------
+
+    async def exec(
+        self,
+        sandbox: str,
+        argv: Sequence[str],
+        *,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        timeout: int = 600,
+    ) -> "Execution":
+        """Start a command in a sandbox. The returned `Execution` has its output and its end."""
+        name = checked_name(sandbox, "sandbox")
+        request = executing.command(name, argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout)
+        return await executing.Execution.start(self.connection, request)
+
+    def execution(self, sandbox: str, name: str) -> "Execution":
+        """A command that was started before, by its name, `exc-…`."""
+        return executing.Execution(self.connection, checked_name(sandbox, "sandbox"), checked_name(name, "exec"))
+
+    # --- files ---------------------------------------------------------------------------------------------------
+
+    async def files(
+        self, sandbox: str, path: str = ".", *, recursive: bool = False, limit: int = 1000
+    ) -> "requests.FileList":
+        """The entries of a folder of its work tree; for a file, the file."""
+        name = checked_name(sandbox, "sandbox")
+        found: requests.FileList = await self.connection.request(
+            made(requests.ListFiles, sandbox=name, path=path, recursive=recursive, limit=limit), timeout=15
+        )
+        return found
+
+    async def upload(
+        self, sandbox: str, local: "Path", path: str, *, moved: "Moved | None" = None
+    ) -> "requests.FileWritten":
+        """Upload a local file, or a folder with its contents, into the work tree as `path`."""
+        name = checked_name(sandbox, "sandbox")
+        with transfer.source(local, await self._max_file_bytes()) as content:
+            return await transfer.upload(
+                self.connection, self.connection.project, name, content, path, moved=moved or transfer.silent
+            )
+
+    async def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> "requests.FileWritten":
+        """Write bytes into the work tree as the file `path`."""
+        import tempfile
+
+        name = checked_name(sandbox, "sandbox")
+        with tempfile.TemporaryFile() as file:
+            content = transfer.of_bytes(data, file, mode)
+            return await transfer.upload(self.connection, self.connection.project, name, content, path)
+
+    async def download(
+        self, sandbox: str, path: str, out: IO[bytes], *, moved: "Moved | None" = None
+    ) -> "requests.FileRead":
+        """Download a file, or a folder as a tar archive, from the work tree; its bytes are written to `out`."""
+        return await transfer.download(
+            self.connection, checked_name(sandbox, "sandbox"), path, out, moved or transfer.silent
+        )
+
+    async def _max_file_bytes(self) -> int | None:
+        """The maximum file size in bytes; None if the spawner does not reply."""
+        known = self._known = self._known or await self._catalogue_or_none()
+        return None if known is None else known.max_file_bytes
+
+
+def new_sandbox() -> str:
+    """A new sandbox name, to subscribe before the sandbox is created."""
+    return new_name("sbx")

@@ -1,0 +1,244 @@
+"""Transfers files and folders to and from a sandbox, in one or more chunks; verifies the digest at the end."""
+
+import asyncio
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.retry import Progress, request_with_retries
+from sandherd.client.sandboxes import archive
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.chunks import CHUNK_BYTES, ChunkReceiver, InvalidChunkError, chunk_count, digest_of
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    Download,
+    DownloadChunk,
+    FileRead,
+    FileWritten,
+    Upload,
+    UploadChunk,
+)
+from sandherd.contracts.subjects import ARTIFACT
+
+AT_ONCE: Final = 4
+"""Maximum number of chunks in flight."""
+STALLED: Final = 120.0
+"""How long a transfer may make no progress, in seconds."""
+LONGEST: Final = 3600.0
+"""Time limit of a whole transfer in the sandbox, in seconds: chunks are stored for this time."""
+_MIN_PROGRESS: Final = 64 * 1024
+
+Moved = Callable[[int, int], None]
+"""Called with the number of transferred bytes, and of all bytes."""
+
+
+def silent(_moved: int, _size: int) -> None:
+    """Ignores progress."""
+
+
+@dataclass(frozen=True)
+class UploadSource:
+    """Data to upload: its bytes in an open file, with size, digest and mode."""
+
+    file: IO[bytes]
+    size: int
+    sha256: str
+    mode: int = 0o644
+    folder: bool = False
+
+
+@contextmanager
+def source(path: Path, limit: int | None) -> Iterator[UploadSource]:
+    """A local file or folder to upload. Raises `HerdError` if it is over `limit` bytes, or can't be read."""
+    try:
+        if path.is_dir():
+            with tempfile.TemporaryFile() as packed:
+                archive.pack(path, packed, limit)
+                yield _described(packed, folder=True)
+        else:
+            with opened_regular(path) as file, tempfile.TemporaryFile() as copy:
+                found = os.fstat(file.fileno())
+                if limit is not None and found.st_size > limit:
+                    raise archive.too_large(str(path), found.st_size, limit)
+                if found.st_size == 0:
+                    _copy(file, copy, path, limit)
+                yield _described(copy if found.st_size == 0 else file, mode=found.st_mode & 0o777)
+    except OSError as error:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{error.filename or path}: {error.strerror or error}",
+            field="path",
+            remedy="name a file or folder that can be read",
+        ) from None
+
+
+def packed_as(file: IO[bytes]) -> UploadSource:
+    """An archive in an open file, to upload."""
+    return _described(file, folder=True)
+
+
+@contextmanager
+def opened_regular(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file, and nothing else: opening a pipe waits for a writer, and a device has no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{path} is neither a file nor a folder",
+            field="path",
+            remedy="write its contents to a file, and copy that",
+        )
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        yield file
+
+
+def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
+    """Copy a file without a size, as those in /proc, whose content may differ at the next read."""
+    while block := os.read(file.fileno(), INLINE_BYTES):
+        if limit is not None and copy.tell() + len(block) > limit:
+            raise archive.too_large(str(path), None, limit)
+        copy.write(block)
+
+
+def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSource:
+    """Bytes to upload."""
+    file.write(data)
+    return _described(file, mode=mode)
+
+
+def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
+    """The current content of the file; what is appended meanwhile is ignored."""
+    size, sha256 = digest_of(file)
+    return UploadSource(file, size, sha256, mode, folder)
+
+
+async def upload(
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, path: str, *, moved: Moved = silent
+) -> FileWritten:
+    """Upload it into the sandbox as `path`. Raises `HerdError`."""
+    whole = content.size <= INLINE_BYTES
+    content.file.seek(0)
+    request = made(
+        Upload,
+        sandbox=sandbox,
+        transfer=new_name("trf"),
+        path=path,
+        data=content.file.read(content.size) if whole else None,
+        artifact=None if whole else await _send_chunks(link, project, sandbox, content, moved),
+        sha256=content.sha256,
+        mode=content.mode,
+        unpack=content.folder,
+    )
+    written: FileWritten = await _repeat_until_done(link, request)
+    if written.sha256 != content.sha256 or written.size != content.size:
+        raise _damaged(path, "the sandbox wrote other data than was sent")
+    moved(content.size, content.size)
+    return written
+
+
+async def store(link: HerdConnection, project: str, owner: str, content: UploadSource, *, moved: Moved) -> ArtifactRef:
+    """Store it as an artifact of `owner`, a sandbox or a task that is to be submitted. Raises `HerdError`."""
+    return await _send_chunks(link, project, owner, content, moved)
+
+
+async def fetch(link: HerdConnection, owner: str, artifact: ArtifactRef, out: IO[bytes], moved: Moved) -> None:
+    """Write an artifact of a sandbox or a task into an empty file. Raises `HerdError`, also if it is damaged."""
+    await _fetch(link, owner, artifact, out, moved)
+    if digest_of(out) != (artifact.size, artifact.sha256):
+        raise _damaged(artifact.artifact, "the received data is not what was stored")
+    out.seek(0)
+
+
+async def _repeat_until_done(link: HerdConnection, request: Any) -> Any:
+    """Repeat the request until the transfer is done: each continues it. Raises `HerdError` without progress."""
+    progress = Progress(STALLED, longest=LONGEST, minimum=_MIN_PROGRESS)
+    while True:
+        found = await request_with_retries(link, request)
+        if found.done:
+            return found
+        await progress.report(found.moved)
+
+
+async def _send_chunks(
+    link: HerdConnection, project: str, sandbox: str, content: UploadSource, moved: Moved
+) -> ArtifactRef:
+    """Send the chunks, some concurrently. Returns a reference to the stored artifact."""
+    name = new_name("upl")
+    count = chunk_count(content.size)
+    sent = 0
+
+    async def send(index: int) -> None:
+        nonlocal sent
+        start = index * CHUNK_BYTES
+        data = os.pread(content.file.fileno(), min(CHUNK_BYTES, content.size - start), start)
+        await request_with_retries(link, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=data))
+        sent += len(data)
+        moved(min(sent, content.size - 1), content.size)
+
+    await _for_each(count, send)
+    return ArtifactRef(
+        artifact=name,
+        subject=ARTIFACT.fill(project=project, sandbox=sandbox, artifact=name),
+        size=content.size,
+        sha256=content.sha256,
+        chunks=count,
+        media_type="application/x-tar" if content.folder else "application/octet-stream",
+    )
+
+
+async def _for_each(count: int, send_one: Callable[[int], Any]) -> None:
+    """Call `send_one` for each number, at most `AT_ONCE` concurrently. The first error cancels the others."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await send_one(number)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(AT_ONCE, count))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        await cancel_and_wait(workers)
+
+
+async def download(link: HerdConnection, sandbox: str, path: str, out: IO[bytes], moved: Moved = silent) -> FileRead:
+    """Download a file, or a folder as an archive, from the sandbox into `out`. Raises `HerdError`."""
+    found: FileRead = await _repeat_until_done(
+        link, made(Download, sandbox=sandbox, transfer=new_name("trf"), path=path)
+    )
+    if found.artifact is None:
+        out.write(found.data or b"")
+    else:
+        await _fetch(link, sandbox, found.artifact, out, moved)
+    if digest_of(out) != (found.size, found.sha256):
+        raise _damaged(path, "the received data is not what the sandbox sent")
+    out.seek(0)
+    moved(found.size, found.size)
+    return found
+
+
+async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out: IO[bytes], moved: Moved) -> None:
+    """Write the chunks, each at its offset: they may be received in any order, and twice."""
+    try:
+        receiver = ChunkReceiver(artifact)
+        while not receiver.complete:
+            request = made(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
+            piece = await request_with_retries(link, request)
+            out.seek(receiver.accept(piece))
+            out.write(piece.data)
+            moved(min(receiver.moved, artifact.size - 1), artifact.size)
+    except InvalidChunkError as error:
+        raise _damaged(artifact.artifact, str(error)) from None
+
+
+def _damaged(path: str, what: str) -> HerdError:
+    return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")

@@ -1,0 +1,162 @@
+"""Durable subscriptions of a project: creates and deletes them, and receives their events.
+
+event-ingest creates the consumers, as clients have no permission to. Receiving continues across failures of the broker
+and restarts of this program.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from sandherd.bus.api_subjects import API_FROM_OUTSIDE
+from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError, Puller
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError
+from sandherd.client.events import decoder
+from sandherd.client.events.sequencer import Event
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    AskSubscriptions,
+    Subscription,
+)
+
+WINDOW: Final = 32
+"""Maximum number of events in flight or waiting here. Each must be acknowledged within `ack_wait_seconds`."""
+
+
+@dataclass(frozen=True)
+class ReceivedEvent:
+    """An event of a durable subscription. It is redelivered until acknowledged, so it may be received twice."""
+
+    event: Event
+    stream_sequence: int
+    deliveries: int
+    """How often it was delivered: 1 unless it was redelivered."""
+    _message: Msg = field(repr=False)
+
+    async def ack(self) -> None:
+        """Acknowledge the event. If the acknowledgement is lost, the event is redelivered."""
+        with suppress(nats.errors.Error):  # broker unavailable, or acknowledged before: nothing is lost
+            await self._message.ack()
+
+
+class EventStream:
+    """The events of one subscription, oldest first. Iterate over it, and `ack()` each event after handling it."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._consumer: str | None = None
+        self._puller: Puller | None = None
+        self._waiting: deque[Msg] = deque()
+        self._bound = False
+
+    async def __aenter__(self) -> Self:
+        await self._bind()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedEvent:
+        """The next event. Raises `HerdError`: `not_found` without the subscription, `refused` without permission."""
+        while True:
+            while not self._waiting:
+                self._waiting.extend(await self._more())
+            message = self._waiting.popleft()
+            received = _read(message)
+            if received is not None:
+                return received
+            await message.ack()  # not a valid event: the history refuses it, too
+
+    async def close(self) -> None:
+        """Stop receiving, and return unread events to the broker, so that the next reader gets them at once."""
+        self._bound = False
+        if self._puller is None:
+            return
+        with suppress(nats.errors.Error):  # broker unavailable: it redelivers them by itself
+            for message in [*self._waiting, *await self._puller.unsubscribe()]:
+                await message.nak()
+        self._waiting.clear()
+
+    async def _more(self) -> list[Msg]:
+        """The next messages. Once bound, it rebinds for as long as the subscription exists."""
+        first = self._puller is None
+        while True:
+            try:
+                if not self._bound:
+                    await self._bind()
+                assert self._puller is not None
+                return await self._puller.next_batch(WINDOW)
+            except (ConsumerUnresponsiveError, ServiceAwayError, nats.errors.Error) as error:
+                if first and isinstance(error, ServiceAwayError):
+                    raise
+            self._bound = False
+            if self._connection.bus.closed:
+                raise _closed()
+            await asyncio.sleep(REBIND)
+
+    async def _bind(self) -> None:
+        """Look up the subscription by name, and bind to its consumer, which may have been replaced."""
+        found = await self._find()
+        if self._puller is None or found.consumer != self._consumer:
+            await self.close()
+            self._consumer = found.consumer
+            bus = self._connection.bus
+            self._puller = Puller(bus, found.stream, found.consumer, WINDOW, api=API_FROM_OUTSIDE)
+        violations = self._connection.bus.violations
+        try:
+            await self._puller.bind()
+        except ConsumerUnresponsiveError:
+            if self._connection.bus.violations > violations:
+                raise _refused() from None
+            raise
+        self._bound = True
+
+    async def _find(self) -> Subscription:
+        listed = await self._connection.request(AskSubscriptions())
+        found = next((one for one in listed.subscriptions if one.name == self._name), None)
+        if found is None:
+            raise HerdError.of(
+                Code.NOT_FOUND,
+                f"{self._connection.project} has no subscription {self._name}",
+                field="name",
+                remedy=f"create it with `sandherd subscriptions create {self._name}`",
+            )
+        return found
+
+
+def _read(message: Msg) -> ReceivedEvent | None:
+    event = decoder.from_live(message.subject, message.data)
+    if event is None:
+        return None
+    place = message.metadata
+    return ReceivedEvent(event, place.sequence.stream, place.num_delivered or 1, message)
+
+
+def _closed() -> HerdError:
+    return NotReachedError.of(
+        Code.UNAVAILABLE,
+        "the broker closed the connection permanently: the credential expired, or was revoked",
+        remedy="check with `sandherd doctor`",
+    )
+
+
+def _refused() -> HerdError:
+    return HerdError.of(
+        Code.REFUSED,
+        "this credential has no permission to receive from a subscription",
+        field="credentials",
+        remedy="use a subscriber's credential, from `sandherd credentials create --role subscriber`",
+    )

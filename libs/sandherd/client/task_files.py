@@ -1,0 +1,68 @@
+"""Files of tasks: what a task begins with, and what its last attempt left, also after its sandbox has ended."""
+
+from typing import IO, TYPE_CHECKING
+
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.sandboxes.operations import SandboxOperations
+from sandherd.contracts.errors import Code
+from sandherd.lazy_imports import LazyModule
+
+if TYPE_CHECKING:
+    from sandherd.client import task_work
+    from sandherd.client.sandboxes import transfer
+    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.tasks import resume
+    from sandherd.contracts.events import ArtifactRef
+else:  # on first use: most programs transfer no files
+    task_work = LazyModule("sandherd.client.task_work")
+    transfer = LazyModule("sandherd.client.sandboxes.transfer")
+    resume = LazyModule("sandherd.client.tasks.resume")
+
+
+class TaskFiles(SandboxOperations):
+    """The methods of `Herd` about files of tasks. Every method raises `HerdError`."""
+
+    async def upload_work(
+        self, task: str, work: "WorkSource", *, moved: "Moved | None" = None, left_out: "LeftOut | None" = None
+    ) -> "ArtifactRef":
+        """Upload the files that a task of this name begins with: the `work` of the spec to submit next.
+
+        Links that lead out of the folder are left out; `left_out` is called with each.
+        """
+        name, limit = checked_name(task, "task"), await self._max_file_bytes()
+        return await task_work.upload_work(
+            self.connection, name, work, limit, moved=moved or transfer.silent, left_out=left_out
+        )
+
+    async def fetch_result(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> None:
+        """Write the stored work tree of a task, a compressed tar archive, into an empty file."""
+        name = checked_name(task, "task")
+        sandbox, work = await resume.stored_work(self.connection.request, name)
+        await transfer.fetch(self.connection, sandbox, work, out, moved or transfer.silent)
+
+    async def fetch_start(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> bool:
+        """Write the archive of the files that a task began with into an empty file; returns whether it had any.
+
+        They are stored as long as the task's record; after that, `HerdError` has the code `not_found`.
+        """
+        name = checked_name(task, "task")
+        work = await resume.submitted_work(self.connection.request, name)
+        if work is None:
+            return False
+        try:
+            await transfer.fetch(self.connection, name, work, out, moved or transfer.silent)
+        except HerdError as error:
+            if error.problem.code is not Code.NOT_FOUND:
+                raise
+            raise _start_deleted(name) from None
+        return True
+
+
+def _start_deleted(task: str) -> HerdError:
+    return HerdError.of(
+        Code.NOT_FOUND,
+        f"the files that {task} began with are no longer stored (SANDHERD_KEEP_ENDED)",
+        field="task",
+        remedy=f"copy what it has left: `sandherd cp -r {task}:. DST`",
+    )

@@ -1,0 +1,163 @@
+"""The files that a task begins with: packed here, uploaded before it is submitted, unpacked by its worker."""
+
+import asyncio
+import errno
+import os
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, Literal
+
+from sandherd.archives import writer
+from sandherd.archives.ignore import parents
+from sandherd.archives.safe_paths import DEEPEST
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError
+from sandherd.client.git_ignored import ignored_by_git
+from sandherd.client.sandboxes import archive, transfer
+from sandherd.client.sandboxes.transfer import Moved, silent
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import ArtifactRef
+
+_FIELD: Final = "dir"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+LeftOut = Callable[[str, str], None]
+"""Called with each link that is left out because it leads out of the folder, and its target; in another thread."""
+
+
+@dataclass(frozen=True)
+class WorkSource:
+    """A local folder, without what git ignores and without `.git`, and single files by their paths in the work tree."""
+
+    folder: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.folder is not None or bool(self.files)
+
+
+async def upload_work(
+    connection: Connection,
+    task: str,
+    work: WorkSource,
+    limit: int | None,
+    *,
+    moved: Moved = silent,
+    left_out: LeftOut | None = None,
+) -> ArtifactRef:
+    """Upload it for a task of this name, which is submitted next. Raises `HerdError`, also beyond `limit` bytes."""
+    with tempfile.TemporaryFile() as file:
+        await asyncio.to_thread(pack_work, work, file, limit, left_out)
+        content = transfer.packed_as(file)
+        return await transfer.store(connection, connection.project, task, content, moved=moved)
+
+
+def pack_work(work: WorkSource, out: IO[bytes], limit: int | None, left_out: LeftOut | None = None) -> None:
+    """Write it as one archive; a file replaces the folder's. Blocks.
+
+    Raises `HerdError` for what can't be read, is over the limit, or if a file's name or parent is something else.
+    """
+    _check_files(work.files)
+    try:
+        if work.folder is not None:
+            writer.pack(work.folder, out, limit=limit, skips=_skipped(work.folder, work.files, left_out), strict=True)
+        _add_files(work.files, out, limit)
+    except writer.ArchiveTooLargeError:
+        raise archive.too_large(str(work.folder), None, limit or 0) from None
+    except OSError as error:
+        raise _unpacked(work, error) from None
+    if limit is not None and out.seek(0, os.SEEK_END) > limit:
+        raise archive.too_large("the files of the task", out.tell(), limit)
+
+
+def _unpacked(work: WorkSource, error: OSError) -> HerdError:
+    if error.errno in _FULL:
+        return HerdError.of(
+            Code.UNAVAILABLE,
+            f"the archive of the task's files does not fit into {tempfile.gettempdir()}: {error.strerror}",
+            remedy="free space there, or set TMPDIR to a folder with more",
+        )
+    text = f"{error.filename or work.folder}: {error.strerror or error}"
+    return HerdError.of(Code.INVALID_FIELD, text, field=_FIELD, remedy="name a folder or file that can be read")
+
+
+def _check_files(files: Mapping[str, Path]) -> None:
+    for name in files:
+        for parent in parents(name):
+            if parent in files:
+                raise _no_folder(parent, name)
+
+
+def _no_folder(parent: str, name: str) -> HerdError:
+    return HerdError.of(
+        Code.INVALID_FIELD, f"{name}: {parent} is no folder", field="files", remedy="give one of them another name"
+    )
+
+
+def _skipped(folder: Path, files: Mapping[str, Path], left_out: LeftOut | None) -> Callable[[str, bool], bool]:
+    ignored = ignored_by_git(folder)
+    above = {parent: name for name in files for parent in parents(name)}
+
+    def skips(path: str, directory: bool) -> bool:  # noqa: FBT001  # `writer.pack`'s signature
+        if path.count("/") >= DEEPEST:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"{folder}: an entry is more than {DEEPEST} folders deep",
+                field=_FIELD,
+                remedy="name a folder below, or have git ignore it",
+            )
+        if ignored(path, directory) or (path in files and not directory):
+            return True
+        target = _outward(folder, path)
+        if target is not None:
+            if left_out is not None:
+                left_out(path, target)
+            return True
+        _check_entry(path, files, above, directory=directory)
+        return False
+
+    return skips
+
+
+def _check_entry(path: str, files: Mapping[str, Path], above: Mapping[str, str], *, directory: bool) -> None:
+    """Raise `HerdError` if an entry of the folder is where a single file needs something else."""
+    if path in above and not directory:
+        raise _no_folder(path, above[path])
+    if path in files:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{path} is a folder in the folder, and a file is to replace it",
+            field="files",
+            remedy="give the file another name",
+        )
+
+
+def _outward(folder: Path, path: str) -> str | None:
+    """The target of a link that leads out of the folder; None for anything else."""
+    try:
+        target = str((folder / path).readlink())
+    except OSError:
+        return None
+    place = os.path.normpath(PurePosixPath(path).parent / target)
+    return target if place.startswith(("/", "../")) or place == ".." else None
+
+
+def _add_files(files: Mapping[str, Path], out: IO[bytes], limit: int | None) -> None:
+    """Append files to the archive, each with its parent folders. Raises `OSError`, and `HerdError` over the limit."""
+    if not files:
+        return
+    mode: Literal["a", "w"] = "a" if out.seek(0, os.SEEK_END) else "w"
+    out.seek(0)
+    with tarfile.open(fileobj=out, mode=mode, format=tarfile.PAX_FORMAT, dereference=True) as tar:
+        for name, path in files.items():
+            for parent in parents(name):
+                writer.add_directory(tar, parent, 0o755)
+            with transfer.opened_regular(path) as file:
+                info = tar.gettarinfo(str(path), name, file)
+                if limit is not None and out.tell() + info.size > limit:
+                    raise archive.too_large("the files of the task", out.tell() + info.size, limit)
+                info.uid = info.gid = 0
+                info.uname = info.gname = ""
+                tar.addfile(info, file)

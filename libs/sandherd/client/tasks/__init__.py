@@ -1,0 +1,1 @@
+"""Preparation of tasks before they are submitted: checks, batches and resumption."""

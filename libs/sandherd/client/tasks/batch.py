@@ -1,0 +1,128 @@
+"""Reads several tasks from one file, which may depend on each other; orders or refuses them before anything is sent.
+
+The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `name` each. `depends_on` names tasks of
+the file; `after` names tasks that were submitted before. A `name` is valid in the file only: the tasks get new names,
+unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of `task`, `fork`, `attempt`
+and `work`; its stored session is looked up before anything is sent.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.tasks.resume import ResumeSource
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import new_name
+
+MAX_TASKS: Final = 10_000
+_SEE: Final = "see `sandherd tasks submit --help`"
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """One task of a file: its label in the file, its task name, and its spec."""
+
+    label: str
+    task: str
+    spec: TaskSpec
+    earlier: ResumeSource | None = None
+    """The earlier task that it resumes."""
+
+
+def read(path: Path) -> list[BatchTask]:
+    """The tasks of a file, each after its dependencies. Raises `HerdError` naming the task and its field."""
+    return ordered(_entries(_document(path), path))
+
+
+def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
+    """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle."""
+    named = _by_label(entries)
+    tasks = {label: _task_name(label, entry) for label, entry in named.items()}
+    waits = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
+    for label, others in waits.items():
+        _check_references(label, others, tasks)
+    return [_batch_task(label, named[label], tasks) for label in _sorted(waits)]
+
+
+def _document(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _error(f"{path}: {error.strerror}", "file", "name a file that can be read") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _error(f"{path}: neither YAML nor JSON: {error}", "file", "fix it") from None
+
+
+def _entries(document: Any, path: Path) -> list[Mapping[str, Any]]:
+    tasks = document.get("tasks") if isinstance(document, dict) else document
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(entry, dict) for entry in tasks):
+        raise _error(f"{path}: no list of tasks in it", "tasks", _SEE)
+    if len(tasks) > MAX_TASKS:
+        raise _error(f"{path}: {len(tasks)} tasks; the maximum is {MAX_TASKS}", "tasks", "split it into several files")
+    return tasks
+
+
+def _by_label(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    named: dict[str, Mapping[str, Any]] = {}
+    for number, entry in enumerate(entries, 1):
+        label = str(entry.get("name") or entry.get("task") or f"task {number}")
+        if label in named:
+            raise _error(f"two tasks are named {label!r}", "name", "give each a different name")
+        named[label] = entry
+    return named
+
+
+def _task_name(label: str, entry: Mapping[str, Any]) -> str:
+    name = entry.get("task")
+    return new_name("task") if name is None else checked_name(str(name), f"{label}: task")
+
+
+def _check_references(label: str, others: Any, tasks: Mapping[str, str]) -> None:
+    missing = [str(other) for other in others if other not in tasks]
+    if missing:
+        raise _error(
+            f"{label}: it depends on {missing[0]!r}, which is not in the file",
+            "depends_on",
+            "add it, or name a task that was submitted before under `after`",
+        )
+
+
+def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Each label after its dependencies; those without dependencies stay in the order of the file."""
+    try:
+        yield from TopologicalSorter(waits).static_order()
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise _error(f"dependency cycle: {circle}", "depends_on", "remove one of them from `depends_on`") from None
+
+
+def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str]) -> BatchTask:
+    fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
+    if "argv" in entry:
+        fields["harness"] = {"kind": "command", "argv": entry["argv"]}
+    fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
+    try:
+        earlier = _earlier(fields)
+        return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier)
+    except HerdError as error:
+        problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
+        raise HerdError(problem) from None
+
+
+def _earlier(fields: dict[str, Any]) -> ResumeSource | None:
+    """Remove the earlier task to resume from the fields, and return it; a complete `Resume` is left there."""
+    resumed = fields.get("resume")
+    if resumed is None or (isinstance(resumed, Mapping) and "session_id" in resumed):
+        return None
+    del fields["resume"]
+    return made(ResumeSource, **(resumed if isinstance(resumed, Mapping) else {"task": resumed}))
+
+
+def _error(message: str, field: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field=field, remedy=remedy)

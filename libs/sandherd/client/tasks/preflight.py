@@ -1,0 +1,66 @@
+"""Checks a spec against the herd's catalogue before it is sent. Pure; the final decision is the spawner's."""
+
+from collections.abc import Collection
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import Catalogue
+from sandherd.contracts.specs import SandboxLimits, SandboxSpec, TaskSpec
+
+_SEE_RUNTIMES = "see `sandherd runtimes`"
+_OPTIONS = {"memory_mb": "--memory", "cores": "--cores"}
+
+
+def refusal(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
+    """Why the spawner would reject this spec, with what is allowed; None if it is acceptable."""
+    runtimes = [runtime.runtime for runtime in here.runtimes]
+    return (
+        _unknown("runtime", spec.runtime, runtimes)
+        or _unknown("profile", spec.profile, here.profiles)
+        or _harness(spec, here)
+        or _beyond(spec.limits, here.caps)
+        or _too_long(spec.ttl_seconds, here.max_ttl_seconds)
+        or _too_often(spec, here.max_attempts)
+    )
+
+
+def _unknown(field: str, value: str | None, known: Collection[str]) -> HerdError | None:
+    if value is None or value in known:
+        return None
+    names = ", ".join(sorted(known)) or "none"
+    remedy = f"name another one with --{field}" if known else f"omit --{field}"
+    return _error(f"there is no {field} {value!r} here; there is: {names}", f"spec.{field}", remedy)
+
+
+def _harness(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
+    return _unknown("harness", spec.harness.kind, here.harnesses) if isinstance(spec, TaskSpec) else None
+
+
+def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | None:
+    if limits is None:
+        return None
+    name = limits.exceeded_limit(caps)
+    if name is None or getattr(limits, name) is None:
+        return None
+    value, cap = getattr(limits, name), getattr(caps, name)
+    remedy = f"request less with {_OPTIONS[name]}" if name in _OPTIONS else _SEE_RUNTIMES
+    return _error(f"{name}: {value} requested; at most {cap} is allowed here", f"spec.limits.{name}", remedy)
+
+
+def _too_long(value: int | None, limit: int) -> HerdError | None:
+    if value is None or value <= limit:
+        return None
+    message = f"ttl_seconds: {value} requested; at most {limit} are allowed here"
+    return _error(message, "spec.ttl_seconds", "request less with --ttl, and extend it later")
+
+
+def _too_often(spec: SandboxSpec, limit: int) -> HerdError | None:
+    value = spec.retry.max_attempts if isinstance(spec, TaskSpec) else None
+    if value is None or value <= limit:
+        return None
+    message = f"max_attempts: {value} requested; at most {limit} are allowed here"
+    return _error(message, "spec.retry.max_attempts", "request less with --attempts")
+
+
+def _error(message: str, field: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field=field, remedy=remedy)

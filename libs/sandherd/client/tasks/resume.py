@@ -1,0 +1,139 @@
+"""Finds the stored session of an earlier task in the history: the spawner may have deleted its record."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from sandherd.client import queries
+from sandherd.client.errors import HerdError, made
+from sandherd.client.events import decoder
+from sandherd.client.queries import SendRequest
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
+from sandherd.contracts.events.task import TaskAssigned, TaskSubmitted
+from sandherd.contracts.model import Attempt
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import AskEvents, TaskView
+from sandherd.contracts.resume import STORES_OWN_SESSIONS, Resume
+from sandherd.contracts.specs import TaskSpec
+from sandherd.contracts.states import TASK_ENDED
+
+_LATELY: Final = timedelta(seconds=10)
+"""How long after a task's end its last events may still be missing in the history."""
+_POLL_SECONDS: Final = 0.2
+_MAX_EVENTS: Final = 100
+_KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
+_LEFT: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed))
+
+
+class ResumeSource(BaseModel):
+    """What to resume of an earlier task: the arguments of `session_of`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: SafeName
+    attempt: Attempt | None = None
+    fork: bool = False
+    work: bool = True
+
+
+async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:
+    """The task spec with the session that it resumes. Raises `HerdError`, also if its harness cannot resume."""
+    if earlier is None:
+        return spec
+    return made(TaskSpec, **{**dict(spec), "resume": await session_of(send, **dict(earlier))})
+
+
+async def session_of(send: SendRequest, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:
+    """The session of an attempt; without `attempt`, of the last one that stored one. Raises `HerdError`."""
+    view = await queries.task(send, task)
+    _check(view, fork=fork)
+    await _wait_for_history(send, view)
+    for assigned in await _attempts(send, task, attempt):
+        found = await _stored_results(send, assigned.sandbox)
+        if "transcript" in found or (view.harness == STORES_OWN_SESSIONS and "session_id" in found):
+            taken = {name: value for name, value in found.items() if work or name != "work"}
+            known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
+            return made(Resume, **known, **taken, fork=fork)
+    which = task if attempt is None else f"attempt {attempt} of {task}"
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"{which} has no stored session",
+        field="resume",
+        remedy="name another one, or start without --resume",
+    )
+
+
+async def stored_work(send: SendRequest, task: str) -> tuple[str, ArtifactRef]:
+    """The work tree of the last attempt that stored one: its sandbox, and the archive. Raises `HerdError`."""
+    view = await queries.task(send, task)
+    await _wait_for_history(send, view)
+    for assigned in await _attempts(send, task, None):
+        found = await _stored_results(send, assigned.sandbox)
+        if "work" in found:
+            return assigned.sandbox, found["work"]
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"{task} has no stored work tree",
+        field="task",
+        remedy="it is stored if the task was submitted with --dir or --keep-work, or failed, and if it has files",
+    )
+
+
+async def submitted_work(send: SendRequest, task: str) -> ArtifactRef | None:
+    """The archive of the files that a task began with; None without one. Raises `HerdError`."""
+    found = await _events(send, entity=task, types=[TaskSubmitted.type])
+    return next((event.work for event in found if isinstance(event, TaskSubmitted)), None)
+
+
+def _check(view: TaskView, *, fork: bool) -> None:
+    """Raises `HerdError` if the task's harness or state rules it out. The spawner checks it again."""
+    if view.harness not in _KINDS:
+        text = f"{view.task} uses the harness {view.harness}, which has no session"
+        raise HerdError.of(Code.INVALID_FIELD, text, field="resume", remedy=f"name a task of {', '.join(_KINDS)}")
+    if not fork and view.state not in TASK_ENDED:
+        text = f"{view.task} is {view.state}: its session can't continue in two places"
+        raise HerdError.of(Code.CONFLICT, text, field="resume", remedy="fork it (--fork), or wait until it has ended")
+
+
+async def _wait_for_history(send: SendRequest, view: TaskView) -> None:
+    """For a task that has just ended, wait until the history has the end of its last attempt."""
+    if view.sandbox is None or view.ended_at is None:
+        return
+    while datetime.now(UTC) - view.ended_at < _LATELY:
+        if await _events(send, entity=view.sandbox, types=[AgentCompleted.type, AgentFailed.type]):
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _attempts(send: SendRequest, task: str, attempt: int | None) -> list[TaskAssigned]:
+    """The attempts that had a sandbox, the last one first; only `attempt`, if it is given."""
+    begun = await _events(send, entity=task, types=[TaskAssigned.type])
+    return [one for one in begun if isinstance(one, TaskAssigned) and attempt in {None, one.attempt}]
+
+
+async def _stored_results(send: SendRequest, sandbox: str) -> dict[str, Any]:
+    """What an attempt stored last: its session, and its work tree. An agent may store its session itself."""
+    found: dict[str, Any] = {}
+    for event in reversed(await _events(send, entity=sandbox, types=_LEFT)):
+        match event:
+            case AgentTranscriptSaved(session_id=str(session), artifact=artifact):
+                found |= {"session_id": session, "transcript": artifact}
+            case AgentWorkSaved(artifact=artifact) if artifact is not None:
+                found["work"] = artifact
+            case AgentCompleted(session_id=str(session)) | AgentFailed(session_id=str(session)):
+                found.setdefault("session_id", session)
+            case _:
+                pass
+    return found
+
+
+async def _events(send: SendRequest, *, entity: str, types: Sequence[str]) -> list[Any]:
+    """The events of these types, newest first."""
+    question = made(AskEvents, entity=entity, types=list(types), newest_first=True, limit=_MAX_EVENTS)
+    return [decoder.from_history(stored).data for stored in (await send(question)).events]

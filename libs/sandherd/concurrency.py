@@ -1,0 +1,77 @@
+"""Running coroutines concurrently, ending tasks reliably, and locks by key.
+
+Python 3.11's `asyncio.wait_for`, which nats-py uses in `request`, swallows a cancellation that arrives in the same
+iteration of the event loop as the reply. A loop around it then continues, and a caller that cancels it only once, as
+`TaskGroup` does, waits forever. So tasks are cancelled here repeatedly until they have ended.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, TypeVar
+
+CLEANUP_SECONDS: Final = 5.0
+"""How long a task may clean up before it is cancelled again."""
+SHORT_CLEANUP_SECONDS: Final = 0.5
+"""The same in a worker: it has to end in time, also if its tasks wait for a broker that does not respond."""
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP_SECONDS) -> None:
+    """Run these concurrently until the first of them ends or fails; then end the others, and raise what it raised."""
+    tasks = [asyncio.ensure_future(run) for run in runs]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancel_and_wait(tasks, again_after=again_after)
+
+
+async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after: float = CLEANUP_SECONDS) -> None:
+    """Cancel these until they have ended, repeatedly, every `again_after` seconds.
+
+    What they raise is ignored: they have to report it themselves.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        try:
+            await asyncio.wait(pending, timeout=again_after)
+        except asyncio.CancelledError as error:
+            # This task was cancelled meanwhile: end the others first.
+            cancelled = error
+        ended = {task for task in pending if task.done()}
+        pending -= ended
+        for task in ended:
+            # Retrieves the exception, so that asyncio does not log it as never retrieved.
+            _ = task.cancelled() or task.exception()
+    if cancelled is not None:
+        raise cancelled
+
+
+class KeyedLocks(Generic[KeyT]):
+    """A lock for each key that is held or waited for: work on one key runs one at a time, in order of arrival.
+
+    Work on different keys runs concurrently. Unused locks are deleted.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[KeyT, asyncio.Lock] = {}
+        self._users: dict[KeyT, int] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: KeyT) -> AsyncIterator[None]:
+        """Hold the key's lock. Waiters get it in first-in, first-out order."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._locks[key]

@@ -1,0 +1,106 @@
+"""The messages of the AsyncAPI documents: headers, payloads, tags, and the golden files as examples."""
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.envelope import CONTENT_TYPE, schema_urn
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.requests import REQUESTS
+from sandherd.contracts.schemas import Document, json_schemas, published_models, schemas_by_reference
+
+SCHEMAS: Final = "#/components/schemas/"
+_REF: Final = f"{SCHEMAS}{{model}}"
+_GOLDEN: Final = Path(__file__).parents[1] / "golden" / "v1"
+_HEADERS: Final = {
+    "Nats-Msg-Id": "The broker stores a message with this id once; for an event or command, its `id`.",
+    "Sandherd-Service": "The service that could not handle the message.",
+    "Sandherd-Reason": "A problem as JSON: code, message, field, remedy.",
+    "Sandherd-Subject": "The subject of the message.",
+    "Sandherd-Stream": "The stream of the message.",
+    "Sandherd-Stream-Sequence": "The sequence of the message in that stream.",
+    "Sandherd-Size": "Its size in bytes; a payload that leaves no space for these headers is stored truncated.",
+}
+
+
+def messages() -> Iterator[tuple[str, Document]]:
+    """All messages, by name."""
+    refs, _ = schemas_by_reference(_REF)
+    for name, model in published_models().items():
+        yield name, _model_message(name, model, refs[name])
+    yield "artifact", bytes_message("artifact", "A chunk of an artifact.")
+    yield "output", bytes_message("output", "Unchanged bytes of terminal output.")
+    yield "dead", bytes_message("dead", "The original message.") | {"headers": _headers(*_HEADERS)}
+
+
+def schemas() -> Document:
+    """The schemas that the messages refer to."""
+    _, pool = schemas_by_reference(_REF)
+    envelope = {key: part for key, part in json_schemas()["envelope"].items() if key not in {"$schema", "$id"}}
+    return dict(sorted({**pool, "Envelope": envelope}.items()))
+
+
+def message(name: str, description: str, payload: Document, *tags: str) -> Document:
+    """A message with its name, summary, payload and tags."""
+    return {
+        "name": name,
+        "title": name,
+        "summary": description.partition("\n")[0],
+        "tags": [{"name": tag} for tag in tags],
+        "payload": payload,
+    }
+
+
+def bytes_message(name: str, description: str) -> Document:
+    """A message that is bytes, and no document."""
+    payload = {"type": "string", "format": "binary", "title": name.capitalize()}
+    return message(name, description, payload, name) | {"contentType": "application/octet-stream"}
+
+
+def _model_message(name: str, model: type[BaseModel], ref: Document) -> Document:
+    doc = inspect.getdoc(model) or name
+    examples = _examples(name)
+    if name in EVENTS or name in COMMANDS:
+        tags = _tags(name)
+        title = f"{model.__name__}{tags[0].capitalize()}"
+        whole = message(name, doc, _envelope_schema(name, title, ref), *tags)
+        return whole | {"contentType": CONTENT_TYPE, "headers": _headers("Nats-Msg-Id")} | examples
+    request, _, part = name.rpartition(".")
+    tags = [part, request.partition(".")[0]] if request in REQUESTS else [name]
+    return message(name, doc, ref, *tags) | examples
+
+
+def _tags(name: str) -> list[str]:
+    """The tags of an event or a command: its kind, its domain or service, and whether nothing publishes it yet."""
+    if name not in EVENTS:
+        return ["command", COMMANDS[name].service]
+    return ["event", name.partition(".")[0], *(["reserved"] if EVENTS[name].reserved else [])]
+
+
+def _examples(name: str) -> Document:
+    """The golden file of a message, as its example; the problem has none."""
+    request, _, part = name.rpartition(".")
+    found = [
+        _GOLDEN / "events" / f"{name}.json",
+        _GOLDEN / "commands" / f"{name}.json",
+        _GOLDEN / ("replies" if part == "reply" else "requests") / f"{request}.json",
+        _GOLDEN / "delivery" / f"{name.replace('-', '_')}.json",
+    ]
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
+    return {"examples": [{"name": "complete", "payload": document} for document in documents]} if documents else {}
+
+
+def _envelope_schema(name: str, title: str, data: Document) -> Document:
+    """The schema of an envelope with this type's data."""
+    narrowed = {"type": {"const": name}, "dataschema": {"const": schema_urn(name)}, "data": data}
+    parts = [{"$ref": f"{SCHEMAS}Envelope"}, {"type": "object", "properties": narrowed}]
+    return {"title": title, "allOf": parts}
+
+
+def _headers(*names: str) -> Document:
+    return {"type": "object", "properties": {name: {"type": "string", "description": _HEADERS[name]} for name in names}}

@@ -1,0 +1,100 @@
+"""Events about messages: what the agent's program, its model, its users and other agents write to each other."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from sandherd.contracts.events.agent import AgentEvent, Json
+from sandherd.contracts.events.base import Emitter, Tone
+from sandherd.contracts.events.summaries import short_fields
+from sandherd.contracts.model import Count
+
+
+class AgentSystemMessage(AgentEvent):
+    """A system message of the agent's program."""
+
+    type: ClassVar[str] = "agent.system_message"
+    emitted_by: ClassVar[Emitter] = "agent"
+    metadata: Json = Field(default_factory=dict)
+
+    def summarize(self) -> str:
+        return short_fields(self.metadata)
+
+
+class AgentUserMessage(AgentEvent):
+    """An input to the agent."""
+
+    type: ClassVar[str] = "agent.user_message"
+    emitted_by: ClassVar[Emitter] = "agent"
+    tone: ClassVar[Tone | None] = "input"
+    symbol: ClassVar[str | None] = "«"
+    content: str
+    content_length: Count
+
+    def summarize(self) -> str:
+        return self.content
+
+
+class AgentAssistantMessage(AgentEvent):
+    """The model has responded; the text itself is in `agent.message`."""
+
+    type: ClassVar[str] = "agent.assistant_message"
+    emitted_by: ClassVar[Emitter] = "agent"
+    model: str | None = None
+    stop_reason: str | None = None
+    block_count: Count = 0
+
+
+class AgentMessage(AgentEvent):
+    """Text output of the agent."""
+
+    type: ClassVar[str] = "agent.message"
+    emitted_by: ClassVar[Emitter] = "agent"
+    tone: ClassVar[Tone | None] = "output"
+    symbol: ClassVar[str | None] = "»"
+    content: str
+    content_length: Count
+
+    def summarize(self) -> str:
+        return self.content
+
+
+class AgentThinking(AgentEvent):
+    """Reasoning output of the agent."""
+
+    type: ClassVar[str] = "agent.thinking"
+    emitted_by: ClassVar[Emitter] = "agent"
+    tone: ClassVar[Tone | None] = "background"
+    symbol: ClassVar[str | None] = "…"
+    content: str
+    thinking_type: str | None = None
+
+    def summarize(self) -> str:
+        return self.content
+
+
+class AgentMessageInjected(AgentEvent):
+    """A message was passed to the agent. That is not work of the agent and resets no rule."""
+
+    type: ClassVar[str] = "agent.message_injected"
+    counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "input"
+    symbol: ClassVar[str | None] = "«"
+    message_type: str
+    content: str
+    content_length: Count
+    sender_id: str | None = None
+    message_id: str
+    intervention_number: Count = 0
+
+    def summarize(self) -> str:
+        return f"{self.message_type} from {self.sender_id or 'unknown sender'}: {self.content}"
+
+
+class AgentMessageSent(AgentEvent):
+    """The agent sends a message to another agent."""
+
+    type: ClassVar[str] = "agent.message_sent"
+    recipient: str
+    content: str
+    message_id: str

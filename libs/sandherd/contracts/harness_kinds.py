@@ -1,0 +1,114 @@
+"""Declarations of the kinds of agent: options, capabilities and driver. Ours are here; plugins declare further ones.
+
+Every kind is registered as an entry point of the group `sandherd.harnesses`; docs/plugins.md describes the interface.
+"""
+
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from pydantic import BaseModel
+
+from sandherd.contracts.harnesses import HARNESSES, Approvals
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessCapabilities:
+    """The capabilities of all agents of a kind."""
+
+    accepts_messages_mid_turn: bool
+    """A message is passed to it during a turn; otherwise the message waits for the turn's end."""
+    interruptible: bool
+    """An interrupt stops its turn, and the agent keeps running; otherwise the agent has only one turn."""
+    accepts_follow_ups: bool
+    """After its task is done, a message begins another turn; otherwise the message is rejected."""
+    stores_session: bool
+    """Its session is stored as a transcript, which another attempt can resume."""
+    requests_approvals: bool
+    """`approvals` defines which of its tools need an approval."""
+    accepts_tools: bool
+    """It can use the herd's own tools, and those of `mcp_servers`."""
+
+
+CAPABILITIES: Final = {
+    "command": HarnessCapabilities(
+        accepts_messages_mid_turn=True,
+        interruptible=False,
+        accepts_follow_ups=False,
+        stores_session=False,
+        requests_approvals=False,
+        accepts_tools=False,
+    ),
+    "claude": HarnessCapabilities(
+        accepts_messages_mid_turn=True,
+        interruptible=True,
+        accepts_follow_ups=True,
+        stores_session=True,
+        requests_approvals=True,
+        accepts_tools=True,
+    ),
+    "openhands": HarnessCapabilities(
+        accepts_messages_mid_turn=True,
+        interruptible=True,
+        accepts_follow_ups=True,
+        stores_session=True,
+        requests_approvals=True,
+        accepts_tools=True,
+    ),
+    "acp": HarnessCapabilities(
+        accepts_messages_mid_turn=False,
+        interruptible=True,
+        accepts_follow_ups=True,
+        stores_session=False,
+        requests_approvals=True,
+        accepts_tools=True,
+    ),
+}
+"""By kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessKind:
+    """A kind of agent."""
+
+    options: type[BaseModel]
+    """The fields of `harness` in a task. The field `kind` is a `Literal` of one name; forbid unknown fields.
+
+    Options that inherit from `McpToolOptions` let the agent use the herd's tools; a field `approvals` of type
+    `Approvals` sets which of its tools need an approval."""
+    capabilities: HarnessCapabilities
+    driver: str | None = None
+    """The module that runs the agent, started as `python -m MODULE`; None only for programs without a driver."""
+    toolchain: bool = False
+    """Whether the driver needs an interpreter of its own, in the folder of toolchains; else it has the worker's."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.options, type) and issubclass(self.options, BaseModel)):
+            raise TypeError("options: not a pydantic model")
+        field = self.options.model_fields.get("kind")
+        names = get_args(field.annotation) if field else ()
+        if len(names) != 1 or not isinstance(names[0], str):
+            raise TypeError(f"options: {self.options.__name__} needs a field `kind`, a Literal of one name")
+
+    @property
+    def name(self) -> str:
+        """Its name, the value of `kind`."""
+        return str(get_args(self.options.model_fields["kind"].annotation)[0])
+
+    def approvals(self, options: BaseModel) -> Approvals:
+        """The approvals that these options set; everything is allowed if the kind has none."""
+        found = getattr(options, "approvals", None)
+        return found if isinstance(found, Approvals) else Approvals()
+
+
+def _driven(kind: str) -> HarnessKind:
+    return HarnessKind(
+        options=HARNESSES[kind], capabilities=CAPABILITIES[kind], driver=f"sandherd_drivers.{kind}", toolchain=True
+    )
+
+
+COMMAND: Final = HarnessKind(options=HARNESSES["command"], capabilities=CAPABILITIES["command"])
+CLAUDE: Final = _driven("claude")
+OPENHANDS: Final = _driven("openhands")
+ACP: Final = _driven("acp")
+OWN_KINDS: Final = {kind.name: kind for kind in (COMMAND, CLAUDE, OPENHANDS, ACP)}
+"""Our own kinds, by name: what the worker uses without a search for entry points, which would slow its start."""

@@ -1,0 +1,94 @@
+"""Commands and files in a sandbox: clients' requests to the spawner. The fields are those of `requests.access`."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, StringConstraints
+
+from sandherd.contracts.model import Count
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.access import (
+    ArtifactPiece,
+    Binary,
+    ChunkStored,
+    DownloadFields,
+    ExecFields,
+    ExecKillFields,
+    ExecState,
+    ExecStatusFields,
+    FileList,
+    FileRead,
+    FileWritten,
+    ListFilesFields,
+    Piece,
+    PieceFields,
+    UploadFields,
+)
+from sandherd.contracts.requests.base import Request
+
+
+class SandboxFields(Binary):
+    """The field that a client's request has in addition: the sandbox."""
+
+    sandbox: SafeName
+
+
+class Exec(ExecFields, SandboxFields, Request[ExecState]):
+    """Run a command in a sandbox. `ExecStatus` returns its output and its end."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec"
+
+
+class ExecStatus(ExecStatusFields, SandboxFields, Request[ExecState]):
+    """Return the state and the next output of a command."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec_status"
+
+
+class ExecKill(ExecKillFields, SandboxFields, Request[ExecState]):
+    """Send a signal to a command."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec_kill"
+
+
+class ListFiles(ListFilesFields, SandboxFields, Request[FileList]):
+    """List a folder of a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileList
+    type: ClassVar[str] = "spawner.list_files"
+
+
+class UploadChunk(SandboxFields, Request[ChunkStored]):
+    """Store a piece of a large file for an hour, for `Upload` to refer to. The same piece sent twice is stored once.
+
+    With a task's name as `sandbox` it is a piece of the task's `work`, which is stored as long as the task's record.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = ChunkStored
+    type: ClassVar[str] = "spawner.upload_chunk"
+    artifact: Annotated[SafeName, StringConstraints(pattern="^upl-")]
+    index: Count
+    data: Piece
+
+
+class Upload(UploadFields, SandboxFields, Request[FileWritten]):
+    """Upload a file or folder to a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileWritten
+    type: ClassVar[str] = "spawner.upload"
+
+
+class Download(DownloadFields, SandboxFields, Request[FileRead]):
+    """Download a file or folder from a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileRead
+    type: ClassVar[str] = "spawner.download"
+
+
+class DownloadChunk(PieceFields, SandboxFields, Request[ArtifactPiece]):
+    """Return the next piece of what `Download` has stored, or of any artifact of that sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ArtifactPiece
+    type: ClassVar[str] = "spawner.download_chunk"

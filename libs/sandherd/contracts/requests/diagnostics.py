@@ -1,0 +1,96 @@
+"""A request to each service for its health and that of its dependencies. `sandherd doctor` sends it."""
+
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from pydantic import BaseModel, Field
+
+from sandherd.contracts.model import Count, Model, Moment, Seconds
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+
+
+class PartKind(StrEnum):
+    """The kinds of a service's dependencies, by who can fix them."""
+
+    READINESS = "readiness"
+    """What `/readyz` reports: the service's own parts."""
+    CONSUMER = "consumer"
+    """A durable consumer, and whether the service receives from it."""
+    STREAM = "stream"
+    """A stream or a bucket, compared with its declaration."""
+    MIGRATIONS = "migrations"
+    """The tables of the history."""
+    RUNTIME = "runtime"
+    """A runtime, in which sandboxes are created."""
+    REMARK = "remark"
+    """A warning: the service works nevertheless."""
+
+
+BROKER_DATA: Final = "broker data"
+"""The name of event-ingest's remark that the broker lost what the history has."""
+
+
+class Part(Model):
+    """A dependency of a service, checked just now."""
+
+    kind: PartKind
+    name: str
+    problem: str | None = None
+    """What is wrong with it; None if it is healthy."""
+
+
+class ConsumerBacklog(Model):
+    """The messages that wait for a service at one of its durable consumers."""
+
+    consumer: SafeName
+    pending: Count
+    """Not delivered yet."""
+    unacknowledged: Count
+    """Delivered, and not handled yet."""
+    still_seconds: Seconds
+    """For at least how long the oldest of them has waited."""
+
+
+class Examination(Model):
+    """The health of one replica of a service."""
+
+    service: SafeName
+    version: str
+    instance: str
+    now: Moment
+    """The time of its clock."""
+    credential_expires_at: Moment | None = None
+    """When its credential for the broker expires; None for never."""
+    parts: list[Part]
+    waiting: list[ConsumerBacklog] = Field(default_factory=list)
+
+
+class Examine(Request[Examination]):
+    """Return the health of a service. Of several replicas, one replies."""
+
+    Answer: ClassVar[type[BaseModel]] = Examination
+
+
+class ExamineSpawner(Examine):
+    """Return the health of the spawner."""
+
+    type: ClassVar[str] = "spawner.examine"
+
+
+class ExamineEventIngest(Examine):
+    """Return the health of event-ingest."""
+
+    type: ClassVar[str] = "event-ingest.examine"
+
+
+class ExamineMonitor(Examine):
+    """Return the health of the monitor."""
+
+    type: ClassVar[str] = "monitor.examine"
+
+
+class ExamineMessageRelay(Examine):
+    """Return the health of the message-relay."""
+
+    type: ClassVar[str] = "message-relay.examine"

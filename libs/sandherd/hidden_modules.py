@@ -1,0 +1,33 @@
+"""Modules that are hidden or replaced while another one is imported."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+
+@contextmanager
+def replaced(name: str, **attributes: object) -> Iterator[None]:
+    """Replace a module by these attributes meanwhile, unless it is loaded."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = ModuleType(name)
+    vars(sys.modules[name]).update(attributes)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+@contextmanager
+def hidden(names: tuple[str, ...]) -> Iterator[None]:
+    """Make modules impossible to import meanwhile, unless they are loaded."""
+    hidden = [name for name in names if name not in sys.modules]
+    # Python's own way to mark a module as not installed.
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is allowed
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

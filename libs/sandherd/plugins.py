@@ -1,0 +1,113 @@
+"""Finds runtimes and harnesses by the entry points of installed distributions, ours and those of third parties.
+
+Nothing is imported until `Plugin.load`, so a broken distribution harms only its own plugins.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from sandherd.contracts.harness_kinds import HarnessKind
+from sandherd.contracts.names import SAFE_NAME_PATTERN
+
+RUNTIMES: Final = "sandherd.runtimes"
+"""The group of runtimes. An entry point's name is the runtime's, its value an async function: see docs/plugins.md."""
+HARNESSES: Final = "sandherd.harnesses"
+"""The group of harnesses. An entry point's name is the kind, its value a `HarnessKind`."""
+_BUILTIN: Final = frozenset({"sandherd", "sandherd-spawner"})
+_KINDS: Final = {RUNTIMES: "runtime", HARNESSES: "harness"}
+
+
+class PluginError(Exception):
+    """A plugin can't be used. The message names it, its distribution and the reason."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What the distributions here register under one name: it can be used if exactly one does."""
+
+    group: str
+    name: str
+    entries: tuple[EntryPoint, ...]
+
+    @property
+    def origin(self) -> str:
+        """The distribution and its version, as `acme-boxes 1.2`; all of them if several use the name."""
+        return " and ".join(map(_origin, self.entries))
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is part of Sandherd."""
+        return all(map(_is_builtin, self.entries))
+
+    @property
+    def package(self) -> str:
+        """The top-level package that has it."""
+        return self.entries[0].module.partition(".")[0]
+
+    @property
+    def problem(self) -> str | None:
+        """Why it can't be used, as far as that is known without importing it."""
+        if not re.fullmatch(SAFE_NAME_PATTERN, self.name):
+            return f"{self.title}: the name is invalid; it has to match {SAFE_NAME_PATTERN}"
+        if len(self.entries) > 1:
+            return f"{self.title}: several distributions use this name; uninstall all but one"
+        return None
+
+    @property
+    def title(self) -> str:
+        """Its kind, name and origin, for messages."""
+        return f"{_KINDS[self.group]} {self.name!r} of {self.origin}"
+
+    def load(self) -> Any:
+        """Import it, and return the object of the entry point. Raises `PluginError`."""
+        if self.problem:
+            raise PluginError(self.problem)
+        try:
+            return self.entries[0].load()
+        except Exception as error:  # third-party code may raise anything when it is imported
+            raise PluginError(f"{self.title} can't be imported: {type(error).__name__}: {error}") from error
+
+
+def installed(group: str) -> dict[str, Plugin]:
+    """All plugins of a group by name, also those that can't be used. No other distribution replaces one of ours."""
+    return grouped(group, entry_points(group=group))
+
+
+def grouped(group: str, entries: Iterable[EntryPoint]) -> dict[str, Plugin]:
+    """The same for these entry points. Pure."""
+    found: dict[str, list[EntryPoint]] = defaultdict(list)
+    for entry in entries:
+        found[entry.name].append(entry)
+    return {
+        name: Plugin(group, name, tuple(filter(_is_builtin, same)) or tuple(same))
+        for name, same in sorted(found.items())
+    }
+
+
+def load_harness(plugin: Plugin) -> HarnessKind:
+    """A kind of agent. Raises `PluginError`, also if the object is not a `HarnessKind` with this name."""
+    kind = plugin.load()
+    if not isinstance(kind, HarnessKind):
+        raise PluginError(f"{plugin.title}: expected a HarnessKind, found {type(kind).__name__}")
+    if kind.name != plugin.name:
+        raise PluginError(f"{plugin.title}: its options have the kind {kind.name!r}")
+    if kind.driver is None and not plugin.is_builtin:
+        raise PluginError(f"{plugin.title}: it has no driver")
+    return kind
+
+
+def choice(plugins: Mapping[str, Plugin]) -> str:
+    """The names that can be used, for a refusal of another one."""
+    return ", ".join(name for name, plugin in plugins.items() if plugin.problem is None)
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+
+
+def _is_builtin(entry: EntryPoint) -> bool:
+    return entry.dist is not None and re.sub(r"[-_.]+", "-", entry.dist.name).lower() in _BUILTIN

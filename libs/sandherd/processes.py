@@ -1,0 +1,230 @@
+"""Processes of this host: identified by pid and start time, because a pid alone can be reused."""
+
+import os
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final, TypedDict
+
+_PROC: Final = Path("/proc")
+_ENDED: Final = frozenset({"Z", "X", None})
+"""States of a thread that has ended."""
+
+
+class Stat(TypedDict):
+    """The fields of `/proc/<pid>/stat` that are used here."""
+
+    pid: int
+    parent: int
+    session: int
+    started: int
+
+
+def read_stat(text: str) -> Stat:
+    """Parse a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name may hold spaces and parentheses."""
+    before, bracket, after = text.rpartition(")")
+    fields = after.split()
+    if not bracket or len(fields) < 20:  # the start time is the 22nd field, the 20th after the name
+        raise ValueError("not a line of /proc/<pid>/stat")
+    return Stat(
+        pid=int(before.partition(" ")[0]),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        started=int(fields[19]),
+    )
+
+
+@cache
+def boot() -> str:
+    """The id of this boot of the host: a pid of an earlier boot is invalid."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """The unique identity of one process."""
+
+    boot: str
+    pid: int
+    started: int
+    parent: int = field(default=0, compare=False)
+    session: int = field(default=0, compare=False)
+
+    @property
+    def mark(self) -> str:
+        """Distinguishes this process from all others with the same pid, as text."""
+        return f"{self.boot}/{self.started}"
+
+    def alive(self) -> bool:
+        """Whether this process still runs; a zombie does not."""
+        if self.boot != boot():
+            return False
+        stat = stat_of(self.pid)
+        return stat is not None and stat["started"] == self.started and not is_zombie(self.pid)
+
+    def open(self) -> int | None:
+        """A pidfd for it, or None if it has ended. The caller closes it."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return None
+        # Checked after opening: the pidfd can't refer to another process from now on.
+        if self.alive():
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        descriptor = self.open()
+        if descriptor is None:
+            return
+        try:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def find(pid: int) -> ProcessId | None:
+    """The process that has this pid now, or None."""
+    stat = stat_of(pid)
+    return ProcessId(boot=boot(), **stat) if stat else None
+
+
+def stat_of(pid: int) -> Stat | None:
+    """The stat fields of a process, or None if it does not exist."""
+    try:
+        return read_stat(_stat_text(pid))
+    except (OSError, ValueError):
+        return None
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process, started by any of its threads."""
+    return [child for thread in _threads(pid) for child in _children_of_thread(pid, thread)]
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208  # names are all that is wanted
+    except OSError:
+        return []
+
+
+def _children_of_thread(pid: int, thread: str) -> list[int]:
+    try:
+        return [int(child) for child in (_PROC / str(pid) / "task" / thread / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> set[int]:
+    """Every descendant of this process that was not reparented elsewhere."""
+    found: set[int] = set()
+    waiting = children(pid)
+    while waiting:
+        child = waiting.pop()
+        if child not in found:
+            found.add(child)
+            waiting += children(child)
+    return found
+
+
+def in_session(session: int) -> set[int]:
+    """Every process of a session."""
+    return {stat["pid"] for stat in map(stat_of, pids()) if stat and stat["session"] == session}
+
+
+def living() -> dict[int, Stat]:
+    """Every process that has not ended, by pid."""
+    return {pid: stat for pid in pids() if (stat := stat_of(pid)) and not is_zombie(pid)}
+
+
+def below(roots: set[int], table: Mapping[int, Stat]) -> set[int]:
+    """The processes of the table that descend from these; the roots themselves are not included.
+
+    Needs no `children` in `/proc/<pid>/task/<tid>`, which not every sandbox's kernel offers (`CONFIG_PROC_CHILDREN`).
+    """
+    children: dict[int, list[int]] = {}
+    for pid, stat in table.items():
+        children.setdefault(stat["parent"], []).append(pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        waiting += (fresh := [child for child in children.get(waiting.pop(), ()) if child not in found])
+        found.update(fresh)
+    return found
+
+
+def marked(variable: str, value: str) -> set[int]:
+    """Every readable process that was started with this environment variable, whatever its parent or session is now."""
+    wanted = f"{variable}={value}".encode()
+    return {pid for pid in pids() if wanted in environment_of(pid)}
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The environment that a process was started with; empty if it has ended or may not be read.
+
+    Once the first thread has ended, only the others show it.
+    """
+    process = _PROC / str(pid)
+    if content := _content(process / "environ"):
+        return content.split(b"\0")
+    found = (_content(process / "task" / thread / "environ") for thread in _threads(pid))
+    return next((content.split(b"\0") for content in found if content), [])
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def pids() -> Iterator[int]:
+    """All current pids."""
+    return (int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208  # only names are needed
+
+
+def memory_of(processes: Iterable[int]) -> int:
+    """The resident memory of these processes together, in bytes (shared pages count for each)."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return sum(_resident_pages(pid) for pid in processes) * page
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        return int((_PROC / str(pid) / "statm").read_bytes().split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether all its threads have ended, so that only its pid is left, or it does not exist.
+
+    The kernel shows a process whose first thread has ended as a zombie, while other threads of it run on.
+    """
+    return _state(pid) in _ENDED and len(_threads(pid)) <= 1
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether it was stopped by a signal (SIGSTOP), or has ended."""
+    return all(_state(pid, thread) in {"T", *_ENDED} for thread in _threads(pid))
+
+
+def _state(pid: int, thread: str = "") -> str | None:
+    """The state of a process or of one of its threads (proc(5)), or None if it does not exist."""
+    try:
+        return _stat_text(pid, thread).rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def _stat_text(pid: int, thread: str = "") -> str:
+    """The line of `/proc` about a process or one of its threads. A process may choose a name that is not UTF-8."""
+    place = _PROC / str(pid) / "task" / thread if thread else _PROC / str(pid)
+    return (place / "stat").read_text(errors="replace")

@@ -1,0 +1,68 @@
+"""The lag of a service's durable consumers: requested from the broker, and exported as metrics."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.requests import ConsumerBacklog
+from sandherd.contracts.streams import Consumer
+from sandherd.telemetry.meters import Meters
+
+_MEASURED_EVERY: Final = 5.0
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+
+
+class ConsumerLag:
+    """Measures the lag of a service's consumers. Every replica reports the same: take the maximum, not the sum."""
+
+    def __init__(self, consumers: Sequence[Consumer], meters: Meters) -> None:
+        self._consumers = consumers
+        self._meters = meters
+        self._waiting: dict[str, ConsumerBacklog] = {}
+        self._moved: dict[str, tuple[int, float]] = {}
+        """Each consumer's ack floor, and since when (monotonic seconds) it is unchanged with messages to handle."""
+
+    async def read(self, bus: Bus) -> list[ConsumerBacklog]:
+        """The current backlog; for a consumer that does not respond, the last known one."""
+        for consumer in self._consumers:
+            await self._measure(bus, consumer)
+        return [*self._waiting.values()]
+
+    async def watch(self, bus: Bus) -> None:
+        """Measure repeatedly, until cancelled. A consumer that does not respond keeps its last value."""
+        while True:
+            await self.read(bus)
+            await asyncio.sleep(_MEASURED_EVERY)
+
+    async def _measure(self, bus: Bus, consumer: Consumer) -> None:
+        request = asyncio.create_task(bus.js.consumer_info(consumer.stream, consumer.name))
+        try:
+            # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
+            await asyncio.wait([request])
+            info = request.result()
+        except _UNANSWERED:
+            return  # the broker is unavailable, which other parts report
+        finally:
+            await cancel_and_wait([request])
+        name, pending, unacknowledged = consumer.name, info.num_pending or 0, info.num_ack_pending or 0
+        still = self._still(name, info.ack_floor.stream_seq if info.ack_floor else 0, idle=not pending + unacknowledged)
+        self._waiting[name] = ConsumerBacklog(
+            consumer=name, pending=pending, unacknowledged=unacknowledged, still_seconds=round(still, 1)
+        )
+        self._meters.set("sandherd_consumer_pending", pending, consumer=name)
+        self._meters.set("sandherd_consumer_unacknowledged", unacknowledged, consumer=name)
+        self._meters.set("sandherd_consumer_redelivered", info.num_redelivered or 0, consumer=name)
+
+    def _still(self, name: str, done: int, *, idle: bool) -> float:
+        """Seconds that the first unhandled message is known to have waited. `done` is the sequence before it."""
+        before, since = self._moved.get(name, (-1, 0.0))
+        if idle or before != done:
+            since = time.monotonic()
+        self._moved[name] = done, since
+        return time.monotonic() - since

@@ -1,0 +1,60 @@
+"""Cursors: the position where a page ended, as text that is valid only for the same request."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import Request
+
+Position = list[Any]
+"""The values of the order's columns in the last row of a page: numbers, texts, and times as text."""
+
+_SEAL_BYTES: Final = 12
+_PAGE_FIELDS: Final = {"limit", "cursor", "direction"}
+"""Fields of a request that may change from one page to the next."""
+
+
+def write_cursor(request: Request[Any], project: str, position: Sequence[Any]) -> str:
+    """The cursor for `position` in the reply to this request."""
+    body = json.dumps(list(position), separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(_seal(request, project, body) + body).decode().rstrip("=")
+
+
+def read_cursor(request: Request[Any], project: str, cursor: str | None, types: Sequence[type]) -> Position | None:
+    """The position in a cursor, None if there is no cursor. `types` are the types of its values.
+
+    Raises `ContractError` for a cursor that was changed, is of another request, or is invalid: to return the first page
+    instead would repeat or skip rows unnoticed.
+    """
+    if cursor is None:
+        return None
+    try:
+        sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        seal, body = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
+        position = json.loads(body)
+    except (binascii.Error, ValueError):
+        raise _invalid_cursor() from None
+    if seal != _seal(request, project, body) or [type(value) for value in position] != list(types):
+        raise _invalid_cursor()
+    return list(position)
+
+
+def _seal(request: Request[Any], project: str, body: bytes) -> bytes:
+    """A checksum against mistakes, not attacks: a forged cursor only returns a page that the user may read anyway."""
+    filters = request.model_dump_json(exclude=_PAGE_FIELDS)
+    return hashlib.sha256(b"\0".join((request.type.encode(), project.encode(), filters.encode(), body))).digest()[
+        :_SEAL_BYTES
+    ]
+
+
+def _invalid_cursor() -> ContractError:
+    return ContractError(
+        Code.INVALID_FIELD,
+        "cursor: not valid for this request",
+        field="cursor",
+        remedy="omit the cursor for the first page; use a cursor only with the filters that returned it",
+    )

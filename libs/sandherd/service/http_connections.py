@@ -1,0 +1,171 @@
+"""Time and number limits for the connections of a service's HTTP server; uvicorn itself has neither.
+
+Every exchange (a complete request and its complete response) has one deadline, however the peer delays it: no bytes,
+half a header, half a body, a response that is not read, a connection that is never closed. Above a number of
+connections those without progress are closed, oldest first, so that a new one, such as a probe's, is always accepted.
+"""
+
+import asyncio
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from sandherd.telemetry import logs
+
+SLOW: Final = "slow"
+EVICTED: Final = "evicted"
+_SHARE: Final = 4
+"""The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
+_log: Final = logs.get("http_connections")
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits of one HTTP server. Times are in seconds."""
+
+    usual: int = 256
+    """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
+    maximum: int = 4096
+    """Maximum number of connections: above it the oldest is closed, whatever its age."""
+    grace: float = 4.0
+    """How long a connection may take for an exchange while there are more than `usual`."""
+    exchange: float = 10.0
+    """How long a connection may take for an exchange at any time."""
+
+    def within(self, descriptors: int) -> "ConnectionLimits":
+        """The same, for a process with this limit of file descriptors."""
+        maximum = min(self.maximum, max(8, descriptors // _SHARE))
+        return ConnectionLimits(min(self.usual, maximum), maximum, self.grace, self.exchange)
+
+
+class OpenConnections:
+    """The open connections of one server, ordered by their last progress. `dropped` is called with the close reason.
+
+    `now` is a monotonic clock in seconds; `soon` calls a function in the next iteration of the event loop.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        now: Callable[[], float],
+        soon: Callable[[Callable[[], None]], object],
+        dropped: Callable[[str], None],
+    ) -> None:
+        self.limits = limits
+        self._now = now
+        self._soon = soon
+        self._dropped = dropped
+        self._since: dict[BoundedConnection, float] = {}
+        self._evicting = False
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def opened(self, connection: "BoundedConnection") -> None:
+        """Add a new connection, and close others if there are too many."""
+        self.progressed(connection)
+        while len(self._since) > self.limits.maximum:
+            self.drop(next(iter(self._since)), EVICTED)
+        if len(self._since) > self.limits.usual and not self._evicting:
+            self._evicting = True
+            self._soon(self._choose)
+
+    def progressed(self, connection: "BoundedConnection") -> None:
+        """Make the connection the youngest: an exchange is complete, or the first one begins."""
+        self._since.pop(connection, None)
+        self._since[connection] = self._now()
+
+    def _choose(self) -> None:
+        """Choose which connections to close, and close them one event loop iteration later.
+
+        On a busy machine a request that arrived long ago may not have been read yet; it is read in between.
+        """
+        excess = len(self._since) - self.limits.usual
+        latest = self._now() - self.limits.grace
+        idle = [(one, since) for one, since in self._since.items() if since <= latest and not one.responding]
+        self._soon(partial(self._evict, idle[: max(0, excess)]))
+
+    def _evict(self, chosen: "list[tuple[BoundedConnection, float]]") -> None:
+        self._evicting = False
+        for connection, since in chosen:
+            if self._since.get(connection) == since and not connection.responding:
+                self.drop(connection, EVICTED)
+
+    def drop(self, connection: "BoundedConnection", why: str) -> None:
+        """Close a connection at once, even if data is still to be sent on it."""
+        self.closed(connection)
+        self._dropped(why)
+        connection.abort()
+
+    def closed(self, connection: "BoundedConnection") -> None:
+        """Remove a connection."""
+        self._since.pop(connection, None)
+
+
+class BoundedConnection(H11Protocol):
+    """uvicorn's HTTP/1.1 connection with a deadline for each exchange and a place in the table.
+
+    h11 and not httptools: httptools accepts headers of any length.
+    """
+
+    def __init__(self, table: OpenConnections, **options: Any) -> None:
+        super().__init__(**options)
+        self._table = table
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin the first exchange."""
+        super().connection_made(transport)
+        self._start_deadline()
+        self._table.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from the table."""
+        self._end()
+        self._table.closed(self)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin the next exchange, before uvicorn possibly reads a further request that has already arrived."""
+        self._start_deadline()
+        self._table.progressed(self)
+        super().on_response_complete()
+
+    @property
+    def responding(self) -> bool:
+        """Whether a request was received and its response is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._end()
+        self.transport.abort()
+
+    def _start_deadline(self) -> None:
+        self._end()
+        if not self.transport.is_closing():
+            self._deadline = self.loop.call_later(self._table.limits.exchange, self._table.drop, self, SLOW)
+
+    def _end(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def raise_open_files() -> int:
+    """Raise the process's soft limit of open files to its hard limit. Returns the resulting limit."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        _log.warning("limit of open files not raised", error=repr(error))
+    return open_files()
+
+
+def open_files() -> int:
+    """How many file descriptors this process may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,0 +1,110 @@
+"""The HTTP server of a service: /metrics, /healthz and /readyz."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from faststream.asgi import AsgiFastStream, AsgiResponse, get
+from faststream.nats import NatsBroker
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
+
+from sandherd.bus.health import REMARK, Health
+from sandherd.private_files import write_file
+from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
+from sandherd.telemetry.meters import Meters
+
+_LONGEST_HEADER: Final = 16 * 1024
+"""Maximum bytes of request line and headers together."""
+
+
+class HttpServerError(Exception):
+    """The HTTP server could not be started."""
+
+
+class ServiceHttpServer:
+    """Serves a service's metrics and health."""
+
+    def __init__(self) -> None:
+        self.health = Health()
+        self.port = 0
+        self.limits = ConnectionLimits()
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.meters = Meters(self.registry)
+        self.meters.watch("sandherd_ready", lambda: not self.health.problems())
+
+    @asynccontextmanager
+    async def open(self, broker: NatsBroker, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
+        """Serve HTTP meanwhile. Port 0 means any free port; the actual one is in `self.port`, and in the file.
+
+        Raises `HttpServerError` if the port is in use.
+        """
+        server = _QuietServer(self._config(broker, host, port))
+        serving = asyncio.create_task(server.serve(), name="http")
+        while not server.started:
+            if serving.done():
+                raise HttpServerError(f"could not serve HTTP on {host}:{port}")
+            await asyncio.sleep(0.005)
+        self.port = server.servers[0].sockets[0].getsockname()[1]
+        if port_file is not None:
+            write_file(port_file, str(self.port))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+    def _config(self, broker: NatsBroker, host: str, port: int) -> uvicorn.Config:
+        loop = asyncio.get_running_loop()
+        table = OpenConnections(self.limits.within(open_files()), loop.time, loop.call_soon, self._count_dropped)
+        return uvicorn.Config(
+            self._application(broker),
+            host=host,
+            port=port,
+            http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+            ws="none",
+            lifespan="off",
+            # Without it uvicorn waits for the last connection as long as that takes.
+            timeout_graceful_shutdown=int(self.limits.exchange),
+            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            log_config=None,
+            access_log=False,
+        )
+
+    def _count_dropped(self, why: str) -> None:
+        self.meters.count("sandherd_http_connections_dropped_total", reason=why)
+
+    def _application(self, broker: NatsBroker) -> AsgiFastStream:
+        return AsgiFastStream(
+            broker,
+            asgi_routes=[
+                ("/metrics", make_asgi_app(self.registry)),
+                ("/healthz", get(self._healthz)),
+                ("/readyz", get(self._readyz)),
+            ],
+        )
+
+    async def _healthz(self, _scope: Any) -> AsgiResponse:
+        """Liveness: the event loop runs."""
+        return AsgiResponse(b"ok\n", 200)
+
+    async def _readyz(self, _scope: Any) -> AsgiResponse:
+        """Readiness: every required part is healthy; the body lists each, and the warnings."""
+        parts = self.health.parts()
+        ready = all(state == "ok" for state in parts.values())
+        remarks = {name: f"{REMARK} {text}" for name, text in self.health.remarks().items()}
+        body = "".join(f"{name}: {state}\n" for name, state in (parts | remarks).items())
+        return AsgiResponse(body.encode(), 200 if ready else 503)
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its signal handling: the service handles signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

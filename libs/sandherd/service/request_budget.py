@@ -1,0 +1,60 @@
+"""Limits the cost of each project's requests per minute: a token bucket of seconds and one of rows."""
+
+from dataclasses import dataclass
+from typing import Final
+
+MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one project may use per minute; also its maximum burst."""
+
+    seconds: float
+    rows: float
+
+
+@dataclass
+class _Remaining:
+    seconds: float
+    rows: float
+    at: float
+
+
+class Budgets:
+    """The remaining budget of each project. `now` is in seconds of a monotonic clock.
+
+    A request is accepted while budget is left, and may overdraw it: its cost is known only after it is processed.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._left: dict[str, _Remaining] = {}
+
+    def wait(self, project: str, now: float) -> float:
+        """After how many seconds the project may send a request again; 0 if it may now."""
+        left = self._refilled(project, now)
+        if left is None:
+            return 0.0
+        missing = max(-left.seconds / self._budget.seconds, -left.rows / self._budget.rows)
+        return max(0.0, missing) * MINUTE
+
+    def spend(self, project: str, seconds: float, rows: int, now: float) -> None:
+        """Subtract the cost of a reply."""
+        left = self._refilled(project, now) or _Remaining(self._budget.seconds, self._budget.rows, now)
+        left.seconds -= seconds
+        left.rows -= rows
+        self._left[project] = left
+
+    def _refilled(self, project: str, now: float) -> _Remaining | None:
+        left = self._left.get(project)
+        if left is None:
+            return None
+        share = (now - left.at) / MINUTE
+        left.seconds = min(self._budget.seconds, left.seconds + share * self._budget.seconds)
+        left.rows = min(self._budget.rows, left.rows + share * self._budget.rows)
+        left.at = now
+        if left.seconds >= self._budget.seconds and left.rows >= self._budget.rows:
+            del self._left[project]
+            return None
+        return left

@@ -1,0 +1,128 @@
+"""Fair queues for the requests of a service: which wait, and which is next. Pure: it neither blocks nor reads a clock.
+
+A lane is a set of request kinds that share slots. Projects take turns in it, and within a project the sandboxes that
+send requests do. So a request waits for the requests of its own project, and for one turn of each other project.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+ItemT = TypeVar("ItemT")
+
+_SHARE_OF_SANDBOX: Final = 4
+"""One sandbox may use 1 / N of its project's queue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestLane:
+    """Request kinds that share slots, and their common limits."""
+
+    name: str
+    at_once: int = 1
+    """Requests processed at the same time."""
+    per_project: int = 1
+    """Of these, the maximum per project."""
+    cancels: bool = False
+    """Whether a request may be cancelled while it is processed: only if it changes nothing."""
+    budgeted: bool = False
+    """Whether the time it takes and the rows it returns count against its project's budget."""
+
+    @classmethod
+    def of_kind(cls, request_type: str, at_once: int) -> "RequestLane":
+        """A lane for one kind; one project gets at most half of its slots."""
+        return cls(name=request_type, at_once=at_once, per_project=max(1, at_once // 2))
+
+
+@dataclass
+class _ProjectQueue(Generic[ItemT]):
+    running: int = 0
+    waiting: int = 0
+    by_sandbox: dict[str, deque[ItemT]] = field(default_factory=dict)
+
+    def take(self) -> ItemT:
+        """Remove and return the first item of the sandbox whose turn it is."""
+        sandbox, items = next(iter(self.by_sandbox.items()))
+        item = items.popleft()
+        del self.by_sandbox[sandbox]
+        if items:
+            self.by_sandbox[sandbox] = items  # behind the others
+        self.waiting -= 1
+        return item
+
+    def remove(self, unwanted: Callable[[ItemT], bool]) -> list[ItemT]:
+        removed: list[ItemT] = []
+        remaining: dict[str, deque[ItemT]] = {}
+        for sandbox, items in self.by_sandbox.items():
+            for item in items:
+                if unwanted(item):
+                    removed.append(item)
+                else:
+                    remaining.setdefault(sandbox, deque()).append(item)
+        self.by_sandbox = remaining
+        self.waiting -= len(removed)
+        return removed
+
+
+class RequestQueue(Generic[ItemT]):
+    """The requests of one lane: at most `limit` of each project wait."""
+
+    def __init__(self, lane: RequestLane, limit: int) -> None:
+        self._lane = lane
+        self._limit = limit
+        self._running = 0
+        self._projects: dict[str, _ProjectQueue[ItemT]] = {}
+
+    def offer(self, project: str, sandbox: str, item: ItemT) -> bool:
+        """Queue a request. Returns False if its project or its sandbox has its maximum of waiting requests."""
+        queue = self._projects.setdefault(project, _ProjectQueue())
+        limit = max(1, self._limit // _SHARE_OF_SANDBOX) if sandbox else self._limit
+        if queue.waiting >= self._limit or len(queue.by_sandbox.get(sandbox, ())) >= limit:
+            self._remove_if_idle(project)
+            return False
+        queue.by_sandbox.setdefault(sandbox, deque()).append(item)
+        queue.waiting += 1
+        return True
+
+    def take(self) -> tuple[str, ItemT] | None:
+        """The next request to process and its project, if a slot is free for one. `done` frees the slot."""
+        if self._running >= self._lane.at_once:
+            return None
+        for project, queue in self._projects.items():
+            if queue.waiting and queue.running < self._lane.per_project:
+                self._served(project)
+                queue.running += 1
+                self._running += 1
+                return project, queue.take()
+        return None
+
+    def done(self, project: str) -> None:
+        """Free the slot of a request that was taken."""
+        self._running -= 1
+        self._projects[project].running -= 1
+        self._served(project)
+        self._remove_if_idle(project)
+
+    def remove(self, project: str, unwanted: Callable[[ItemT], bool]) -> list[ItemT]:
+        """Remove and return the waiting requests of a project that are unwanted."""
+        queue = self._projects.get(project)
+        return queue.remove(unwanted) if queue else []
+
+    def clear(self) -> list[ItemT]:
+        """Remove and return all waiting requests."""
+        return [item for queue in self._projects.values() for item in queue.remove(lambda _item: True)]
+
+    def waiting(self, project: str) -> int:
+        """The number of waiting requests of a project."""
+        queue = self._projects.get(project)
+        return queue.waiting if queue else 0
+
+    def _served(self, project: str) -> None:
+        """Move the project behind the others."""
+        self._projects[project] = self._projects.pop(project)
+
+    def _remove_if_idle(self, project: str) -> None:
+        queue = self._projects[project]
+        if not queue.running and not queue.waiting:
+            del self._projects[project]

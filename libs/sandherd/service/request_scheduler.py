@@ -1,0 +1,203 @@
+"""Schedules the requests of a service: projects take turns, each within its limits, and every request gets a reply.
+
+A request is received at once, waits in its project's queue, and is processed when it has its turn. If the queue is
+full or the budget used up, it is refused with `busy` and the time after which to retry. If its requester has stopped
+waiting, it is dropped, or cancelled while it is processed if it changes nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import nats.errors
+from faststream.nats.message import NatsMessage
+from nats.aio.msg import Msg
+from pydantic import BaseModel
+
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.requests import TIMEOUT_HEADER, Reply
+from sandherd.service.request_budget import Budget, Budgets
+from sandherd.service.request_queue import RequestLane, RequestQueue
+from sandherd.telemetry import logs
+
+USUAL_SECONDS: Final = 30.0
+"""Timeout of a requester that does not state one."""
+MAX_SECONDS: Final = 120.0
+"""Maximum timeout that is assumed, whatever a requester states."""
+_FULL_SECONDS: Final = 1.0
+_LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
+_ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
+_log: Final = logs.get("request_scheduler")
+
+Process = Callable[[NatsMessage], Awaitable[Reply[Any]]]
+Count = Callable[[str, Reply[Any], float], None]
+"""Called for each reply with the request kind, the reply, and the seconds since the request was received."""
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """Limits per project: `waiting` requests in each lane, and the `budget` over all lanes."""
+
+    waiting: int
+    budget: Budget
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    request_type: str
+    process: Process
+    message: NatsMessage
+    received: float
+    deadline: float
+
+
+class RequestScheduler:
+    """The lanes of one service."""
+
+    def __init__(self, limits: RequestLimits, count: Count) -> None:
+        self._limits = limits
+        self._count = count
+        self._budgets = Budgets(limits.budget)
+        self._lanes: dict[str, tuple[RequestLane, RequestQueue[_Pending]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = False
+
+    def receiver(
+        self, lane: RequestLane, request_type: str, process: Process
+    ) -> Callable[[NatsMessage], Awaitable[None]]:
+        """A callback that receives requests of one kind as they arrive; it never waits until one is processed."""
+        self._lanes.setdefault(lane.name, (lane, RequestQueue(lane, self._limits.waiting)))
+
+        async def receive(message: NatsMessage) -> None:
+            now = _now()
+            pending = _Pending(request_type, process, message, now, now + patience_of(message))
+            refusal = self._enter(lane, pending)
+            if refusal is not None:
+                await self._answer(pending, Reply[Any](error=refusal))
+            self._start(lane.name)
+
+        return receive
+
+    async def close(self) -> None:
+        """Reply to all waiting requests now."""
+        self._ending = True
+        waiting = [pending for _, queue in self._lanes.values() for pending in queue.clear()]
+        await asyncio.gather(*[self._answer(pending, Reply[Any](error=_ENDING)) for pending in waiting])
+        await cancel_and_wait(list(self._tasks))
+
+    def _enter(self, lane: RequestLane, pending: _Pending) -> Problem | None:
+        """Queue a request; returns a `Problem` if it is refused."""
+        if self._ending:
+            return _ENDING
+        project, sandbox = _sender(pending.message)
+        wait = self._budgets.wait(project, pending.received) if lane.budgeted else 0.0
+        if wait > 0:
+            return budget_refusal(project, wait, self._limits.budget)
+        queue = self._lanes[lane.name][1]
+        if queue.waiting(project) >= self._limits.waiting:
+            self._drop_late(queue, project, pending.received)
+        if not queue.offer(project, sandbox, pending):
+            return queue_full(project, queue.waiting(project))
+        return None
+
+    def _drop_late(self, queue: RequestQueue[_Pending], project: str, now: float) -> None:
+        for late in queue.remove(project, lambda waiting: waiting.deadline <= now):
+            self._spawn(self._answer(late, Reply[Any](error=_LATE)))
+
+    def _start(self, lane: str) -> None:
+        _, queue = self._lanes[lane]
+        while not self._ending and (taken := queue.take()) is not None:
+            self._spawn(self._run(lane, *taken))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, lane_name: str, project: str, pending: _Pending) -> None:
+        lane, queue = self._lanes[lane_name]
+        begun = _now()
+        reply = Reply[Any](error=_LATE)
+        try:
+            if pending.deadline > begun:
+                reply = await _processed(lane, pending)
+        except asyncio.CancelledError:
+            reply = Reply[Any](error=_ENDING)
+            raise
+        finally:
+            queue.done(project)
+            if lane.budgeted:
+                self._budgets.spend(project, _now() - begun, rows_of(reply), _now())
+            await self._answer(pending, reply)
+            self._start(lane_name)
+
+    async def _answer(self, pending: _Pending, reply: Reply[Any]) -> None:
+        self._count(pending.request_type, reply, _now() - pending.received)
+        await _respond(pending.message, reply.model_dump_json(exclude_none=True).encode())
+
+
+async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any]:
+    try:
+        async with asyncio.timeout_at(pending.deadline if lane.cancels else None):
+            return await pending.process(pending.message)
+    except TimeoutError:
+        return Reply[Any](error=_LATE)
+
+
+def patience_of(message: NatsMessage) -> float:
+    """How many seconds the requester waits, from its header."""
+    try:
+        seconds = float(message.headers.get(TIMEOUT_HEADER, USUAL_SECONDS))
+    except ValueError:
+        return USUAL_SECONDS
+    return min(seconds, MAX_SECONDS) if seconds > 0 else USUAL_SECONDS
+
+
+def budget_refusal(project: str, wait: float, budget: Budget) -> Problem:
+    """The refusal if a project has used up its time or its rows."""
+    return Problem(
+        code=Code.BUSY,
+        message=f"{project} has used its request budget of {budget.seconds:g} s or {budget.rows:g} rows per minute",
+        remedy="retry later, or request less: name a sandbox, or set since and until",
+        retry_after_seconds=round(wait, 3),
+    )
+
+
+def queue_full(project: str, waiting: int) -> Problem:
+    """The refusal if too many requests of a project wait."""
+    return Problem(
+        code=Code.BUSY,
+        message=f"{waiting} requests of {project} are waiting already",
+        remedy="retry when some have been processed",
+        retry_after_seconds=_FULL_SECONDS,
+    )
+
+
+def rows_of(reply: Reply[Any]) -> int:
+    """The number of rows in a reply."""
+    answer = reply.ok
+    fields = vars(answer).values() if isinstance(answer, BaseModel) else ()
+    return sum(len(value) for value in fields if isinstance(value, list))
+
+
+def _sender(message: NatsMessage) -> tuple[str, str]:
+    """The project and, if the subject names one, the sandbox; the broker has checked them."""
+    return message.path.get("project", ""), message.path.get("sandbox", "")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _respond(message: NatsMessage, document: bytes) -> None:
+    request = message.raw_message
+    if not isinstance(request, Msg) or not request.reply:
+        return
+    try:
+        # nats-py repeats the request's headers in the reply. The requester chooses both headers and reply subject, so
+        # the reply would look like what they imitate to other receivers on that subject.
+        await replace(request, headers=None).respond(document)
+    except (nats.errors.Error, OSError) as error:
+        _log.warning("reply not sent", subject=request.subject, error=repr(error))

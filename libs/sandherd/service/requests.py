@@ -1,0 +1,135 @@
+"""Replying to requests: FastStream receives them, and every requester gets a reply, be it a typed refusal."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from faststream.nats import NatsBroker
+from faststream.nats.message import NatsMessage
+from nats.aio.client import Client
+from pydantic import BaseModel, ValidationError
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.names import UnsafeNameError, safe_name
+from sandherd.contracts.requests.base import REQUESTS, Reply, Request
+from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.service.request_queue import RequestLane
+from sandherd.service.request_scheduler import Process, RequestLimits, RequestScheduler
+from sandherd.telemetry import logs, spans, traces
+from sandherd.telemetry.meters import Meters
+
+RequestT = TypeVar("RequestT", bound=Request[Any])
+_log: Final = logs.get("answering")
+
+
+@dataclass(frozen=True)
+class IncomingRequest(Generic[RequestT]):
+    """A request, and the names in its subject, which identify the requester: the broker has checked them."""
+
+    request: RequestT
+    names: Mapping[str, str]
+
+    @property
+    def project(self) -> str:
+        """The project that the request is about; `fleet` means all projects."""
+        return self.names["project"]
+
+
+Answerer = Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]
+
+
+class _FastStreamLog:
+    """Writes FastStream's log lines to the service's log."""
+
+    def log(self, level: int, msg: Any, /, *, exc_info: Any = None, extra: Any = None, **_rest: Any) -> None:
+        _log.log(level, str(msg), exc_info=exc_info, **(extra or {}))
+
+
+async def _decoded(message: NatsMessage) -> NatsMessage:
+    return message
+
+
+class HerdBroker(NatsBroker):
+    """FastStream on a `Bus` connection: FastStream's own fails after 60 attempts and makes unwanted declarations."""
+
+    def __init__(self, bus: Bus) -> None:
+        # Handlers get the raw message: resolving typed parameters costs a worker thread for each.
+        super().__init__(
+            logger=_FastStreamLog(), log_level=logging.DEBUG, graceful_timeout=5, apply_types=False, decoder=_decoded
+        )
+        self._bus = bus
+
+    async def _connect(self) -> Client:
+        self.config.connect(self._bus.client)
+        return self._bus.client
+
+
+class RequestRouter:
+    """The requests that one service replies to."""
+
+    def __init__(self, principal: Principal, meters: Meters, limits: RequestLimits) -> None:
+        self._principal = principal
+        self._meters = meters
+        self._answers: dict[str, tuple[Answerer, RequestLane]] = {}
+        self._scheduler = RequestScheduler(limits, self._count)
+
+    def add(self, request: type[Request[Any]], handle: Answerer, lane: RequestLane) -> None:
+        """Reply to a kind of request within the limits of a lane. Raises `ValueError` for another service's kind."""
+        if request.answered_by != self._principal:
+            raise ValueError(f"{request.type} is not a request for {self._principal}")
+        self._answers[request.type] = handle, lane
+
+    def broker(self, bus: Bus) -> NatsBroker:
+        """FastStream's broker with a subscriber for each kind, in the service's queue group; not started yet."""
+        broker = HerdBroker(bus)
+        for request_type, (handle, lane) in self._answers.items():
+            template = BY_NAME[f"request.{request_type}"].template
+            subscriber = broker.subscriber(template, queue=self._principal, no_reply=True)
+            subscriber(self._scheduler.receiver(lane, request_type, _processing(request_type, handle)))
+        return broker
+
+    async def close(self) -> None:
+        """Reply to waiting requests that this replica is shutting down."""
+        await self._scheduler.close()
+
+    def _count(self, request_type: str, reply: Reply[Any], seconds: float) -> None:
+        outcome = "ok" if reply.error is None else reply.error.code.value
+        self._meters.count("sandherd_requests_total", request=request_type, outcome=outcome)
+        self._meters.observe("sandherd_request_seconds", seconds, request=request_type)
+
+
+def _processing(request_type: str, handle: Answerer) -> Process:
+    async def process(message: NatsMessage) -> Reply[Any]:
+        return await _reply(request_type, handle, message.body, message.path)
+
+    return process
+
+
+async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
+    try:
+        request = read_request(request_type, body, names)
+        with traces.span(spans.ANSWER, values={spans.TYPE: request_type}):
+            return Reply[Any](ok=await handle(request))
+    except ContractError as error:
+        return Reply[Any](error=error.problem)
+    except Exception as error:  # noqa: BLE001  # logged, and a refusal is sent: a requester must not wait for its timeout
+        _log.error("request handler failed", request=request_type, exc_info=error)
+        return Reply[Any](error=_internal(error))
+
+
+def read_request(request_type: str, body: bytes, names: Mapping[str, str]) -> IncomingRequest[Any]:
+    """The request, validated strictly against its schema. Raises `ContractError`, only for the requester's errors."""
+    try:
+        for field, name in names.items():
+            safe_name(name, field)
+        return IncomingRequest(REQUESTS[request_type].model_validate_json(body, strict=True), names)
+    except UnsafeNameError as error:
+        raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def _internal(error: Exception) -> Problem:
+    return Problem(code=Code.INTERNAL, message=f"{type(error).__name__} in the service; see its log")

@@ -1,0 +1,278 @@
+"""The frame of every service: broker connection, consumers, request handlers, background tasks, and an HTTP server.
+
+FastStream handles the requests and HTTP; durable consumption is in `bus.consumers`, for the reasons given there.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
+
+import uvloop
+from faststream.nats import NatsBroker
+from pydantic import BaseModel
+
+from sandherd.bus.auth.account_names import api_of
+from sandherd.bus.auth.permissions import streams_of
+from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.consumers import consumer as consuming
+from sandherd.bus.consumers.consumer import Handler, Outcome
+from sandherd.bus.consumers.dead_letters import PROJECT_SHARE
+from sandherd.bus.consumers.intake import source_limits
+from sandherd.bus.consumers.refused_commands import RefusedCommands
+from sandherd.bus.consumers.requeue import requeue
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.names import new_uuid
+from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.dead_letters import REQUEUES
+from sandherd.contracts.streams import CONSUMERS
+from sandherd.contracts.subjects import Principal
+from sandherd.service.consumer_lag import ConsumerLag
+from sandherd.service.diagnostics import Diagnostics
+from sandherd.service.http_connections import raise_open_files
+from sandherd.service.http_server import ServiceHttpServer
+from sandherd.service.request_budget import Budget
+from sandherd.service.request_queue import RequestLane
+from sandherd.service.request_scheduler import RequestLimits
+from sandherd.service.requests import Answerer, IncomingRequest, RequestRouter
+from sandherd.service.storage_watch import StorageWatch
+from sandherd.service.stream_usage import StreamUsage
+from sandherd.settings import Settings, load
+from sandherd.telemetry import logs
+from sandherd.telemetry.metrics import GROUPS
+
+__all__ = ["Answerer", "IncomingRequest", "RequestLane", "Service", "ServiceFailedError", "serve"]
+
+Run = Callable[[], Awaitable[None]]
+GivenT = TypeVar("GivenT")
+ComesT = TypeVar("ComesT")
+_log: Final = logs.get("service")
+
+
+class ServiceFailedError(Exception):
+    """A required part has ended; the service stops so that it is restarted."""
+
+
+class Service:
+    """One service: register its consumers, request handlers and background tasks, then `run()` it."""
+
+    def __init__(self, principal: Principal, settings: Settings) -> None:
+        self.principal = principal
+        self.settings = settings
+        self.instance = str(new_uuid())
+        self._window = ServiceHttpServer()
+        self.health = self._window.health
+        self.meters = self._window.meters
+        self.registry = self._window.registry
+        self.bus: Bus
+        self._runs: dict[str, Run] = {}
+        self._answers = RequestRouter(principal, self.meters, _request_limits(settings))
+        self._failure: asyncio.Future[None] | None = None
+        self.meters.expose((*GROUPS["every service"], *GROUPS[principal]))
+        self._measure_streams()
+
+    def _measure_streams(self) -> None:
+        fullness = StreamUsage(streams_of(self.principal), self.meters)
+        self.health.remark_on("streams", fullness.remark)
+        # Only the spawner has a home with data in it; other services may run on machines without one.
+        storage = StorageWatch(
+            self.principal, self.settings.home, self.meters, measured=self.principal is Principal.SPAWNER
+        )
+        self.health.add("storage", storage.problem)
+        self.health.remark_on("disk", storage.remark)
+        self.background("storage", lambda: storage.watch(self.bus))
+        self.background("fullness", lambda: fullness.watch(self.bus))
+        backlog = ConsumerLag([row for row in CONSUMERS if row.service is self.principal], self.meters)
+        self.background("backlog", lambda: backlog.watch(self.bus))
+        self.examining = Diagnostics(self, backlog)
+        self.answer(self.examining.request, self.examining.answer)
+
+    def consume(
+        self, consumer: str, handle: Handler, *, concurrency: int = 1, skip: consuming.Skip | None = None
+    ) -> None:
+        """Pass the messages of a durable consumer to `handle`, in order per entity, except those `skip` selects."""
+        self.background(
+            f"consumer {consumer}",
+            lambda: consuming.consume(
+                self.bus,
+                consumer,
+                self._timed(consumer, handle),
+                health=self.health,
+                concurrency=concurrency,
+                counted=self._count_outcome,
+                limits=source_limits(self.settings, self.meters),
+                skip=skip,
+            ),
+        )
+
+    def consume_commands(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
+        """Like `consume`; a command that becomes a dead letter is also published as an event of its project."""
+        refused = RefusedCommands(self.settings.dead_letters_per_minute * PROJECT_SHARE)
+
+        async def handle_command(delivery: consuming.Delivery) -> Outcome:
+            return await refused.handle(self.bus, handle, delivery)
+
+        self.consume(consumer, handle_command, concurrency=concurrency)
+
+    def consume_batches(
+        self, consumer: str, handle: consuming.BatchHandler, *, batch: int = 500, in_flight: int = 1
+    ) -> None:
+        """Pass batches of up to `batch` messages of a durable consumer to `handle`, up to `in_flight` at a time."""
+        self.background(
+            f"consumer {consumer}",
+            lambda: consuming.consume_batches(
+                self.bus,
+                consumer,
+                self._timed(consumer, handle),
+                health=self.health,
+                batch=batch,
+                in_flight=in_flight,
+                counted=self._count_outcome,
+                limits=source_limits(self.settings, self.meters),
+            ),
+        )
+
+    def answer(
+        self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1, lane: RequestLane | None = None
+    ) -> None:
+        """Reply to a kind of request: in a shared lane, or in its own with `at_once` concurrent requests.
+
+        Projects take turns. An exception of `handle` becomes a typed refusal; every requester gets a reply.
+        """
+        self._answers.add(request, handle, lane or RequestLane.of_kind(request.type, at_once))
+
+    def requeues(self, handlers: Mapping[str, Handler]) -> None:
+        """Handle this service's `requeue` request: a dead letter goes to the handler of the stream it is from."""
+
+        async def handle(incoming: IncomingRequest[Any]) -> BaseModel:
+            return await requeue(self.bus, self.principal, incoming.request.number, handlers)
+
+        self.answer(REQUEUES[self.principal], handle)
+
+    def background(self, name: str, run: Run) -> None:
+        """Register a task that runs as long as the service. If it ends, the service stops with an error."""
+        self._runs[name] = run
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT. Raises `ServiceFailedError` if a part ended, or the error of a failed part."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with self.running():
+            assert self._failure is not None
+            stopped = asyncio.create_task(stop.wait())
+            stopped.add_done_callback(lambda _task: self._conclude())
+            try:
+                await self._failure
+            finally:
+                stopped.cancel()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Service"]:
+        """The service, running; for `run()` and for tests."""
+        self._failure = asyncio.get_running_loop().create_future()
+        async with AsyncExitStack() as stack:
+            self.bus = await stack.enter_async_context(self._open_bus())
+            self.health.add("broker", lambda: None if self.bus.connected else "no connection")
+            self.meters.watch("sandherd_connected", lambda: self.bus.connected)
+            broker = self._answers.broker(self.bus)
+            await broker.start()
+            stack.push_async_callback(self._answers.close)
+            await stack.enter_async_context(self._open_window(broker))
+            for name, run in self._runs.items():
+                stack.push_async_callback(cancel_and_wait, [asyncio.create_task(self._guard(name, run), name=name)])
+            _log.info("service running", instance=self.instance, http_port=self.http_port)
+            yield self
+            _log.info("service stopping")
+
+    @property
+    def http_port(self) -> int:
+        """The port of its HTTP server, while it runs."""
+        return self._window.port
+
+    def _open_window(self, broker: NatsBroker) -> AbstractAsyncContextManager[None]:
+        settings = self.settings
+        return self._window.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
+
+    def _open_bus(self) -> AbstractAsyncContextManager[Bus]:
+        watch = ConnectionCallbacks()
+        watch.reconnected = lambda: self.meters.count("sandherd_reconnects_total")
+        watch.violated = lambda _what: self.meters.count("sandherd_permission_violations_total")
+        watch.closed = lambda: self._fail(ServiceFailedError("the broker closed the connection permanently"))
+        credentials = self.settings.credentials
+        return Bus.open(
+            self.settings.nats_url,
+            name=self.principal,
+            identity=Identity.file(credentials) if credentials else Identity.anonymous(),
+            inbox=f"_INBOX_{self.principal}",
+            watch=watch,
+            api=api_of(self.principal),
+        )
+
+    async def _guard(self, name: str, run: Run) -> None:
+        try:
+            await run()
+            self._fail(ServiceFailedError(f"{name} ended unexpectedly"))
+        except Exception as error:  # noqa: BLE001  # not swallowed: it is logged and ends the service
+            _log.error("background task failed", failed=name, exc_info=error)
+            self._fail(error)
+
+    def _conclude(self) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    # --- counting ----------------------------------------------------------------------------------------------
+
+    def _timed(
+        self, consumer: str, handle: Callable[[GivenT], Awaitable[ComesT]]
+    ) -> Callable[[GivenT], Awaitable[ComesT]]:
+        async def timed(argument: GivenT) -> ComesT:
+            begun = time.monotonic()
+            try:
+                return await handle(argument)
+            finally:
+                self.meters.observe("sandherd_handler_seconds", time.monotonic() - begun, consumer=consumer)
+
+        return timed
+
+    def _count_outcome(self, consumer: str, outcome: Outcome, amount: int) -> None:
+        name = type(outcome).__name__.lower()
+        self.meters.count("sandherd_deliveries_total", amount, consumer=consumer, outcome=name)
+        if isinstance(outcome, consuming.Dead):
+            self.meters.count("sandherd_dead_letters_total", consumer=consumer, code=outcome.problem.code)
+
+
+def _request_limits(settings: Settings) -> RequestLimits:
+    return RequestLimits(settings.requests_waiting, Budget(settings.request_seconds, settings.request_rows))
+
+
+def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
+    """The main program of a service: create it from the settings, then `run()`. Exit status 1 if it fails."""
+    settings = load().settings
+    logs.configure(principal, settings.log_level)
+    raise_open_files()
+    service = compose(settings)
+    with _exported(service):
+        uvloop.run(service.run())
+
+
+@contextmanager
+def _exported(service: Service) -> Iterator[None]:
+    """Meanwhile export telemetry to the OTLP collector, if one is configured."""
+    endpoint = service.settings.otlp_endpoint
+    if not endpoint:
+        yield
+        return
+    from sandherd.telemetry.otlp_exporter import OtlpExporter  # some MiB, needed only for exporting
+
+    exporting = OtlpExporter(service.principal, endpoint, service.registry, service.meters)
+    try:
+        yield
+    finally:
+        exporting.stop()

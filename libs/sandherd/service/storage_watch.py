@@ -1,0 +1,107 @@
+"""Checks whether the broker stores what a service writes, and measures the free space of its home's file systems."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.auth.permissions import probe_subject
+from sandherd.bus.connection import Bus
+from sandherd.bus.storage_causes import Cause, cause_of, measure_home, shortages
+from sandherd.concurrency import cancel_and_wait
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+EVERY: Final = 3.0
+_WRITE_SECONDS: Final = 5.0
+FAILING_AFTER: Final = 6.0
+"""Seconds without an acknowledgement after which the broker counts as not storing; a shorter delay is no failure."""
+_PAYLOAD: Final = b"." * 5000
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_NAMES: Final = {
+    Cause.DISK_BYTES: "its disk is full",
+    Cause.DISK_INODES: "its file system is out of inodes",
+    Cause.DESCRIPTORS: "it is out of file descriptors",
+    Cause.MEMORY: "it is out of memory",
+    Cause.READ_ONLY: "its disk is read-only",
+}
+_log: Final = logs.get("storage_watch")
+
+
+def storage_problem(error: str, short: list[str]) -> str:
+    """Why the broker does not store, as far as a service can determine it. Pure."""
+    cause = cause_of(error)
+    why = "; ".join(short) or (_NAMES[cause] if cause else "its disk, descriptors or memory may be exhausted")
+    return f"the broker responds but does not store: {why}. See docs/runbooks/SandherdBrokerNotStoring.md"
+
+
+class StorageWatch:
+    """Writes a probe periodically. With `measured`, also measures the file systems of the folders below `home`."""
+
+    def __init__(self, service: str, home: Path, meters: Meters, *, measured: bool) -> None:
+        self._subject = probe_subject(service)
+        self._home = home
+        self._meters = meters
+        self._measured = measured
+        self._short: list[str] = []
+        self._error = ""
+        self._failing_since: float | None = None
+        self._logged = False
+
+    async def watch(self, bus: Bus) -> None:
+        """Probe and measure, until cancelled."""
+        while True:
+            await self._probe(bus)
+            self._measure()
+            self._report()
+            await asyncio.sleep(EVERY)
+
+    async def _probe(self, bus: Bus) -> None:
+        if not bus.connected:
+            self._failing_since = None  # unavailable, which another part of readiness reports
+            return
+        begun = time.monotonic()
+        writing = asyncio.create_task(bus.js.publish(self._subject, _PAYLOAD, timeout=_WRITE_SECONDS))
+        try:
+            # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
+            await asyncio.wait([writing])
+            writing.result()
+            self._failing_since, self._error = None, ""
+        except _UNANSWERED as error:
+            self._error = str(error)
+            self._failing_since = self._failing_since or begun
+        finally:
+            await cancel_and_wait([writing])
+
+    def _measure(self) -> None:
+        if not self._measured:
+            return
+        spaces = measure_home(self._home)
+        self._short = shortages(spaces)
+        for part, space in spaces.items():
+            self._meters.set("sandherd_disk_free_bytes", space.free_bytes, folder=part)
+            if space.free_inodes is not None:
+                self._meters.set("sandherd_disk_free_inodes", space.free_inodes, folder=part)
+
+    def _report(self) -> None:
+        """Log each change once."""
+        problem = self.problem() or self.remark()
+        self._meters.set("sandherd_broker_store_failing", self.problem() is not None)
+        if problem and not self._logged:
+            _log.error("storage is exhausted", problem=problem)
+        elif self._logged and not problem:
+            _log.info("storage available again")
+        self._logged = bool(problem)
+
+    def problem(self) -> str | None:
+        """For readiness: why the broker does not store; None if it does."""
+        if self._failing_since is None or time.monotonic() - self._failing_since < FAILING_AFTER:
+            return None
+        return storage_problem(self._error, self._short)
+
+    def remark(self) -> str | None:
+        """The warning for `/readyz`: which file systems are full; None if none is."""
+        return "; ".join(self._short) or None

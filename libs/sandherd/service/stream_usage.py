@@ -1,0 +1,109 @@
+"""How full streams are: requested from the broker, exported as metrics, and shown as a warning before they are full."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.streams import CONSUMERS
+from sandherd.telemetry.meters import Meters
+
+WARNING_RATIO: Final = 0.8
+"""Fill ratio from which a warning is shown. A stream that is purged regularly stays below it, unless purging fails."""
+_MEASURED_EVERY: Final = 5.0
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFill:
+    """A stream's bytes and messages, its first and last sequence, and whether it refuses messages when it is full."""
+
+    stream: str
+    held: int
+    limit: int
+    messages: int
+    first: int
+    last: int
+    refuses: bool
+
+    @property
+    def ratio(self) -> float:
+        """From 0 for an empty stream to 1 for a full one; 0 for one without a limit."""
+        return self.held / self.limit if self.limit > 0 else 0.0
+
+
+async def read_fill(bus: Bus, stream: str) -> StreamFill:
+    """How full a stream is now. Raises nats-py's errors, and `TimeoutError`."""
+    info = await bus.js.stream_info(stream)
+    state, config = info.state, info.config
+    return StreamFill(
+        stream=stream,
+        held=state.bytes,
+        limit=config.max_bytes or 0,
+        messages=state.messages,
+        first=state.first_seq,
+        last=state.last_seq,
+        refuses=config.discard == "new",
+    )
+
+
+async def handled(bus: Bus, fill: StreamFill) -> int:
+    """The last sequence up to which every durable consumer of the stream table has acknowledged.
+
+    `fill` must have been read before. Raises nats-py's errors, and `TimeoutError`.
+    """
+    return min([await _acknowledged_by(bus, row.name, fill) for row in CONSUMERS if row.stream == fill.stream])
+
+
+async def _acknowledged_by(bus: Bus, consumer: str, fill: StreamFill) -> int:
+    info = await bus.js.consumer_info(fill.stream, consumer)
+    if not info.num_pending and not info.num_ack_pending:
+        # A consumer with a narrow filter may have an old ack floor and still have handled all its messages.
+        return fill.last
+    return info.ack_floor.stream_seq if info.ack_floor else 0
+
+
+def remark(fills: Sequence[StreamFill]) -> str | None:
+    """A warning for streams that will soon refuse messages. None if there are none."""
+    near = [f"{fill.stream} is {fill.ratio:.0%} full" for fill in fills if fill.refuses and fill.ratio >= WARNING_RATIO]
+    return f"{', '.join(near)}; a full stream accepts no messages, and its publishers wait" if near else None
+
+
+class StreamUsage:
+    """Measures the streams that a service uses."""
+
+    def __init__(self, streams: Sequence[str], meters: Meters) -> None:
+        self._streams = streams
+        self._meters = meters
+        self._fills: dict[str, StreamFill] = {}
+
+    async def watch(self, bus: Bus) -> None:
+        """Measure repeatedly, until cancelled. A stream that does not respond keeps its last value."""
+        while True:
+            for stream in self._streams:
+                await self._measure(bus, stream)
+            await asyncio.sleep(_MEASURED_EVERY)
+
+    async def _measure(self, bus: Bus, stream: str) -> None:
+        reading = asyncio.create_task(read_fill(bus, stream))
+        try:
+            # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
+            await asyncio.wait([reading])
+            fill = reading.result()
+        except _UNANSWERED:
+            return  # the broker is unavailable, which other parts report
+        finally:
+            await cancel_and_wait([reading])
+        self._fills[stream] = fill
+        self._meters.set("sandherd_stream_fill_ratio", fill.ratio, stream=stream)
+        self._meters.set("sandherd_stream_bytes", fill.held, stream=stream)
+        self._meters.set("sandherd_stream_messages", fill.messages, stream=stream)
+
+    def remark(self) -> str | None:
+        """The warning for `/readyz`; None if all have free space."""
+        return remark([*self._fills.values()])

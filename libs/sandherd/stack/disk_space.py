@@ -1,0 +1,99 @@
+"""The space that a stack needs to start, and whether the file systems of its home have it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.bus.storage_causes import Cause, Space, cause_of, measure_space
+from sandherd.stack import cluster
+
+_MIB: Final = 1024 * 1024
+SPACE_REMEDY: Final = (
+    "free space there by removing files that are not the herd's, enlarge that file system, or use a home on another "
+    "one with `sandherd --home DIR up`"
+)
+_DISK: Final = frozenset({Cause.DISK_BYTES, Cause.DISK_INODES})
+
+
+@dataclass(frozen=True)
+class Need:
+    """Free bytes and free inodes."""
+
+    bytes: int
+    inodes: int
+
+    def __add__(self, other: "Need") -> "Need":
+        return Need(self.bytes + other.bytes, self.inodes + other.inodes)
+
+
+NEW_DATABASE: Final = Need(64 * _MIB, 2000)
+"""Measured after the first start: 42 MiB and 1,407 files; a further segment of the write-ahead log takes 16 MiB."""
+NEW_BROKER: Final = Need(8 * _MIB, 400)
+EXISTING_DATABASE: Final = Need(20 * _MIB, 64)
+"""One segment of the write-ahead log (16 MiB), without which Postgres does not start, and a checkpoint."""
+EXISTING_BROKER: Final = Need(4 * _MIB, 64)
+RECORDS: Final = Need(4 * _MIB, 64)
+"""Logs and records of the stack itself."""
+
+
+def missing_space(home: Path, servers: int) -> str | None:
+    """A line for users if a file system of this home has too little space to start the stack, else None.
+
+    It names the folder, and how much is free and needed. Raises `OSError` if the home can't be inspected.
+    """
+    new = not _has_database(home)
+    for folder, need in _needed(home, servers):
+        space = measure_space(folder)
+        problem = _shortfall(space, need)
+        if problem:
+            return f"{folder} has {problem}, which {'a new stack' if new else 'the stack'} needs to start"
+    return None
+
+
+def refused_for_space(home: Path, servers: int, reported: str) -> str | None:
+    """The same after a start that failed with this text; None if the cause was not the disk."""
+    missing = missing_space(home, servers)
+    if missing or cause_of(reported) not in _DISK:
+        return missing
+    space = measure_space(_existing(home))
+    return f"the disk was full while the stack started: {space.path} has {_mib(space.free_bytes)} free"
+
+
+def _needed(home: Path, servers: int) -> Iterator[tuple[Path, Need]]:
+    """What is needed on each file system, with a folder on it."""
+    needs: dict[int, tuple[Path, Need]] = {}
+    for folder, need in _parts(home, servers):
+        place = _existing(folder)
+        device = place.stat().st_dev
+        known = needs.get(device)
+        needs[device] = (known[0], known[1] + need) if known else (place, need)
+    yield from needs.values()
+
+
+def _parts(home: Path, servers: int) -> Iterable[tuple[Path, Need]]:
+    yield home, RECORDS
+    yield home / "postgres", EXISTING_DATABASE if _has_database(home) else NEW_DATABASE
+    for directory in cluster.directories(home, servers):
+        yield directory, EXISTING_BROKER if (directory / "data").is_dir() else NEW_BROKER
+
+
+def _has_database(home: Path) -> bool:
+    return (home / "postgres" / "data" / "PG_VERSION").exists()
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the closest directory above it that exists."""
+    return next(found for found in (path, *path.parents) if found.exists())
+
+
+def _shortfall(space: Space, need: Need) -> str | None:
+    if space.free_bytes < need.bytes:
+        return f"{_mib(space.free_bytes)} free of {_mib(need.bytes)}"
+    if space.free_inodes is not None and space.free_inodes < need.inodes:
+        return f"{space.free_inodes} inodes free of {need.inodes}"
+    return None
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.0f} MiB"

@@ -1,0 +1,62 @@
+"""Ends what a killed supervisor left running, by process id and start time, never by name."""
+
+import asyncio
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sandherd.contracts.subjects import Principal
+from sandherd.process_signals import wait_ended
+from sandherd.stack.cluster import is_broker
+from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, read_record
+from sandherd.stack.sandboxes import end_sandboxes
+
+_SPAWNER: Final = frozenset({Principal.SPAWNER.value})
+_GRACE: Final = 10.0
+_SIGNALS: Final = {"postgres": signal.SIGINT}
+"""The signal that ends each; on SIGTERM, Postgres would wait for its clients."""
+
+
+async def end_leftovers(home: Home) -> list[str]:
+    """End what is recorded and still running, the services first. Returns the names of what there was.
+
+    Sandboxes keep running: the next spawner finds them.
+    """
+    left = _alive(read_record(home))
+    foundation = {name for name in left if name == "postgres" or is_broker(name)}
+    await _end_all(left, left.keys() - foundation)
+    await _end_all(left, foundation)
+    return list(left)
+
+
+async def end_with_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
+    """The same, and the sandboxes, between their spawner and the rest. Returns whether no sandbox is left.
+
+    `outer` is the spawner's environment.
+    """
+    record = read_record(home)
+    left = _alive(record)
+    await _end_all(left, left.keys() & _SPAWNER)
+    ended_in_order = record is None or record.phase is Phase.STOPPED
+    all_ended = ended_in_order or await end_sandboxes(home, outer)
+    await end_leftovers(home)
+    return all_ended
+
+
+def _alive(record: StackRecord | None) -> dict[str, ProcessRecord]:
+    return {name: process for name, process in record.processes.items() if process.alive} if record else {}
+
+
+async def _end_all(left: Mapping[str, ProcessRecord], names: Iterable[str]) -> None:
+    await asyncio.gather(*(end(left[name], _SIGNALS.get(name, signal.SIGTERM)) for name in names))
+
+
+async def end(process: ProcessRecord, number: signal.Signals = signal.SIGTERM, grace: float = _GRACE) -> None:
+    """End a process that need not be our child: send it `number`, and kill it after `grace` seconds."""
+    for sent, seconds in ((number, grace), (signal.SIGKILL, None)):
+        running = process.running
+        if running is None:
+            return
+        running.signal(sent)
+        if await wait_ended(running, seconds):
+            return

@@ -1,0 +1,90 @@
+"""Checks each process of a stack: whether it is running, and whether it reports that it is healthy."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sandherd.bus.identity import HerdIdentity
+from sandherd.stack.cluster import WATCHER, is_broker, request_health, server_name
+from sandherd.stack.home import Home, ProcessRecord, StackRecord
+from sandherd.stack.postgres_socket import socket_directory
+from sandherd.stack.readiness import read_database_readiness, read_readiness
+from sandherd.stack.resources import measure_shortage
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartStatus:
+    """One process of the stack. `detail` is the text of its `/readyz`.
+
+    The database is ready while it responds and has space; a server of the broker must also store, and have caught up
+    with the others.
+    """
+
+    name: str
+    pid: int | None
+    running: bool
+    ready: bool
+    restarts: int = 0
+    http: str | None = None
+    detail: str = ""
+
+
+async def read_status(home: Home, record: StackRecord) -> tuple[PartStatus, ...]:
+    """The present status of each part."""
+    health = await _health(home, record)
+    parts = await asyncio.gather(*(_part_status(name, each, health) for name, each in record.processes.items()))
+    return tuple(_with_shortage(home, part) for part in parts)
+
+
+def _with_shortage(home: Home, part: PartStatus) -> PartStatus:
+    """For broker and database: add what they lack to store anything, as they keep running without it."""
+    stores = part.name == "postgres" or is_broker(part.name)
+    short = measure_shortage(part.name, home.path / part.name, part.pid) if stores else None
+    return replace(part, ready=False, detail=short[1]) if short else part
+
+
+async def _health(home: Home, record: StackRecord) -> dict[str, str]:
+    """The servers' health as they report it: whether they have caught up with one another, and whether they store.
+
+    That of the database is whether it responds.
+    """
+    return await _broker_health(home, record) | await _database_health(home, record)
+
+
+async def _database_health(home: Home, record: StackRecord) -> dict[str, str]:
+    process = record.processes.get("postgres")
+    if record.nats_url is None or process is None or not process.alive:
+        return {}
+    return {"postgres": await read_database_readiness(socket_directory(home.path / "postgres"))}
+
+
+async def _broker_health(home: Home, record: StackRecord) -> dict[str, str]:
+    servers = [name for name in record.processes if is_broker(name)]
+    watcher = HerdIdentity(home.path / "identity").root / WATCHER
+    if record.nats_url is None or not watcher.exists():
+        return {}
+    found = await request_health(record.nats_url, watcher, len(servers))
+    return {name: found.get(server_name(name), "does not respond") for name in servers}
+
+
+async def _part_status(name: str, process: ProcessRecord, health: Mapping[str, str]) -> PartStatus:
+    running = process.alive
+    if not running:
+        ready, detail = False, "not running"
+    elif process.http is not None:
+        ready, detail = await read_readiness(process.http)
+    else:
+        detail = health.get(name, "ok")
+        # Broker and database have no HTTP server; a service without one yet is not ready.
+        ready, detail = detail == "ok" and (name == "postgres" or is_broker(name)), "" if detail == "ok" else detail
+    if process.problem:
+        detail = "; ".join(filter(None, (detail, process.problem)))
+    return PartStatus(
+        name=name,
+        pid=process.pid if running else None,
+        running=running,
+        ready=ready,
+        restarts=process.restarts,
+        http=process.http,
+        detail=detail,
+    )

@@ -1,0 +1,255 @@
+"""The table of all log messages: level, text and meaning. The text is the field `event` of a log line.
+
+The texts are constants, so operators can search for them and alert on them. A call contains the text as a literal, so a
+search finds it in the code as well; a test compares the calls with this table in both directions. Services don't import
+this module.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """One row of the table. `fix`: what an operator does about it; empty if nothing has to be done."""
+
+    level: str
+    text: str
+    meaning: str
+    fix: str = ""
+
+
+def _info(text: str, meaning: str) -> LogMessage:
+    return LogMessage("info", text, meaning)
+
+
+def _warning(text: str, meaning: str, fix: str = "") -> LogMessage:
+    return LogMessage("warning", text, meaning, fix)
+
+
+def _error(text: str, meaning: str, fix: str) -> LogMessage:
+    return LogMessage("error", text, meaning, fix)
+
+
+_BROKER: Final = "Check the broker with `sandherd doctor`."
+_RUNTIME: Final = "Check the runtime's engine, cluster or account."
+_REPORT: Final = "Report it with the traceback: it is a defect."
+_HOST: Final = "`sandherd doctor` names what the host lacks."
+_DEAD: Final = "Inspect it with `sandherd dead list`."
+_DISK: Final = "Free space on the broker's disk."
+
+MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
+    "every service": (
+        _info("service running", "The service handles messages."),
+        _info("service stopping", "The service received a signal and ends."),
+        _error("background task failed", "A part of the service ended by an error; the service ends.", _REPORT),
+        _error("request handler failed", "A request got the reply `internal`.", _REPORT),
+        _error("handler failed", "A message could not be handled; `outcome` is what happens to it.", _REPORT),
+        _warning("reply not sent", "The requester does not receive its reply and can repeat the request."),
+        _warning("limit of open files not raised", "The service can serve fewer connections.", "Raise `ulimit -n`."),
+        _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", _BROKER),
+        _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
+        _info("broker connection restored", "The client reconnected to the broker."),
+        _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
+        _warning(
+            "files for TLS not read again", "The previous ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."
+        ),
+        _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
+        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
+        _error("broker connection closed permanently", "The client gave up; the process ends.", _BROKER),
+        _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
+        _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
+        _info("connection lost while it was closed", "Messages in transit at the end are redelivered."),
+        _error("consumer not responding, rebinding", "A consumer is bound again.", _BROKER),
+        _error("consumers not created, retrying", "A service waits for its consumers.", _BROKER),
+        _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
+        _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
+        _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
+        _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
+        _error(
+            "command with secrets not erased",
+            "A handled command with secrets is still in its stream, encrypted.",
+            "It expires with the stream; rotate the secrets if the stream was copied.",
+        ),
+        _info("lease acquired", "This replica does the work that one replica does at a time."),
+        _warning("lease lost", "Another replica takes over.", _BROKER),
+        _info("lease not released, it will expire", "Another replica takes over a little later."),
+        _error("storage is exhausted", "The broker does not store messages; `problem` names the cause.", _DISK),
+        _info("storage available again", "The broker stores messages again."),
+        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", "Wait, then repeat."),
+        _info("exporting traces and metrics", "A collector is configured."),
+        _info("collector accepts exports again", "Exports continue."),
+        _warning(
+            "collector does not accept exports, continuing without it", "Exports are dropped.", "Check the collector."
+        ),
+        _warning("metrics export failed", "Metrics of one interval were not exported.", "Check the collector."),
+    ),
+    "event-ingest": (
+        _info("database available", "Events are stored again."),
+        _info("database unavailable", "Events wait in the stream until Postgres is available."),
+        _warning("database error, checking again", "A check of Postgres failed.", "Check Postgres."),
+        _warning("batch not stored, waiting for database", "The batch is stored later.", "Check Postgres."),
+        _info("migration applied", "The database schema was changed."),
+        _info("partitions created", "Partitions for the next days exist."),
+        _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
+        _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
+        _info("lease lost, purging stopped", "Another replica purges."),
+        _warning("purge failed, retrying", "A full stream was not purged.", _BROKER),
+    ),
+    "message-relay": (
+        _info("approval requested again", "A restarted agent repeated a request."),
+        _warning("invalid approval entry ignored", "An entry of the bucket breaks its contract.", "Delete the entry."),
+        _warning("approvals bucket unavailable, retrying", "Approvals wait.", _BROKER),
+        _warning("bucket unavailable, retrying", "A record could not be read.", _BROKER),
+        _warning("last event not read, retrying", "The stream did not respond.", _BROKER),
+        _warning("lease lost, delivery stopped", "Another replica delivers."),
+        _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", _BROKER),
+        _warning("inbox unavailable", "Messages of one sandbox are delivered later.", _BROKER),
+        _info("message already deleted", "Another replica was faster."),
+        _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
+    ),
+    "monitor": (
+        _info("snapshot restored", "The monitor continues at the snapshot's position."),
+        _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
+        _warning("snapshot not saved", "A restart will read more events.", _BROKER),
+        _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
+        _warning(
+            "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
+        ),
+        _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
+        _info("sending nudge to agent", "An agent repeats itself and gets a message."),
+        _warning("lease lost, watch stopped", "Another replica watches."),
+        _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
+        _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
+        _warning("broker not responding, rules not evaluated", "Silence of workers can't be judged now.", _BROKER),
+    ),
+    "spawner": (
+        _info("lease lost to another replica", "Another replica does this part of the work."),
+        _warning("scheduling failed, retrying", "Queued tasks start later.", _BROKER),
+        _error("task not started, retrying", "One task failed to start by an unexpected error.", _REPORT),
+        _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
+        _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
+        _info("command rejected", "A command does not apply; the event `sandbox.refused` has the reason."),
+        _info("late event ignored", "An event of an attempt that had ended changed nothing."),
+        _info("agent shut down", "The worker published its last event."),
+        _warning("transition refused", "An event does not apply to the record's state; the record is unchanged."),
+        _warning("event not published yet", "The stream is full; the event stays in the record's outbox.", _DISK),
+        _error("record unreadable", "A record breaks its contract and is ignored.", "Restore it, or delete its key."),
+        _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
+        _info("record not deleted", "It is deleted at the next sweep."),
+        _warning("encryption key not erased, retrying", "The key of a deleted secret still exists.", _BROKER),
+        _info("unused encryption key erased", "No record referred to the key."),
+        _warning("warm sandbox ended", "A sandbox of the pool ended before it was used.", _RUNTIME),
+        _warning("warm sandbox not started", "The pool has fewer sandboxes than configured.", _RUNTIME),
+        _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", _BROKER),
+        _warning("sandbox not created yet", "The runtime refused for now; the spawner retries.", _RUNTIME),
+        _error("sandbox not created", "The runtime refused; the attempt has failed.", _RUNTIME),
+        _warning("recovering sandbox", "A sandbox whose worker ended is started again for its events."),
+        _warning("sandbox lost", "A sandbox no longer exists; its task is retried if its policy allows."),
+        _error("sandbox ended with undelivered events", "Events were lost with it.", _RUNTIME),
+        _error("step had no effect", "A sandbox does not change as it should; the spawner retries.", _RUNTIME),
+        _warning("sandbox not reconciled, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
+        _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", _REPORT),
+        _warning("sweep not finished", "It is repeated.", _BROKER),
+        _warning("sweep step failed, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
+        _error("sweep step failed", "An unexpected error; retried at the next sweep.", _REPORT),
+        LogMessage("debug", "task purged", "The record of an ended task was deleted after its retention."),
+        LogMessage("debug", "sandbox purged", "The record of an ended sandbox was deleted after its retention."),
+        _warning("sandboxes of runtime not listed", "The runtime does not respond.", _RUNTIME),
+        _error("listing sandboxes of runtime failed", "An unexpected error of the runtime.", _REPORT),
+        _warning("orphaned sandbox found", "A sandbox without record; it is removed."),
+        _error("orphaned sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
+        _warning("sandbox with undelivered events quarantined", "It is stopped; its data remains."),
+        _info("retrying undelivered events of quarantined sandbox", "It is started for its events alone."),
+        _warning("unexpected quarantined sandbox removed", "Its events were delivered before."),
+        _error("quarantined sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
+        _warning("request for credential refused", "`why` has the reason.", "Watch the sandbox: it may be an attack."),
+        _warning("sandbox requests credentials for too many keys", "They are refused.", "End the sandbox."),
+        _error(
+            "flood guard disabled: run `sandherd identity init` again",
+            "A credential is missing: sandboxes that flood the broker are not disconnected.",
+            "Run the command.",
+        ),
+        _error("flooding sandbox disconnected", "It exceeded a limit of the broker.", "Read its events."),
+        _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
+        _warning(
+            "flooding clients disconnected",
+            "Clients of a project publish too much, or its waiting commands use too much space.",
+            "Find the program that publishes them.",
+        ),
+        _warning("connections not listed, retrying", "Floods are not detected meanwhile.", _BROKER),
+        _warning("waiting commands not measured, retrying", "Projects above their share are not detected.", _BROKER),
+    ),
+    "runtimes of the spawner": (
+        _info("process runtime enabled", "With the isolation and limits of this host."),
+        _info("docker runtime enabled", "With the engine and image in the fields."),
+        _info("kubernetes runtime enabled", "With the cluster and namespace in the fields."),
+        _info("daytona runtime enabled", "With the target and source in the fields."),
+        _info("remote runtime enabled", "With the address and image in the fields."),
+        _error("runtime plugin unusable", "Its sandboxes can't be started.", "Install a suitable version."),
+        _error("sandbox isolation unavailable, refusing to start sandboxes", "`reason` has the cause.", _HOST),
+        _error("sandbox network unavailable, refusing to start sandboxes", "`reason` has the cause.", _HOST),
+        _warning(
+            "sandboxes are not isolated from the host: SANDHERD_ISOLATION=none", "Agents can do what the spawner can."
+        ),
+        _warning("sandbox starts with weaker isolation", "As configured; `reason` has what is missing.", _HOST),
+        _warning("sandbox shares this host's network", "As configured: it reaches what the host reaches."),
+        _warning("sandbox disk usage is not limited", "An agent can fill the disk.", "Set `SANDHERD_SANDBOX_DISK_MB`."),
+        _warning("subordinate uids not used", "Sandboxes run with the spawner's uid.", _HOST),
+        _info("worker modules not compiled, sandboxes start more slowly", "The folder can't be written."),
+        _info("removing file system of missing sandbox", "A file system without sandbox is removed."),
+        _warning("file system of sandbox not mounted", "The sandbox can't be read or started.", _HOST),
+        _warning("pod did not start, removing it", "The cluster could not run it; `why` has the reason.", _RUNTIME),
+        _warning("pod not removed", "After it did not start; its removal is retried.", _RUNTIME),
+        _info("reason of a stopped worker not found", "Its runtime did not respond; the error lacks the reason."),
+        _warning("sandbox not responding, stopping it", "The provider does not reach it.", _RUNTIME),
+        _warning("provider change stream interrupted, restarting", "Changes are listed meanwhile.", _RUNTIME),
+        _error("provider change stream failed, restarting", "An unexpected error.", _REPORT),
+        _info("sandbox stopped", "By `spawner.sandbox_shutdown`, at the end of the stack."),
+        _error("sandbox not stopped", "By `spawner.sandbox_shutdown`, at the end of the stack.", _RUNTIME),
+    ),
+    "worker": (
+        _info("connected to broker", "Events are published."),
+        _warning("broker connection failed, retrying", "Events wait in the spool.", _BROKER),
+        _info("credential renewed", "It is valid until `expires_at`."),
+        _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
+        _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
+        _error("credential refused, worker ends", "The sandbox has no permission any more.", "None if it has ended."),
+        _error("connection to the herd failed, worker ends", "An unexpected error.", _REPORT),
+        _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
+        _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
+        _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
+        _error("agent server events not written to spool", "The same, of an agent server.", "Check its disk."),
+        _error("agent server status file not written", "The same, of its status.", "Check its disk."),
+        _error("state directory is in use by another worker", "A second worker was started.", "End one of them."),
+        _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
+        _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
+        _error("work not saved for the next attempt", "The spool is full.", "Raise the sandbox's disk limit."),
+        _error("worker ended by an error", "An unexpected error; `places` has where.", _REPORT),
+        _error("request failed", "A request to the sandbox failed unexpectedly.", _REPORT),
+        _warning("herd tool failed", "A tool call of the agent got an error."),
+        _warning("file watch failed, restarting", "Changes of files are published a little later."),
+        _warning("invalid message ignored", "A delivered message breaks its contract.", "Compare the versions."),
+        _warning("message without reply subject ignored", "A sandbox had a reply delivered here."),
+        _warning("message for another sandbox ignored", "A delivered message names another sandbox.", _REPORT),
+    ),
+    "stack (`sandherd up`)": (
+        _info("stack phase changed", "`phase` is the new one."),
+        _error("stack not started", "`error` has the cause.", "As the error states."),
+        _error("stack ended by an error", "`error` has the cause.", "Run `sandherd up` again."),
+        _error("stack state not written", "The home's disk is full or not writable.", "Free space."),
+        _warning("deleted files written again", "Clients had no credential or no addresses for a second."),
+        _warning("stack housekeeping failed, retrying", "Logs were not rotated or state not written.", "Free space."),
+        _warning("process ended", "A process of the stack ended; it is restarted."),
+        _info("process restarted", "It runs again."),
+        _error("process restart failed", "It is tried again.", "Read the process's log."),
+        _error("broker does not store messages", "`problem` names the cause.", _DISK),
+        _info("broker stores messages again", "Storage is available."),
+        _warning("restarting nats-server that does not store messages", "It does not recover by itself."),
+        _error("sandboxes may still run", "Stopping them failed.", "Read spawner.log, then run `sandherd down`."),
+        _error("sandboxes not stopped, program missing", "The spawner is not installed.", "Install sandherd-spawner."),
+        _warning("execute permission for others added to directory", "Sandboxes with their own uid need it."),
+        _warning("system user for Postgres added, no user namespaces available", "Postgres refuses to run as root."),
+    ),
+}
+"""By the part of the product that logs them. A message is declared once, where it is logged first."""

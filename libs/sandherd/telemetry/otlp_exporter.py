@@ -1,0 +1,210 @@
+"""Export to an OTLP collector: spans as they end, and all metrics periodically. Prometheus can scrape at any time.
+
+A collector that is down or hangs delays nothing: exports wait in a queue of limited length, separate threads send them,
+what does not fit is dropped and counted, and the end of a process waits for it no longer than `LAST`.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+from sandherd.telemetry import logs
+from sandherd.telemetry.otlp_points import Points
+from sandherd.telemetry.traces import next_context
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from sandherd.telemetry.meters import Meters
+
+LAST: Final = 2.0
+"""How long the end of a process waits for the last export, in seconds."""
+_TIMEOUT: Final = 5.0
+_EVERY: Final = 60_000
+_WAITING: Final = 2048
+"""Maximum of spans that wait for the collector; beyond it the oldest are dropped."""
+_BATCH: Final = 512
+_SIGNALS: Final = ("traces", "metrics")
+_log: Final = logs.get("otlp_exporter")
+
+
+class OtlpExporter:
+    """The exporters of one process."""
+
+    def __init__(self, service: str, endpoint: str, registry: "CollectorRegistry", meters: "Meters") -> None:
+        # It would log every failed try; `_Toll` logs once when the collector is unavailable, and when it is back.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        base, toll, timeout = endpoint.rstrip("/"), _Toll(meters), _timeout()
+        resource = Resource.create({"service.name": f"sandherd-{service}"})
+        self._provider = TracerProvider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
+        queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _WAITING), toll)
+        spans = _Counted(OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, toll)
+        self._provider.add_span_processor(_Queue(spans, queue_size))
+        self._metrics = _Pushing(
+            OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=timeout), Points(registry, resource), toll
+        )
+        trace.set_tracer_provider(self._provider)
+        self._metrics.start()
+        _log.info("exporting traces and metrics")
+
+    def stop(self) -> None:
+        """Send what is left, as far as the collector accepts it within `LAST`; called before the process ends."""
+        until = time.monotonic() + LAST
+        self._metrics.ending.set()
+        ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        ending.start()
+        for thread in (ending, self._metrics):
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _timeout() -> float | None:
+    """The timeout in seconds; None: OpenTelemetry reads its own variable."""
+    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT
+
+
+def _number(name: str, usual: int) -> int:
+    """The value of one of OpenTelemetry's variables; `usual` unless it is a number above 0."""
+    assigned = os.environ.get(name, "")
+    return int(assigned) if assigned.isdigit() and int(assigned) else usual
+
+
+class _Numbers(RandomIdGenerator):
+    """Random ids, unless a span's id was assigned before the span is exported."""
+
+    def generate_span_id(self) -> int:
+        assigned = next_context.get()
+        return assigned.span if assigned else super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        assigned = next_context.get()
+        return assigned.trace if assigned else super().generate_trace_id()
+
+
+class _Toll:
+    """Counts what was accepted and what was dropped, and logs when that changes."""
+
+    def __init__(self, meters: "Meters") -> None:
+        self._meters = meters
+        self._lock = threading.Lock()
+        # Per signal: some collectors accept only one, and that must not be logged each time.
+        self._taken = dict.fromkeys(_SIGNALS, True)
+        for signal in _SIGNALS:
+            for outcome in ("sent", "lost"):  # created here: two threads must not create them at the same time
+                self._meters.count("sandherd_exports_total", 0, signal=signal, outcome=outcome)
+
+    def count(self, signal: str, amount: int, *, taken: bool) -> None:
+        """Count this many as accepted, or as dropped."""
+        self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if taken else "lost")
+
+    def note(self, signal: str, amount: int, *, taken: bool) -> None:
+        """Count this many as accepted, or as dropped, and log a change of the collector's state."""
+        self.count(signal, amount, taken=taken)
+        with self._lock:
+            before = all(self._taken.values())
+            self._taken[signal] = taken
+            after = all(self._taken.values())
+        if after and not before:
+            _log.info("collector accepts exports again")
+        elif before and not after:
+            _log.warning("collector does not accept exports, continuing without it", signal=signal)
+
+
+class _SpanQueueSize:
+    """How many spans wait: the SDK drops the oldest silently when there are too many."""
+
+    def __init__(self, size: int, toll: _Toll) -> None:
+        self.size = size
+        self._toll = toll
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """Count one more waiting span, or one that replaces the oldest."""
+        with self._lock:
+            full = self._waiting == self.size
+            self._waiting += not full
+        if full:
+            self._toll.count("traces", 1, taken=False)
+
+    def remove(self, amount: int) -> None:
+        """Count this many as removed."""
+        with self._lock:
+            self._waiting = max(0, self._waiting - amount)
+
+
+class _Queue(BatchSpanProcessor):
+    """The SDK's queue, with its spans counted in a `_SpanQueueSize`."""
+
+    def __init__(self, exporter: SpanExporter, queue_size: _SpanQueueSize) -> None:
+        batch = min(_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH), queue_size.size)
+        super().__init__(exporter, max_queue_size=queue_size.size, max_export_batch_size=batch)
+        self._queue_size = queue_size
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Count the span as waiting, and queue it."""
+        if span.context is not None and span.context.trace_flags.sampled:
+            self._queue_size.add()
+        super().on_end(span)
+
+
+class _Counted(SpanExporter):
+    """An exporter of spans whose success is counted."""
+
+    def __init__(self, exporter: SpanExporter, queue_size: _SpanQueueSize, toll: _Toll) -> None:
+        self._exporter = exporter
+        self._queue_size = queue_size
+        self._toll = toll
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans, and count the result."""
+        self._queue_size.remove(len(spans))
+        result = self._exporter.export(spans)
+        self._toll.note("traces", len(spans), taken=result is SpanExportResult.SUCCESS)
+        return result
+
+    def shutdown(self) -> None:
+        """Shut the exporter down."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush the exporter; nothing is buffered here."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+class _Pushing(threading.Thread):
+    """Sends all metrics periodically, and once at the end."""
+
+    def __init__(self, exporter: OTLPMetricExporter, points: Points, toll: _Toll) -> None:
+        super().__init__(name="metrics", daemon=True)
+        self._exporter = exporter
+        self._points = points
+        self._toll = toll
+        self._every = _number("OTEL_METRIC_EXPORT_INTERVAL", _EVERY) / 1000
+        self.ending = threading.Event()
+
+    def run(self) -> None:
+        """Push until the process ends."""
+        while not self.ending.wait(self._every):
+            self._push()
+        self._push()
+
+    def _push(self) -> None:
+        try:
+            data, amount = self._points.read()
+            result = self._exporter.export(data)
+        except Exception as error:  # noqa: BLE001  # the next push may succeed; telemetry ends no service
+            _log.warning("metrics export failed", error=repr(error))
+            return
+        self._toll.note("metrics", amount, taken=result is MetricExportResult.SUCCESS)

@@ -1,0 +1,208 @@
+"""Metrics and spans of agents' usage and waiting times, from their stored events: each event counts once."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
+from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.telemetry import spans, traces
+from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.spans import SpanRow
+
+MAX_REMEMBERED: Final = 20_000
+"""Maximum number of calls and of agents in memory; beyond it, the oldest are dropped."""
+MAX_SPANS_PER_SECOND: Final = 100.0
+"""Maximum spans of calls exported per second: more would take too much time from storing events."""
+MAX_DURATION: Final = 30 * 86_400.0
+"""Maximum duration of a call or turn, in seconds, independent of what an agent reports, as dates have a range."""
+MAX_NAME_LENGTH: Final = 200
+"""Maximum characters remembered of an agent's name for a tool, a call or a model: it may send hundreds of KiB."""
+_TOKENS: Final = ("input", "output", "cache_read", "cache_write")
+_PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
+"""By the beginning of a model's name: the provider's name in the conventions of OpenTelemetry."""
+
+_UNKNOWN: Final = ("", datetime.min.replace(tzinfo=UTC))
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+Seconds = float
+
+
+class Recent(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
+    """A mapping limited to the newest entries."""
+
+    def add(self, key: KeyT, value: ValueT) -> None:
+        """Add an entry, and drop the oldest if there are too many."""
+        self[key] = value
+        if len(self) > MAX_REMEMBERED:
+            self.popitem(last=False)
+
+
+class Budget:
+    """A token bucket: `rate` tokens per second, of which at most one second's worth is saved."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._available = rate
+        self._updated_at = time.monotonic()
+
+    def take(self) -> bool:
+        """Take a token; False if none is left."""
+        now = time.monotonic()
+        self._available = min(self._rate, self._available + (now - self._updated_at) * self._rate)
+        self._updated_at = now
+        if self._available < 1:
+            return False
+        self._available -= 1
+        return True
+
+
+class Calls:
+    """Tool calls: for each its tool and start, or that its end was recorded, as a harness may report an end twice."""
+
+    def __init__(self) -> None:
+        self._calls_by_key: Recent[tuple[str, str], tuple[str, datetime] | None] = Recent()
+
+    def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
+        """Record the start of a call, unless its end came before."""
+        key = source, call
+        if key not in self._calls_by_key:
+            self._calls_by_key.add(key, (tool, at))
+
+    def record_end(
+        self, source: str, call: str, at: datetime, duration: Seconds | None
+    ) -> tuple[str | None, Seconds] | None:
+        """The tool, and how long the call took; None if that is unknown, or was recorded before."""
+        key = source, call
+        start = self._calls_by_key.get(key, _UNKNOWN)
+        if start is None:
+            return None
+        if start is not _UNKNOWN:
+            self._calls_by_key[key] = None
+            return start[0], min((at - start[1]).total_seconds(), MAX_DURATION) if duration is None else duration
+        if duration is None:
+            return None
+        self._calls_by_key.add(key, None)
+        return None, duration
+
+
+class AgentMetrics:
+    """Records the new events of the types in `rows.MEASURED`."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._calls = Calls()
+        self._names: Recent[str, str] = Recent()
+        self._models: Recent[str, str] = Recent()
+        self._budget = Budget(MAX_SPANS_PER_SECOND)
+        self._exports_spans, self._skipped_spans = False, 0
+        # Not `match`: this runs for most of a herd's events.
+        self._by_type: dict[str, Callable[[Envelope[Any], Any], None]] = {
+            AgentStarted.type: self._record_start,
+            AgentUsage.type: self._record_usage,
+            AgentTurnCompleted.type: self._record_turn,
+            AgentModelCallCompleted.type: self._record_model_call,
+            AgentToolUse.type: self._record_tool_use,
+            AgentToolCompleted.type: self._record_tool_completion,
+            AgentToolResult.type: self._record_tool_result,
+        }
+
+    def record(self, events: Iterable[Envelope[Any]]) -> None:
+        """Record these events, and export their spans if there is an exporter."""
+        self._exports_spans, self._skipped_spans = traces.is_exported(), 0
+        for event in events:
+            self._by_type[event.type](event, event.data)
+        if self._skipped_spans:
+            self._meters.count("sandherd_spans_spared_total", self._skipped_spans)
+
+    def _record_start(self, event: Envelope[Any], started: AgentStarted) -> None:
+        self._names.add(event.source, _short(started.sdk))
+        if started.model:
+            self._models.add(event.source, _short(started.model))
+
+    def _record_usage(self, event: Envelope[Any], usage: AgentUsage) -> None:
+        for kind in _TOKENS:
+            self._meters.count("sandherd_tokens_total", getattr(usage, f"{kind}_tokens"), kind=kind)
+        self._meters.count("sandherd_cost_micro_usd_total", usage.cost_micro_usd)
+        if usage.model:
+            self._models.add(event.source, _short(usage.model))
+
+    def _record_turn(self, _event: Envelope[Any], turn: AgentTurnCompleted) -> None:
+        if turn.duration_ms is not None:
+            self._meters.observe("sandherd_turn_seconds", _seconds(turn.duration_ms))
+
+    def _record_model_call(self, event: Envelope[Any], call: AgentModelCallCompleted) -> None:
+        if call.duration_ms is None:
+            return
+        duration = _seconds(call.duration_ms)
+        self._meters.observe("sandherd_model_call_seconds", duration)
+        if self._may_export_span():
+            model = self._models.get(event.source)
+            values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
+            self._export_span(spans.CHAT, event, duration, values)
+
+    def _record_tool_use(self, event: Envelope[Any], use: AgentToolUse) -> None:
+        self._calls.record_start(event.source, _short(use.tool_use_id), _short(use.tool), event.time)
+
+    def _record_tool_completion(self, event: Envelope[Any], completed: AgentToolCompleted) -> None:
+        if completed.tool_use_id is not None:
+            duration = None if completed.duration_ms is None else _seconds(completed.duration_ms)
+            self._record_tool_call(event, _short(completed.tool_use_id), _short(completed.tool), duration, failed=False)
+
+    def _record_tool_result(self, event: Envelope[Any], result: AgentToolResult) -> None:
+        self._record_tool_call(event, _short(result.tool_use_id), None, None, failed=result.is_error)
+
+    def _record_tool_call(
+        self, event: Envelope[Any], call: str, tool: str | None, duration: Seconds | None, *, failed: bool
+    ) -> None:
+        ended = self._calls.record_end(event.source, call, event.time, duration)
+        if ended is None:
+            return
+        self._meters.observe("sandherd_tool_call_seconds", max(0.0, ended[1]))
+        if not self._may_export_span():
+            return
+        values: dict[spans.Attribute, spans.Value | None] = {
+            spans.OPERATION: "execute_tool",
+            spans.TOOL_NAME: tool or ended[0],
+            spans.TOOL_CALL: call,
+            spans.ERROR_TYPE: "tool_error" if failed else None,
+        }
+        self._export_span(spans.TOOL, event, ended[1], values)
+
+    def _may_export_span(self) -> bool:
+        """Whether spans are exported and the budget allows one more; a span over the budget is counted."""
+        if not self._exports_spans:
+            return False
+        if self._budget.take():
+            return True
+        self._skipped_spans += 1
+        return False
+
+    def _export_span(self, row: SpanRow, event: Envelope[Any], duration: Seconds, values: spans.Values) -> None:
+        if event.traceparent is None:
+            return  # it belongs to no trace
+        entity = {
+            spans.PROJECT: event.project,
+            spans.SANDBOX_ID: event.subject,
+            spans.AGENT_NAME: self._names.get(event.source),
+        }
+        start = event.time - timedelta(seconds=max(0.0, duration))
+        traces.record(row, event.traceparent, start, event.time, {**entity, **values})
+
+
+def _seconds(milliseconds: float) -> Seconds:
+    """Seconds of the milliseconds that an agent reports."""
+    return min(milliseconds / 1000, MAX_DURATION)
+
+
+def _short(name: str) -> str:
+    return name[:MAX_NAME_LENGTH]
+
+
+def _provider(model: str | None) -> str | None:
+    providers = (provider for name, provider in _PROVIDERS.items() if model and model.startswith(name))
+    return next(providers, None)

@@ -1,1 +1,0 @@
-"""Answers about the past: one module for each kind of question."""

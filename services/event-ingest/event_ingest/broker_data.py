@@ -1,0 +1,37 @@
+"""Whether the broker still has the stream from which the history was stored."""
+
+from typing import Any, Final
+
+import nats.errors
+import nats.js.errors
+
+from event_ingest.database import Database
+from event_ingest.ingest import CONSUMER
+from sandherd.bus.connection import Bus
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests import BROKER_DATA
+from sandherd.contracts.streams import BY_CONSUMER
+
+# The index begins with the project: its greatest entry for each is found without reading the rest.
+_LAST_STORED: Final = """
+select coalesce(max(last), 0) from (select distinct project from sources) p,
+    lateral (select max(stream_sequence) as last from events e where e.project = p.project) found
+"""
+
+
+async def check_broker_data(database: Database, bus: Bus) -> dict[str, str | None]:
+    """By name: None if the stream is as long as the history knows it, or can't be compared; else what is lost."""
+    stream = BY_CONSUMER[CONSUMER].stream
+    try:
+        async with database.reading() as connection:
+            stored: int = await connection.fetchval(_LAST_STORED)
+        info: Any = await bus.js.stream_info(stream)
+    except (ContractError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
+        return {}  # the checks of the database and of the streams report that
+    last: int = info.state.last_seq
+    if last >= stored:
+        return {BROKER_DATA: None}
+    return {
+        BROKER_DATA: f"{stream} ends at sequence {last}, and the history has events up to {stored}: the broker's data "
+        f"was deleted or replaced by older data, with the tasks that had not ended"
+    }

@@ -1,0 +1,77 @@
+"""event-ingest's gauges: how far it is behind the stream, and how many events are missing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from event_ingest.database import Database
+from event_ingest.ingest import CONSUMER
+from event_ingest.queries.audit import count_missing, count_unstored
+from event_ingest.queries.stream_reader import read_messages
+from sandherd.bus.connection import Bus
+from sandherd.concurrency import cancel_and_wait, run_until_first
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.streams import BY_CONSUMER
+from sandherd.service.service import Service
+
+_LAG_INTERVAL: Final = 5.0
+_GAPS_INTERVAL: Final = 60.0
+_RECOUNT_DELAY: Final = 5.0
+_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ContractError)
+
+
+class IngestGauges:
+    """Measures periodically. A gauge keeps its last value while its source is unavailable, which /readyz reports."""
+
+    def __init__(self, service: Service, database: Database) -> None:
+        self._service = service
+        self._database = database
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        await run_until_first(_repeat(self._measure_lag, _LAG_INTERVAL), _repeat(self.measure_gaps, _GAPS_INTERVAL))
+
+    async def _measure_lag(self) -> None:
+        bus, meters = self._service.bus, self._service.meters
+        unstored = await count_unstored(bus)
+        meters.set("sandherd_ingest_lag_messages", unstored)
+        meters.set("sandherd_ingest_oldest_seconds", await oldest_age(bus, datetime.now(UTC)) if unstored else 0)
+
+    async def measure_gaps(self) -> None:
+        """Count missing events twice: batches are stored concurrently, and a later one may be committed first."""
+        missing = await self._count_missing()
+        if missing:
+            await asyncio.sleep(_RECOUNT_DELAY)
+            missing = min(missing, await self._count_missing())
+        self._service.meters.set("sandherd_ingest_gaps", missing)
+
+    async def _count_missing(self) -> int:
+        async with self._database.reading() as connection:
+            return await count_missing(connection)
+
+
+async def oldest_age(bus: Bus, now: datetime) -> float:
+    """Age of the oldest event in the stream that is not stored, in seconds; 0 if none. Raises nats-py's errors."""
+    stream = BY_CONSUMER[CONSUMER].stream
+    info = await bus.js.consumer_info(stream, CONSUMER, timeout=2)
+    acknowledged = info.ack_floor.stream_seq if info.ack_floor else 0
+    oldest = await read_messages(bus, stream, ">", first=acknowledged + 1, limit=1, max_bytes=1)
+    return max(0.0, (now - oldest[0].at).total_seconds()) if oldest else 0.0
+
+
+async def _repeat(measure: Callable[[], Awaitable[None]], interval: float) -> None:
+    while True:
+        measurement = asyncio.ensure_future(measure())
+        try:
+            # Awaited as a task: inside it, nats-py may swallow a cancellation, and stopping would take seconds.
+            await asyncio.wait([measurement])
+            with suppress(*_UNAVAILABLE):
+                measurement.result()
+        finally:
+            await cancel_and_wait([measurement])
+        await asyncio.sleep(interval)

@@ -1,0 +1,191 @@
+"""Migrates the schema: forward only, each file once, and never a file that was edited after it was applied.
+
+There are two kinds, and a file's name ends with its kind:
+
+- `.before.sql` only adds what older code neither sees nor misses. It is applied before the new code runs; the previous
+  version continues to work, and can be restored.
+- `.after.sql` removes or restricts what only the previous version needs. It is applied when none of that runs.
+
+The first five files are older than the kinds, and than any release.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import asyncpg
+
+from event_ingest.database import Connection
+from sandherd.telemetry import logs
+
+_LOCK: Final = 0x5A4D_4849_5354  # any number that nothing else uses
+_FILE: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)(?:\.(before|after))?\.sql$")
+_FOUNDATION: Final = 5
+"""The last number of a file without a kind."""
+_APPLIED: Final = "schema_migrations"
+"""Applied migrations that a version must know: it refuses to start if this table has a number without a file."""
+_APPLIED_BEFORE: Final = "schema_migrations_before"
+"""Applied migrations that a version need not know. A separate table, as the first versions refuse unknown numbers."""
+_CREATE_TABLES: Final = "".join(
+    f"""
+create table if not exists {table} (
+    number integer primary key,
+    name text not null,
+    sha256 text not null,
+    applied_at timestamptz not null default now()
+);
+"""
+    for table in (_APPLIED, _APPLIED_BEFORE)
+)
+_log: Final = logs.get("migrator")
+
+
+class MigrationRefusedError(Exception):
+    """The database and this service's files do not match. Nothing was changed; the service must not start."""
+
+
+class Kind(StrEnum):
+    """When a migration is applied."""
+
+    FOUNDATION = "foundation"
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file: its number, its name, its SQL, and when it is applied."""
+
+    number: int
+    name: str
+    sql: str
+    kind: Kind = Kind.FOUNDATION
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the SQL, which reveals an edited file."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def table(self) -> str:
+        """The table that records that it was applied."""
+        return _APPLIED_BEFORE if self.kind is Kind.BEFORE else _APPLIED
+
+
+@dataclass(frozen=True)
+class AppliedMigrations:
+    """The applied migrations by a database's tables: checksums by number."""
+
+    must_be_known: Mapping[int, str]
+    may_be_unknown: Mapping[int, str]
+
+
+def read_migrations(directory: Traversable | None = None) -> list[Migration]:
+    """The files, in order. Raises `MigrationRefusedError` if a number is missing, or a file has no kind."""
+    migrations = []
+    for file in (directory or resources.files("event_ingest.migrations")).iterdir():
+        match = _FILE.match(file.name)
+        if match:
+            kind = Kind(match[3] or Kind.FOUNDATION)
+            migrations.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"), kind))
+    migrations.sort(key=lambda migration: migration.number)
+    if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):
+        raise MigrationRefusedError(f"migrations must be numbered 1, 2, 3 …: {[m.number for m in migrations]}")
+    if misnamed := [
+        migration.number
+        for migration in migrations
+        if (migration.kind is Kind.FOUNDATION) != (migration.number <= _FOUNDATION)
+    ]:
+        raise MigrationRefusedError(f"a migration's name ends with .before.sql or .after.sql: {misnamed}")
+    return migrations
+
+
+def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
+    """The migrations that are applied before the code of this version runs.
+
+    All but the last ones of kind `after`, which are this version's own; those of earlier versions are caught up on. For
+    that, a version must number its own `before` migrations before its own `after` ones.
+    """
+    last = max(
+        (position for position, migration in enumerate(migrations, 1) if migration.kind is not Kind.AFTER), default=0
+    )
+    return list(migrations[:last])
+
+
+def unapplied(migrations: Sequence[Migration], applied: AppliedMigrations) -> list[Migration]:
+    """The migrations still to be applied. Raises `MigrationRefusedError`."""
+    known = {migration.number: migration for migration in migrations}
+    for number in applied.must_be_known:
+        if number not in known:
+            raise MigrationRefusedError(f"the database has migration {number}; this service is too old for it: upgrade")
+    done = {**applied.must_be_known, **applied.may_be_unknown}
+    for number, checksum in done.items():
+        if number in known and known[number].sha256 != checksum:
+            raise MigrationRefusedError(
+                f"migration {number} ({known[number].name}) was edited after it was applied; "
+                "restore the file and add a new one"
+            )
+    todo = [migration for migration in migrations if migration.number not in done]
+    if todo and done and todo[0].number < max(done):
+        raise MigrationRefusedError(f"migration {todo[0].number} was not applied, but {max(done)} is applied")
+    return todo
+
+
+async def migrate(
+    connection: Connection, migrations: Sequence[Migration] | None = None, *, after: bool = True
+) -> list[int]:
+    """Apply the missing migrations, and return their numbers. Of several processes that start at once, one does it.
+
+    Without `after`, only those that the previous version can run with. Raises `MigrationRefusedError`; an error in a
+    file leaves the database as it was before that file.
+    """
+    known = read_migrations() if migrations is None else migrations
+    selected = list(known) if after else before_new_code(known)
+    await connection.execute("select pg_advisory_lock($1)", _LOCK)
+    try:
+        await connection.execute(_CREATE_TABLES)
+        numbers = {migration.number for migration in selected}
+        todo = [migration for migration in unapplied(known, await _applied(connection)) if migration.number in numbers]
+        for migration in todo:
+            await _apply(connection, migration)
+        return [migration.number for migration in todo]
+    finally:
+        if not connection.is_closed():
+            await connection.execute("select pg_advisory_unlock($1)", _LOCK)
+
+
+async def pending_migrations(connection: Connection) -> list[Migration]:
+    """The migrations still to be applied, of both kinds. Raises `MigrationRefusedError`."""
+    return unapplied(read_migrations(), await _applied(connection))
+
+
+async def _applied(connection: Connection) -> AppliedMigrations:
+    return AppliedMigrations(
+        await _read_checksums(connection, _APPLIED), await _read_checksums(connection, _APPLIED_BEFORE)
+    )
+
+
+async def _read_checksums(connection: Connection, table: str) -> dict[int, str]:
+    rows = await connection.fetch(f"select number, sha256 from {table}")  # noqa: S608  # a constant name
+    return {row["number"]: row["sha256"] for row in rows}
+
+
+async def _apply(connection: Connection, migration: Migration) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute("set local statement_timeout = 0")  # a migration may take any time
+            await connection.execute(migration.sql, timeout=86_400)
+            await connection.execute(
+                f"insert into {migration.table} (number, name, sha256) values ($1, $2, $3)",  # noqa: S608  # constant name
+                migration.number,
+                migration.name,
+                migration.sha256,
+            )
+    except asyncpg.SyntaxOrAccessError as error:
+        raise MigrationRefusedError(f"migration {migration.number} ({migration.name}): {error}") from error
+    _log.info("migration applied", number=migration.number, migration=migration.name)

@@ -1,0 +1,1 @@
+"""Answers requests about the history: one module for each kind of request."""

@@ -1,0 +1,87 @@
+"""`approvals`: which approvals do agents request, and how were they decided?"""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from event_ingest.database import Connection
+from event_ingest.queries.pages import Conditions, check_searched, fit_page, limited, project_filter
+from sandherd.contracts.requests import ApprovalList, ApprovalView, AskApprovals
+from sandherd.contracts.states import ApprovalState
+from sandherd.service.cursors import read_cursor, write_cursor
+
+_POSITION_TYPES: Final = (str, str, str, str)
+_FIRST_PARAMETER: Final = 3
+_ORDER: Final = "requested_at desc, project desc, sandbox desc, approval desc"
+
+_APPROVALS: Final = """
+select a.*, b.task, m.state as answer_state, m.reason as answer_reason, e.envelope->'data'->'input' as input,
+    1024 + octet_length(concat(a.tool, a.reason, a.decision_reason, m.reason, e.envelope->'data'->>'input')) as size
+from approvals a
+left join sandboxes b using (project, sandbox)
+left join messages m on m.project = a.project and m.message = a.answer
+left join events e on e.id = a.asked_in and e.project = a.project and e.entity = a.sandbox
+where a.requested_at is not null
+"""
+
+
+async def list_approvals(connection: Connection, request: AskApprovals, project: str, budget: int) -> ApprovalList:
+    """Approvals, newest first. Raises `ContractError` for an invalid id or cursor."""
+    check_searched(request.approval_id, "approval_id")
+    conditions = _conditions(request, project)
+    statement = limited(f"{_APPROVALS}{conditions}", _ORDER, "$1", "$2")
+    rows = await connection.fetch(statement, request.limit, budget, *conditions.values)
+    available = rows[0]["available"] if rows else 0
+    page = await fit_page(rows, lambda row: _view(row, budget), limit=request.limit, budget=budget, available=available)
+    cursor = write_cursor(request, project, _position(page.rows[-1])) if page.more else None
+    return ApprovalList(approvals=page.items, next_cursor=cursor)
+
+
+def _conditions(request: AskApprovals, project: str) -> Conditions:
+    conditions = Conditions(_FIRST_PARAMETER)
+    filters = {
+        "project": project_filter(project),
+        "sandbox": request.sandbox,
+        "approval": request.approval_id,
+        "state": None if request.state is None else request.state.value,
+    }
+    for name, value in filters.items():
+        if value is not None:
+            conditions.add(f"a.{name} = {{}}", value)
+    after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
+    if after is not None:
+        condition = "(a.requested_at, a.project, a.sandbox, a.approval) < ({}::timestamptz, {}, {}, {})"
+        conditions.add(condition, datetime.fromisoformat(after[0]), *after[1:])
+    return conditions
+
+
+def _position(row: Any) -> list[str]:
+    return [row["requested_at"].isoformat(), row["project"], row["sandbox"], row["approval"]]
+
+
+def _view(row: Any, budget: int) -> ApprovalView:
+    state = ApprovalState(row["state"])
+    view = ApprovalView(
+        project=row["project"],
+        sandbox=row["sandbox"],
+        approval_id=row["approval"],
+        state=state,
+        task=row["task"],
+        tool=row["tool"] or "",
+        input=json.loads(row["input"] or "{}"),
+        reason=row["reason"],
+        requested_at=row["requested_at"],
+        expires_at=row["expires_at"],
+        on_timeout=row["on_timeout"],
+        decided_at=None if state is ApprovalState.PENDING else row["state_at"],
+        decided_by=row["decided_by"],
+        decision_reason=row["decision_reason"],
+        outcome=row["outcome"],
+        answer=row["answer"],
+        answer_state=row["answer_state"],
+        answer_reason=row["answer_reason"],
+    )
+    # Numbers may be longer when written as JSON again; a view over the limit must not hide those after it.
+    return view.model_copy(update={"input": {}}) if len(to_json(view)) > budget else view

@@ -1,0 +1,211 @@
+"""`audit`: is any event missing?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import nats.errors
+import nats.js.errors
+
+from event_ingest.database import Connection, Database
+from event_ingest.ingest import CONSUMER
+from event_ingest.queries.pages import project_filter
+from event_ingest.queries.stream_reader import broker_unavailable
+from event_ingest.queries.trajectory import no_such_sandbox
+from sandherd.bus.connection import Bus
+from sandherd.contracts.decoder import AGENT_SOURCE
+from sandherd.contracts.requests import AskAudit, Audit, Gap, SourceAudit
+from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.contracts.streams import BY_CONSUMER
+
+MAX_SOURCES: Final = 200
+"""Maximum sources with gaps that are checked sequence by sequence."""
+MAX_GAPS: Final = 100
+MAX_MISSING: Final = 1_000_000
+"""More missing events of one source are not counted: no source publishes that many; it would hide others' losses."""
+MAX_INCOMPLETE: Final = 100
+
+# A source is complete when it has as many events as its highest sequence, and its sequences add up to the sum of 1, 2,
+# 3 … up to that: the sum shows a sequence that was used twice beside a missing one.
+_SOURCES: Final = """
+with source_totals as (
+    select project, source, array_agg(entity) as entities, sum(stored)::bigint as stored, max(highest) as highest,
+        sum(sequence_sum)::numeric as total, max(closing) as closing
+    from sources
+    where ($1::text is null or project = $1)
+        and ($2::text is null or (project, source) in (
+            select s.project, s.source from sources s
+            where s.entity = $2 or (s.project, s.entity) in (
+                select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null)))
+    group by project, source
+    having $2::text is null or bool_and(
+        entity = $2 or (project, entity) in (
+            select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null))
+), checked as (
+    select *, stored = highest and total = highest::numeric * (highest + 1) / 2 as whole from source_totals
+)
+"""
+_TOTALS: Final = f"""
+{_SOURCES}
+select count(*) as sources, coalesce(sum(stored), 0)::bigint as events,
+    coalesce(sum(highest - stored) filter (where highest - stored between 1 and {MAX_MISSING}), 0)::bigint as missing,
+    count(*) filter (where highest - stored > {MAX_MISSING}) as implausible,
+    coalesce(sum(stored - highest) filter (where stored > highest), 0)::bigint as surplus
+from checked
+"""  # noqa: S608  # a constant statement
+_LISTED_SOURCES: Final = f"""
+{_SOURCES}
+select project, source, entities, stored, highest, closing, whole,
+    (select min(b.sandbox) from sandboxes b where b.project = checked.project and b.sandbox = any(entities)) as sandbox
+from checked where $2::text is not null or not whole order by whole, project, source limit {MAX_SOURCES}
+"""  # noqa: S608  # a constant statement
+_GAPS: Final = f"""
+with seen as (
+    select distinct e.sequence from unnest($3::text[]) as wanted (entity)
+    join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+), gap as (
+    select lag(sequence, 1, 0) over (order by sequence) + 1 as first, sequence - 1 as last from seen
+)
+select first, last, sum(last - first + 1) over ()::bigint as missing
+from gap where first <= last order by first limit {MAX_GAPS}
+"""  # noqa: S608  # a constant statement
+# A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
+# that was recovered later has its closing event, and is no longer among them.
+_INCOMPLETE: Final = f"""
+select b.sandbox, count(*) over () as unsaid
+from sandboxes b left join sources v
+    on v.project = b.project and v.entity = b.sandbox and v.source = '{AGENT_SOURCE}' || b.sandbox
+where b.state in ({", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))})
+    and ($1::text is null or b.project = $1) and ($2::text is null or b.sandbox = $2)
+    and not coalesce(v.closing >= v.highest, b.unsaid is not true)
+order by b.project, b.sandbox limit {MAX_INCOMPLETE}
+"""  # noqa: S608  # a constant statement
+
+_KNOWN: Final = """
+select exists (select from sandboxes where sandbox = $2 and ($1::text is null or project = $1))
+    or exists (select from tasks where task = $2 and ($1::text is null or project = $1))
+"""
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """The database's data at one moment."""
+
+    sources: list[SourceAudit]
+    totals: Any
+    missing: int
+    conflicts: int
+    unsaid: int
+    unsaid_sandboxes: list[str]
+    duplicates: int
+    known: bool
+    """Whether anything is stored of what was requested."""
+
+
+async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str) -> Audit:
+    """Whether all that was published is stored. `unstored` and `dead` are of the whole herd: the streams are shared.
+
+    The stream is read before the database. So what was in the stream and not stored counts as unstored, and a gap is
+    missing only if it is still there afterwards. Raises `ContractError` when one of the two is unavailable, and
+    (`not_found`) for a sandbox of which nothing is stored.
+    """
+    unstored = await count_unstored(bus)
+    snapshot = await _read_snapshot(database, request, project)
+    if (snapshot.missing or snapshot.unsaid) and not unstored:
+        # Batches are stored concurrently, so that a later one may be visible before an earlier one.
+        snapshot = await _read_snapshot(database, request, project)
+    if request.sandbox and not snapshot.known:
+        raise no_such_sandbox(request.sandbox)
+    return Audit(
+        sources=snapshot.sources,
+        source_count=snapshot.totals["sources"],
+        event_count=snapshot.totals["events"],
+        missing=snapshot.missing,
+        duplicates_refused=snapshot.duplicates,
+        unstored=unstored,
+        dead=await _count_dead_letters(bus),
+        conflicts=snapshot.conflicts,
+        implausible=snapshot.totals["implausible"],
+        unsaid=snapshot.unsaid,
+        unsaid_sandboxes=snapshot.unsaid_sandboxes,
+    )
+
+
+async def count_unstored(bus: Bus) -> int:
+    """Messages in the stream that we have not acknowledged. Raises `ContractError` when the broker is unavailable."""
+    try:
+        info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
+    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        raise broker_unavailable(error) from error
+    return (info.num_pending or 0) + (info.num_ack_pending or 0)
+
+
+async def count_missing(connection: Connection) -> int:
+    """Number of missing events in all sources, by their highest sequences."""
+    totals: Any = await connection.fetchrow(_TOTALS, None, None)
+    missing: int = totals["missing"]
+    return missing
+
+
+async def _count_dead_letters(bus: Bus) -> int:
+    try:
+        return (await bus.js.stream_info("DEAD")).state.messages
+    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        raise broker_unavailable(error) from error
+
+
+async def _read_snapshot(database: Database, request: AskAudit, project: str) -> _Snapshot:
+    filters = project_filter(project), request.sandbox
+    async with (
+        database.reading(heavy=True) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        totals: Any = await connection.fetchrow(_TOTALS, *filters)
+        listed = await connection.fetch(_LISTED_SOURCES, *filters)
+        audited = [await _audit_source(connection, row) for row in listed]
+        unsaid = await connection.fetch(_INCOMPLETE, *filters)
+        duplicates = await connection.fetchval(
+            "select coalesce(sum(duplicates), 0)::bigint from refusals where $1::text is null or project = $1",
+            filters[0],
+        )
+        known = totals["sources"] > 0 or await connection.fetchval(_KNOWN, *filters)
+    return _Snapshot(
+        sources=audited,
+        totals=totals,
+        missing=_count_missing(totals["missing"], listed, audited),
+        conflicts=_count_conflicts(totals["surplus"], listed, audited),
+        unsaid=unsaid[0]["unsaid"] if unsaid else 0,
+        unsaid_sandboxes=[row["sandbox"] for row in unsaid],
+        duplicates=duplicates,
+        known=known,
+    )
+
+
+def _count_missing(missing: int, listed: Sequence[Any], audited: Sequence[SourceAudit]) -> int:
+    """Exact for the sources that were checked sequence by sequence, and by their counts for the rest."""
+    plausible_indexes = [index for index, row in enumerate(listed) if row["highest"] - row["stored"] <= MAX_MISSING]
+    by_count: int = sum(max(listed[index]["highest"] - listed[index]["stored"], 0) for index in plausible_indexes)
+    return missing - by_count + sum(audited[index].missing for index in plausible_indexes)
+
+
+def _count_conflicts(surplus: int, listed: Sequence[Any], audited: Sequence[SourceAudit]) -> int:
+    """The same for sequences that were used more than once."""
+    by_count: int = sum(max(row["stored"] - row["highest"], 0) for row in listed)
+    return surplus - by_count + sum(source.conflicts for source in audited)
+
+
+async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
+    gaps = [] if row["whole"] else await connection.fetch(_GAPS, row["project"], row["source"], row["entities"])
+    source: str = row["source"]
+    missing: int = gaps[0]["missing"] if gaps else 0
+    return SourceAudit(
+        source=source,
+        sandbox=source.removeprefix(AGENT_SOURCE) if source.startswith(AGENT_SOURCE) else row["sandbox"],
+        stored=row["stored"],
+        highest=row["highest"],
+        missing=missing,
+        gaps=[Gap(first=gap["first"], last=gap["last"]) for gap in gaps],
+        closed=row["closing"] >= row["highest"],
+        # Of the sequences up to the highest, all but the missing ones were used, and each should be used once.
+        conflicts=row["stored"] - (row["highest"] - missing),
+    )

@@ -1,0 +1,56 @@
+"""`output`: what did a sandbox's terminal show?"""
+
+from typing import Final
+
+from event_ingest.queries.pages import FittedPage, fit_page, project_filter
+from event_ingest.queries.stream_reader import StoredMessage, read_messages
+from sandherd.bus.connection import Bus
+from sandherd.contracts.requests import AskOutput, Output, OutputChunk
+from sandherd.contracts.subjects import OUTPUT
+from sandherd.service.cursors import read_cursor, write_cursor
+
+STREAM: Final = "OUTPUT"
+_POSITION_TYPES: Final = (int,)
+_MAX_JSON_EXPANSION: Final = 6
+"""Maximum bytes in JSON of a one-byte control character."""
+
+
+async def list_output(bus: Bus, request: AskOutput, project: str, budget: int) -> Output:
+    """Terminal output, oldest first. Raises `ContractError` for an invalid cursor."""
+    after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
+    subject = OUTPUT.pattern({"sandbox": request.sandbox} | _project_tokens(project))
+    first = after[0] + 1 if after else 1
+    messages = await read_messages(bus, STREAM, subject, first=first, limit=request.limit + 1, max_bytes=budget)
+    page = await _fit_page(messages, request.limit, budget)
+    more = page.more or (bool(messages) and await _is_more(bus, subject, page))
+    cursor = write_cursor(request, project, [page.rows[-1].sequence]) if more else None
+    return Output(chunks=page.items, next_cursor=cursor)
+
+
+def _project_tokens(project: str) -> dict[str, str]:
+    return {} if project_filter(project) is None else {"project": project}
+
+
+async def _fit_page(messages: list[StoredMessage], limit: int, budget: int) -> FittedPage[StoredMessage, OutputChunk]:
+    return await fit_page(
+        messages, lambda message: _chunk(message, budget), limit=limit, budget=budget, available=len(messages)
+    )
+
+
+async def _is_more(bus: Bus, subject: str, page: FittedPage[StoredMessage, OutputChunk]) -> bool:
+    """Whether there is more: the broker ends a batch by its bytes, too."""
+    return bool(await read_messages(bus, STREAM, subject, first=page.rows[-1].sequence + 1, limit=1, max_bytes=1))
+
+
+def _chunk(message: StoredMessage, budget: int) -> OutputChunk:
+    return OutputChunk(
+        stream_sequence=message.sequence,
+        time=message.at,
+        text=readable_text(message.data, budget // _MAX_JSON_EXPANSION),
+    )
+
+
+def readable_text(data: bytes, limit: int) -> str:
+    """Bytes as text, with replacement characters; what would not fit in a reply is cut off, which the text states."""
+    text = data[:limit].decode(errors="replace")
+    return text if len(data) <= limit else f"{text}\n[{len(data) - limit} more bytes]"

@@ -1,0 +1,101 @@
+"""Purges streams that refuse messages when full, before they are full. The spawner does the purge, on request.
+
+No event is lost while EVENTS is full: workers store their events in their spools, and services retry. But all
+publishers have to wait, whichever of them filled it. So events that Postgres has stored are purged, the oldest first;
+others are not. ARTIFACTS has no consumer that stores it: there, the oldest pieces of the sandboxes with the most pieces
+are purged.
+"""
+
+import asyncio
+from collections import Counter
+from functools import cached_property
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from event_ingest.retention_policy import is_nearly_full, limit_pieces, next_purge_sequence
+from sandherd.bus.errors import BusError
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import PurgeArtifacts, PurgeEvents
+from sandherd.contracts.subjects import ARTIFACT
+from sandherd.service.service import Service
+from sandherd.service.stream_usage import StreamFill, handled, read_fill
+from sandherd.telemetry import logs
+
+LEASE: Final = "event-ingest.room"
+EVENTS: Final = "EVENTS"
+ARTIFACTS: Final = "ARTIFACTS"
+_CHECK_INTERVAL: Final = 1.0
+_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_log: Final = logs.get("retention")
+
+
+class StreamRetention:
+    """The part of event-ingest that purges streams, in one replica at a time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def run(self) -> None:
+        """Purge whenever the lease is held and a stream is nearly full. Runs until cancelled."""
+        self._service.health.add(LEASE, self._lease.problem)
+        self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
+        await run_until_first(self._lease.run(), self._purge_while_held())
+
+    async def _purge_while_held(self) -> None:
+        while True:
+            await self._lease.wait_held()
+            try:
+                await self.purge_events()
+                await self.purge_artifacts()
+            except LeaseLostError:
+                _log.info("lease lost, purging stopped")
+            except _UNAVAILABLE as error:
+                _log.warning("purge failed, retrying", error=repr(error))
+            await asyncio.sleep(_CHECK_INTERVAL)
+
+    async def purge_events(self) -> None:
+        """Purge the oldest events that every consumer is done with, if there are too many."""
+        before = fill = await read_fill(self._service.bus, EVENTS)
+        if not is_nearly_full(fill):
+            return
+        while (below := next_purge_sequence(fill, await handled(self._service.bus, fill))) is not None:
+            self._lease.check()
+            await self._service.bus.ask(PurgeEvents(below=below), FLEET)
+            fill = await read_fill(self._service.bus, EVENTS)
+        self._count(before, fill)
+
+    async def purge_artifacts(self) -> None:
+        """Purge the oldest pieces of the sandboxes with the most pieces, if there are too many."""
+        before = await read_fill(self._service.bus, ARTIFACTS)
+        if not is_nearly_full(before):
+            return
+        for (project, sandbox), keep in limit_pieces(await self._count_pieces(), before).items():
+            self._lease.check()
+            _log.warning("purging oldest artifacts of sandbox", project=project, sandbox=sandbox, kept=keep)
+            await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
+        self._count(before, await read_fill(self._service.bus, ARTIFACTS))
+
+    async def _count_pieces(self) -> Counter[tuple[str, str]]:
+        """Number of pieces by sandbox; of the first 100,000 artifacts, as the broker lists no more at once."""
+        info = await self._service.bus.js.stream_info(ARTIFACTS, subjects_filter=ARTIFACT.pattern())
+        pieces: Counter[tuple[str, str]] = Counter()
+        for subject, count in (info.state.subjects or {}).items():
+            names = ARTIFACT.match(subject)
+            if names is not None:
+                pieces[names["project"], names["sandbox"]] += count
+        return pieces
+
+    def _count(self, before: StreamFill, after: StreamFill) -> None:
+        freed = max(0, before.held - after.held)
+        if not freed:
+            return  # all that is left is not stored yet, or may not be purged
+        self._service.meters.count("sandherd_room_given_bytes_total", freed, stream=before.stream)
+        _log.warning("stream purged", stream=before.stream, bytes=freed, before=before.ratio, after=after.ratio)
+
+    @cached_property
+    def _lease(self) -> Lease:
+        return Lease(self._service.bus, LEASE, self._service.instance)

@@ -1,0 +1,62 @@
+"""Rules for purging streams that refuse messages when full: what may be purged, and how much. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandherd.service.purge_limits import GOAL, MIN_PIECES
+from sandherd.service.stream_usage import StreamFill
+
+__all__ = [
+    "GOAL",
+    "MIN_PIECES",
+    "PURGE_STEPS",
+    "PURGE_THRESHOLD",
+    "is_nearly_full",
+    "limit_pieces",
+    "next_purge_sequence",
+]
+
+PURGE_THRESHOLD: Final = 0.75
+"""Fill ratio at which purging begins. The rest is for messages that are published meanwhile."""
+PURGE_STEPS: Final = 16
+"""The oldest messages are purged in this many steps: sizes differ, and no more than needed is to be purged."""
+
+
+def is_nearly_full(fill: StreamFill) -> bool:
+    """Whether it is time to purge."""
+    return fill.ratio >= PURGE_THRESHOLD
+
+
+def next_purge_sequence(fill: StreamFill, handled: int) -> int | None:
+    """The sequence below which the next step purges; None if the goal is reached, or nothing more may be purged.
+
+    `handled` is the last sequence up to which every durable consumer is done. Nothing above it is ever purged.
+    """
+    if fill.ratio <= GOAL or not fill.messages:
+        return None
+    step = max(1, (fill.last - fill.first + 1) // PURGE_STEPS)
+    below = min(handled + 1, fill.first + step)
+    return below if below > fill.first else None
+
+
+def limit_pieces(pieces: Mapping[tuple[str, str], int], fill: StreamFill) -> dict[tuple[str, str], int]:
+    """How many pieces the sandboxes with the most pieces may keep, so that the stream is at its goal.
+
+    All that hold more than a level lose what is above it, and the others lose nothing (max-min fairness: Bertsekas and
+    Gallager, Data Networks, 1992, §6.5.2). `pieces` is the number that each `(project, sandbox)` holds.
+    """
+    if not fill.messages:
+        return {}
+    target = int(fill.limit * GOAL / (fill.held / fill.messages))
+    level = max(MIN_PIECES, _level(sorted(pieces.values()), target))
+    return {key: level for key, count in pieces.items() if count > level}
+
+
+def _level(counts: list[int], target: int) -> int:
+    """The level at which these counts, each cut down to it, sum up to `target`."""
+    for index, count in enumerate(counts):
+        share = target // (len(counts) - index)
+        if count > share:
+            return share
+        target -= count
+    return counts[-1] if counts else 0

@@ -1,0 +1,108 @@
+"""Migrates the database and exits: for a deployment that does so apart from the services.
+
+    sandherd-event-ingest migrate before|after [--wait SECONDS]
+
+`before` applies what the previous version can run with, before the new code runs; the service does the same when it
+starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
+several runs, the first does the work, and the others find it done. The exit status is 1 if the database is unavailable
+for longer than `--wait`, does not match this version, or is still used by an older one.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import asyncpg
+
+from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
+from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
+from event_ingest.schema import ensure_partitions
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import load
+from sandherd.telemetry import logs
+
+_CONNECT_TIMEOUT: Final = 3.0
+_RETRY_INTERVAL: Final = 0.5
+_DEFAULT_WAIT: Final = 60.0
+_CONNECTED: Final = """
+select application_name from pg_stat_activity where datname = current_database() and application_name like $1
+"""
+
+
+async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
+    """Wait for the database, apply the missing migrations, and return their numbers.
+
+    Raises `MigrationRefusedError`, and the error of an unavailable database.
+    """
+    connection = await _connect(url, timeout)
+    try:
+        done = await migrate(connection, after=False)
+        await ensure_partitions(connection, datetime.now(UTC))
+        if after and await pending_migrations(connection):
+            await _wait_for_older(connection, timeout)
+            done += await migrate(connection)
+        return done
+    finally:
+        await connection.close()
+
+
+async def _wait_for_older(connection: Connection, timeout: float) -> None:
+    """Wait until no event-ingest of an older version is connected, as it needs what will be removed."""
+    last_migration, deadline = read_migrations()[-1].number, asyncio.get_running_loop().time() + timeout
+    while older := await _count_older(connection, last_migration):
+        if asyncio.get_running_loop().time() > deadline:
+            raise MigrationRefusedError(
+                f"an older event-ingest still runs ({older} connections): upgrade it, then run this again"
+            )
+        await asyncio.sleep(_RETRY_INTERVAL)
+
+
+async def _count_older(connection: Connection, last_migration: int) -> int:
+    rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")
+    numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
+    return sum(not number.isdecimal() or int(number) < last_migration for number in numbers)
+
+
+async def _connect(url: str, timeout: float) -> Connection:
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        try:
+            return await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT, server_settings={"timezone": "UTC"})
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is not Fault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_RETRY_INTERVAL)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    parser = argparse.ArgumentParser("sandherd-event-ingest", description="The service, or a one-time command.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    migrate_parser = commands.add_parser("migrate", help="migrate the database, and exit")
+    migrate_parser.add_argument(
+        "kind", nargs="?", choices=("before", "after"), default="after", help="only those before the new code, or all"
+    )
+    migrate_parser.add_argument(
+        "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        settings = load().settings
+        logs.configure("event-ingest", settings.log_level)
+        done = asyncio.run(upgrade(settings.database_url, options.wait, after=options.kind == "after"))
+    except (MigrationRefusedError, ContractError) as error:
+        return _fail(str(error))
+    except Exception as error:  # narrowed by `classify_error`; others are raised again
+        if classify_error(error) is None:
+            raise
+        return _fail(f"the database can't be used: {type(error).__name__}: {error}")
+    sys.stdout.write(f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n")
+    return 0
+
+
+def _fail(problem: str) -> int:
+    sys.stderr.write(f"sandherd-event-ingest: {' '.join(problem.split())}\n")
+    return 1

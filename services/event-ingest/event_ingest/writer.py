@@ -1,0 +1,142 @@
+"""Stores a batch in one transaction: each event once, and an event that can't be stored affects no other."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from event_ingest.database import Connection, Database, Fault, classify_error
+from event_ingest.projections import Projections, project_events
+from event_ingest.read_models import as_row
+from event_ingest.rows import Batch, Row, columns
+from event_ingest.statements import (
+    CONFLICTING,
+    COUNT_DUPLICATES,
+    FOLD_APPROVALS,
+    FOLD_MESSAGES,
+    FOLD_SANDBOXES,
+    FOLD_TASKS,
+    STORE,
+)
+from sandherd.contracts.errors import Code, Problem
+
+_MAX_TRIES: Final = 5
+"""Maximum immediate tries of a batch while another replica interferes."""
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """The result of a batch: how many events were new, how many were not, and which can never be stored, and why."""
+
+    new: int = 0
+    duplicates: int = 0
+    refused: dict[int, Problem] = field(default_factory=dict)
+    """By index among the deliveries."""
+    old: frozenset[int] = frozenset()
+    """Indexes of events that were not new."""
+
+    def is_new(self, index: int) -> bool:
+        """Whether the event of this delivery was stored by this batch."""
+        return index not in self.old and index not in self.refused
+
+    def add(self, other: "BatchResult") -> "BatchResult":
+        """The sum of both."""
+        return BatchResult(
+            self.new + other.new, self.duplicates + other.duplicates, self.refused | other.refused, self.old | other.old
+        )
+
+
+async def store(database: Database, batch: Batch) -> BatchResult:
+    """Store the events that are not stored yet.
+
+    Raises the database's error when it is unavailable; the whole batch may then be stored again.
+    """
+    try:
+        return await _store_with_retries(database, batch)
+    except Exception as error:  # narrowed by `classify_error`; others are raised again
+        if classify_error(error) is not Fault.POISON:
+            raise
+        if len(batch) == 1:
+            return BatchResult(refused={batch.indexes[0]: _unstorable(error)})
+    half = len(batch) // 2
+    first = await store(database, batch.part(0, half))
+    return first.add(await store(database, batch.part(half, len(batch))))
+
+
+async def _store_with_retries(database: Database, batch: Batch) -> BatchResult:
+    for is_last in (*[False] * (_MAX_TRIES - 1), True):
+        try:
+            async with database.writing() as connection, connection.transaction():
+                return await _write(connection, batch)
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if is_last or classify_error(error) is not Fault.CONFLICT:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+async def _write(connection: Connection, batch: Batch) -> BatchResult:
+    new = await connection.fetchval(STORE, *columns(batch.rows))
+    stored = BatchResult(new=len(batch))
+    if new is not None:
+        stored = await _classify_existing(connection, batch, set(new))
+    indexes = zip(batch.indexes, batch.service_events, strict=True)
+    accepted = (event for index, event in indexes if event is not None and index not in stored.refused)
+    await _fold(connection, project_events(accepted))
+    return stored
+
+
+async def _classify_existing(connection: Connection, batch: Batch, new: set[UUID]) -> BatchResult:
+    """Distinguish duplicates from different events with the id of a stored one: those are refused, with the reason."""
+    identities = [_identity(row) for row in batch.rows]
+    conflicts = {row["place"] - 1 for row in await connection.fetch(CONFLICTING, *columns(identities))}
+    same = [identity for index, identity in enumerate(identities) if index not in conflicts]
+    duplicates = Counter(project for _, project, *_ in same)
+    duplicates.subtract({id_: project for id_, project, *_ in same if id_ in new}.values())
+    counted = +duplicates
+    if counted:
+        await connection.execute(COUNT_DUPLICATES, list(counted), list(counted.values()))
+    refused = {batch.indexes[index]: _ID_CONFLICT for index in conflicts}
+    return BatchResult(len(new), counted.total(), refused, _old(batch, new))
+
+
+def _old(batch: Batch, new: set[UUID]) -> frozenset[int]:
+    """Indexes of events that were not new, or are a second copy in the same batch."""
+    remaining, indexes = set(new), []
+    for index, row in zip(batch.indexes, batch.rows, strict=True):
+        if row[0] in remaining:
+            remaining.remove(row[0])
+        else:
+            indexes.append(index)
+    return frozenset(indexes)
+
+
+def _identity(row: Row) -> Row:
+    """The values that two events of one id must share to be the same event."""
+    id_, _, sequence, _, project, _, type_, source, *_ = row
+    return id_, project, source, sequence, type_
+
+
+async def _fold(connection: Connection, projections: Projections) -> None:
+    folds: tuple[tuple[str, Mapping[Any, Any]], ...] = (
+        (FOLD_SANDBOXES, projections.sandboxes),
+        (FOLD_TASKS, projections.tasks),
+        (FOLD_MESSAGES, projections.messages),
+        (FOLD_APPROVALS, projections.approvals),
+    )
+    for statement, rows in folds:
+        if rows:
+            values: list[Any] = columns([as_row(row) for row in rows.values()])
+            await connection.execute(statement, *values)
+
+
+_ID_CONFLICT: Final = Problem(
+    code=Code.CONFLICT,
+    message="another event is stored under this id",
+    field="id",
+    remedy="use a new id for every event; find the publisher of this one",
+)
+
+
+def _unstorable(error: Exception) -> Problem:
+    return Problem(code=Code.INVALID_FIELD, message=f"Postgres can't store it: {str(error)[:200]}", field="data")

@@ -1,0 +1,134 @@
+"""Routes answers to approvals: to which sandbox one is delivered, and whether an agent may have received it.
+
+An answer may be used once. So the store records that it is being delivered to a worker before it is, and reverts that
+only if that worker certainly did not pass it to its agent. Otherwise, the answer is delivered to no other agent.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from message_relay.approval import Ref
+from message_relay.approval_carryover import ApprovalCarryover
+from message_relay.approval_handler import ApprovalHandler
+from message_relay.approval_messages import addressed
+from message_relay.approval_rules import decided_already
+from message_relay.approval_store import ApprovalStore, StoredApproval
+from message_relay.delivery_rules import NoRecipient, ended, is_reachable
+from message_relay.record_reader import sandbox_record
+from sandherd.bus.connection import Bus
+from sandherd.contracts.delivery import InboxMessage, Receipt
+
+
+class Leftover(Enum):
+    """What remains in a sandbox's inbox after delivery, and why."""
+
+    NOTHING = "nothing"
+    UNAVAILABLE = "unavailable"
+    SILENT = "silent"
+    """The worker is subscribed, but does not acknowledge the first message."""
+    NEXT = "next"
+    """Its agent has ended, but the agent of the next attempt may request the same approval."""
+    CHANGED = "changed"
+    """Another replica wrote the approval first; read it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an answer is delivered, or why it can't be delivered at present (`left`) or ever (`no_recipient`)."""
+
+    stored: StoredApproval
+    message: InboxMessage
+    no_recipient: NoRecipient | None = None
+    left: Leftover | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDelivery:
+    """The result of delivering an answer, and its route as it is stored now."""
+
+    route: Route
+    receipt: Receipt | Leftover
+
+
+class AnswerRouter:
+    """Finds the route of an answer, and stores how far its delivery has come."""
+
+    def __init__(
+        self, bus: Bus, approvals: ApprovalStore, carryover: ApprovalCarryover, approval_handler: ApprovalHandler
+    ) -> None:
+        self._bus = bus
+        self._approvals = approvals
+        self._carryover = carryover
+        self._approval_handler = approval_handler
+
+    async def route(self, message: InboxMessage) -> Route | None:
+        """The current route of an answer; None if the message is no answer, or its approval is no longer stored."""
+        if message.message_type != "approval" or message.correlation_id is None:
+            return None
+        ref = Ref(sandbox=message.sandbox, approval_id=message.correlation_id)
+        stored = await self._approvals.latest(message.project, ref)
+        if stored is None:
+            return None
+        approval = stored.approval
+        to = addressed(message, approval)
+        if approval.decision is None:  # requested again; the replica that handles that has only begun to take over
+            return Route(stored, to, left=Leftover.NEXT)
+        if approval.decision.answer != message.message:
+            return Route(stored, to, no_recipient=NoRecipient(decided_already(approval, approval.decision)))
+        known = await sandbox_record(self._bus, approval.project, approval.sandbox)
+        no_recipient = ended(approval.sandbox, known)
+        if no_recipient is not None and await self._waits(stored):
+            return Route(stored, to, left=Leftover.NEXT)
+        return Route(stored, to, no_recipient, None if is_reachable(known) else Leftover.UNAVAILABLE)
+
+    async def deliver(
+        self,
+        route: Route,
+        probe: Callable[[InboxMessage], Awaitable[Leftover | None]],
+        send: Callable[[InboxMessage], Awaitable[Receipt | Leftover]],
+    ) -> AnswerDelivery:
+        """Deliver it to the worker; what the worker certainly did not receive stays usable by the next attempt's agent.
+
+        The worker is probed first: if it was just killed, it would be unknown what it had received.
+        """
+        if route.stored.approval.hand != "kept":
+            return AnswerDelivery(route, await send(route.message))
+        absent = await probe(route.message)
+        if absent is not None:
+            return AnswerDelivery(route, absent)
+        return await self._deliver(route, send)
+
+    async def _deliver(
+        self, route: Route, send: Callable[[InboxMessage], Awaitable[Receipt | Leftover]]
+    ) -> AnswerDelivery:
+        delivering = await self._mark(route, "handing")
+        if delivering is None:
+            return AnswerDelivery(route, Leftover.CHANGED)
+        receipt = await send(route.message)
+        refused = isinstance(receipt, Receipt) and receipt.outcome == "rejected"
+        if not refused and receipt is not Leftover.UNAVAILABLE:
+            return AnswerDelivery(delivering, receipt)
+        released = await self._mark(delivering, "kept")
+        if released is None:
+            return AnswerDelivery(delivering, Leftover.CHANGED)
+        if isinstance(receipt, Receipt) and receipt.agent_gone and await self._waits(released.stored):
+            return AnswerDelivery(released, Leftover.NEXT)
+        return AnswerDelivery(released, receipt)
+
+    async def mark_used(self, route: Route) -> bool:
+        """Mark the answer as used up, as its message has ended. False if its approval has changed since."""
+        if route.stored.approval.hand not in {"kept", "handing"}:
+            return True
+        used = await self._mark(route, "over")
+        if used is not None:
+            await self._approval_handler.conclude(used.stored)
+        return used is not None
+
+    async def _waits(self, stored: StoredApproval) -> bool:
+        return stored.approval.hand == "kept" and await self._carryover.waits(stored.approval)
+
+    async def _mark(self, route: Route, hand: str) -> Route | None:
+        """None if another replica wrote the approval first."""
+        stored = await self._approvals.write(route.stored.approval.model_copy(update={"hand": hand}), route.stored)
+        return None if stored is None else replace(route, stored=stored)

@@ -1,0 +1,167 @@
+"""Approvals as they are stored: what an agent requests, and the decision. Pure; `approval_store` does the storage."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from sandherd.contracts.commands import ApprovalId
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.model import Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.states import ApprovalState
+
+LONGEST_TOOL: Final = 200
+LONGEST_REASON: Final = 4000
+_ID: Final = TypeAdapter(ApprovalId)
+_ITS_OWN: Final = "\0"
+"""Occurs in no JSON text, where it is escaped."""
+
+
+class Decision(BaseModel):
+    """The decision. `answer` is the id of the message that carries it to the agent; None for an expired approval."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: ApprovalState
+    at: Moment
+    answer: SafeName | None = None
+    by: str | None = None
+    reason: str | None = None
+    outcome: str | None = None
+
+
+class Ref(BaseModel):
+    """The name of an approval."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sandbox: SafeName
+    approval_id: ApprovalId
+
+
+class Requester(Ref):
+    """The approval that requested a question last, and its attempt."""
+
+    attempt: int
+    over: bool = False
+    """Whether it is of no further use, neither as an open approval nor for its answer."""
+
+    @property
+    def ref(self) -> Ref:
+        """The approval."""
+        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
+
+
+class Approval(BaseModel):
+    """An approval. `asked_at` and `expires_at` are in the broker's time."""
+
+    model_config = ConfigDict(frozen=True)
+
+    project: SafeName
+    sandbox: SafeName
+    approval_id: ApprovalId
+    tool: str
+    reason: str | None = None
+    asked_at: Moment
+    asked_in: UUID
+    expires_at: Moment | None = None
+    on_timeout: Literal["allow", "deny"] | None = None
+    traceparent: str | None = None
+    decision: Decision | None = None
+    said: bool = False
+    """Whether its decision is known to have been published."""
+    task: SafeName | None = None
+    life: str = ""
+    """The `life` in the task's record."""
+    attempt: int = 1
+    question: str | None = None
+    """A digest of what is requested: equal for equal requests of one task. None if the request can't be compared; then
+    the approval ends with its sandbox."""
+    next: Ref | None = None
+    """The approval of a later attempt that requests the same and has replaced this one."""
+    hand: Literal["kept", "handing", "over"] | None = None
+    """Where the answer is; None before there is one. `kept`: stored here, and certainly no worker has it. `handing`: it
+    is being delivered, and a worker may have it. `over`: it is of no further use. The values are stored."""
+
+    @property
+    def ref(self) -> Ref:
+        """Its name."""
+        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer, or its answer waits for a worker."""
+        return self.decision is None or self.hand in {"kept", "handing"}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRef:
+    """The attempt that requests an approval: its task, the task's `life`, and the names of its sandbox."""
+
+    task: str
+    life: str
+    attempt: int
+    names: tuple[str, ...]
+
+
+def digest_of(approval_id: str) -> str:
+    """The digest that replaces an approval's id in subjects and sources, as workers choose ids freely."""
+    return hashlib.sha256(approval_id.encode()).hexdigest()[:32]
+
+
+def requested_approval(event: Envelope[AgentApprovalRequested], at: datetime, of: AttemptRef | None = None) -> Approval:
+    """The approval that an event requests, in this attempt. Raises `ContractError` if no answer can refer to its id."""
+    data = event.data
+    try:
+        approval_id = _ID.validate_python(data.approval_id)
+    except ValidationError:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            "data.approval_id: no answer can refer to this id",
+            field="data.approval_id",
+            remedy="use an approval id of 1 to 128 printable characters",
+        ) from None
+    approval = Approval(
+        project=event.project,
+        sandbox=event.subject,
+        approval_id=approval_id,
+        tool=data.tool[:LONGEST_TOOL],
+        reason=None if data.reason is None else data.reason[:LONGEST_REASON],
+        asked_at=at,
+        asked_in=event.id,
+        expires_at=_deadline(at, data.timeout_seconds),
+        on_timeout=data.on_timeout,
+        traceparent=event.traceparent,
+    )
+    if of is None:
+        return approval
+    question = question_of(data, of.life, of.names)
+    return approval.model_copy(update={"task": of.task, "life": of.life, "attempt": of.attempt, "question": question})
+
+
+def _deadline(at: datetime, seconds: float | None) -> datetime | None:
+    """When it expires; None, which is never, for a timeout of more than a year."""
+    year = timedelta(days=365).total_seconds()
+    return None if seconds is None or seconds > year else at + timedelta(seconds=seconds)
+
+
+def question_of(data: AgentApprovalRequested, life: str, names: Iterable[str]) -> str | None:
+    """A digest of the question: the same tool with the same input, in one `life` of a task.
+
+    The input may contain paths with the sandbox's name, which differs in each attempt: all `names` are replaced by one
+    marker. None if the event does not contain the whole input, as two inputs with the same beginning may differ.
+    """
+    if data.artifacts:
+        return None
+    text = json.dumps([life, data.tool, data.input], sort_keys=True, separators=(",", ":"))
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, _ITS_OWN)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

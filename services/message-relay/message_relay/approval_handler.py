@@ -1,0 +1,165 @@
+"""Handles approval requests and answers: the first answer decides, and is the only one delivered to the agent."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+from message_relay.approval import Approval, Ref, requested_approval
+from message_relay.approval_carryover import ApprovalCarryover
+from message_relay.approval_messages import message_of, rejected, requested
+from message_relay.approval_rules import Refusal, answered, inheriting, is_decided_by, refusal, replaced, withdrawn
+from message_relay.approval_store import ApprovalStore, StoredApproval
+from message_relay.events import RelayEvents
+from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
+from sandherd.contracts.commands import AnswerApproval
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.telemetry import logs
+
+PATIENCE: Final = timedelta(seconds=5)
+"""How long after an answer its approval request may still arrive: they are in different streams."""
+_TRIES: Final = 8
+"""Minimum lookups of a withdrawn approval before it is ignored: another replica may be handling its request."""
+_NOT_REQUESTED_YET: Final = Retry(0.25, "no such approval was requested yet")
+_CHANGED_CONCURRENTLY: Final = Retry(0.05, "the approval was changed at the same time")
+_log: Final = logs.get("approval_handler")
+
+
+class ApprovalHandler:
+    """Stores approval requests, and decides them by answers."""
+
+    def __init__(
+        self, approvals: ApprovalStore, carryover: ApprovalCarryover, events: RelayEvents, max_open: int = 100
+    ) -> None:
+        self._max_open = max_open
+        self._approvals = approvals
+        self._carryover = carryover
+        self._events = events
+
+    async def handle(self, delivery: Delivery) -> Outcome:
+        """Handle an agent's request for an approval. Raises `ContractError` for what breaks the contract.
+
+        A request under the same name, as from a restarted worker, is the same approval. The same request by the next
+        attempt replaces the approval of the attempt before.
+        """
+        event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
+        approval = requested_approval(
+            event, delivery.at, await self._carryover.attempt_in(event.project, event.subject)
+        )
+        if await self._is_one_too_many(approval):
+            await self._events.publish_rejected(approval, rejected(approval, self._max_open), datetime.now(UTC))
+            return DONE
+        stored = await self._approvals.write(approval, None)
+        stored = stored or await self._approvals.load(approval.project, approval.sandbox, approval.approval_id)
+        if stored is None:
+            return _CHANGED_CONCURRENTLY
+        if stored.approval.asked_in != approval.asked_in:
+            _log.info("approval requested again", sandbox=approval.sandbox, approval=approval.approval_id)
+            return DONE
+        await self._events.publish_requested(stored.approval, requested(stored.approval), datetime.now(UTC))
+        return DONE if await self._take_over(stored) else _CHANGED_CONCURRENTLY
+
+    async def _is_one_too_many(self, approval: Approval) -> bool:
+        """Whether it is new, and its sandbox has reached the maximum of open approvals."""
+        if self._approvals.open_in(approval.project, approval.sandbox) < self._max_open:
+            return False
+        return await self._approvals.load(approval.project, approval.sandbox, approval.approval_id) is None
+
+    async def withdraw(self, delivery: Delivery) -> Outcome:
+        """Handle an agent's withdrawal of a request. Raises `ContractError` for what breaks the contract."""
+        event = cast("Envelope[AgentApprovalWithdrawn]", read_event(delivery.subject, delivery.data))
+        stored = await self._approvals.load(event.project, event.subject, event.data.approval_id)
+        now = datetime.now(UTC)
+        if stored is None:
+            return _NOT_REQUESTED_YET if delivery.deliveries < _TRIES or now - delivery.at < PATIENCE else DONE
+        over = withdrawn(stored.approval, event.data.reason, now)
+        if over is not None:
+            stored = await self._approvals.write(over, stored)
+            if stored is None:
+                return _CHANGED_CONCURRENTLY
+        await self.conclude(stored)
+        return DONE
+
+    async def decide(
+        self, command: Envelope[AnswerApproval], at: datetime
+    ) -> tuple[InboxMessage, Refusal | None] | Retry:
+        """The answer as a message, and why it is refused; if it is not, the message is to be stored for the agent.
+
+        An answer to an approval that was requested again since decides the latest request. An answer that is handled
+        again finds itself as the decision, and continues from there.
+        """
+        data, now = command.data, datetime.now(UTC)
+        ref = Ref(sandbox=data.sandbox, approval_id=data.approval_id)
+        stored = await self._approvals.latest(command.project, ref)
+        if stored is None or not is_decided_by(stored.approval, data):
+            approval = stored.approval if stored else None
+            no_recipient = await self._carryover.ended(
+                approval, command.project, approval.sandbox if approval else data.sandbox
+            )
+            if stored is None and no_recipient is None and now - at < PATIENCE:
+                return _NOT_REQUESTED_YET
+            refused = refusal(approval, data, now, no_recipient)
+            if stored is None or refused is not None:
+                return message_of(command, at, None), refused
+            stored = await self._approvals.write(answered(stored.approval, data, now), stored)
+            if stored is None:
+                return _CHANGED_CONCURRENTLY
+        await self.conclude(stored)
+        return message_of(command, at, stored.approval), None
+
+    async def conclude(self, stored: StoredApproval) -> None:
+        """Publish the decision, record that, and set an expiry on the entry of its question. Safe to repeat."""
+        approval = stored.approval
+        if approval.decision is None:
+            return
+        if not approval.said:
+            await self._events.publish_decided(approval, approval.decision)
+        if not approval.waits:
+            await self._approvals.expire_entry(approval)
+        if not approval.said:
+            await self._approvals.write(approval.model_copy(update={"said": True}), stored)
+
+    async def _take_over(self, stored: StoredApproval) -> bool:
+        """Replace the previous attempt's approval, and inherit its answer. False if another write came between.
+
+        The record that this approval is the last one of its question is written at the end: until then, a redelivery
+        of the request repeats all of it.
+        """
+        approval = stored.approval
+        if approval.question is None:
+            return True
+        latest = await self._approvals.latest_attempt(approval)
+        if latest.requester is None:
+            return await self._approvals.record_latest(approval, latest)
+        if latest.requester.ref == approval.ref or latest.requester.attempt > approval.attempt:
+            return True
+        before = await self._approvals.latest(approval.project, latest.requester.ref, approval.ref)
+        if (
+            before is not None
+            and before.approval.attempt < approval.attempt
+            and not await self._replace(before, stored)
+        ):
+            return False
+        return await self._approvals.record_latest(approval, latest)
+
+    async def _replace(self, before: StoredApproval, stored: StoredApproval) -> bool:
+        """False if another write came between."""
+        ref = stored.approval.ref
+        if before.approval.next != ref:
+            replacement = replaced(before.approval, ref, datetime.now(UTC))
+            if replacement is None:
+                return True
+            written = await self._approvals.write(replacement, before)
+            if written is None:
+                return False
+            before = written
+        await self.conclude(before)
+        inherited = inheriting(stored.approval, before.approval)
+        if inherited is None:
+            return True
+        written = await self._approvals.write(inherited, stored)
+        if written is None:
+            return False
+        await self.conclude(written)
+        return True

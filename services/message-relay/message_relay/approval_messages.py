@@ -1,0 +1,80 @@
+"""What is published about an approval: events for users, and a message for its agent. Pure."""
+
+from datetime import datetime
+
+from message_relay.approval import Approval, Decision
+from message_relay.approval_rules import LONGEST_WAIT, is_decided_by
+from sandherd.contracts.commands import AnswerApproval
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import ApprovalDenied, ApprovalExpired, ApprovalGranted, ApprovalRequested
+from sandherd.contracts.states import ApprovalState
+
+
+def requested(approval: Approval) -> ApprovalRequested:
+    """The event that an approval is requested from a user."""
+    return ApprovalRequested(
+        approval_id=approval.approval_id,
+        tool=approval.tool,
+        reason=approval.reason,
+        expires_at=approval.expires_at,
+        on_timeout=approval.on_timeout,
+        asked_in=approval.asked_in,
+    )
+
+
+def rejected(approval: Approval, limit: int) -> ApprovalDenied:
+    """The event that a request is rejected, as too many approvals of its sandbox are open already."""
+    reason = f"{limit} approvals of {approval.sandbox} are open already; request it again when some are answered"
+    return ApprovalDenied(approval_id=approval.approval_id, by="message-relay", reason=reason, code=Code.REFUSED)
+
+
+def decided(approval_id: str, decision: Decision) -> EventData:
+    """The event of the decision."""
+    if decision.state is ApprovalState.EXPIRED:
+        outcome = decision.outcome or "denied"
+        return ApprovalExpired(approval_id=approval_id, outcome=outcome, reason=decision.reason)
+    event = ApprovalGranted if decision.state is ApprovalState.GRANTED else ApprovalDenied
+    return event(approval_id=approval_id, by=decision.by, reason=decision.reason, answer=decision.answer)
+
+
+def message_of(command: Envelope[AnswerApproval], at: datetime, approval: Approval | None) -> InboxMessage:
+    """The answer as a message for the worker. It expires with the approval, as it is of no use afterwards.
+
+    `at` is when the answer was sent. The answer that decided has the time of the decision, also if it is sent again.
+    """
+    data = command.data
+    if approval is not None and approval.decision is not None and is_decided_by(approval, data):
+        at = approval.decision.at
+    content = ApprovalAnswer(approval_id=data.approval_id, granted=data.granted, reason=data.reason)
+    return InboxMessage(
+        message=data.message,
+        project=command.project,
+        sandbox=data.sandbox,
+        content=content.model_dump_json(),
+        message_type="approval",
+        sender_id=data.answered_by,
+        correlation_id=data.approval_id,
+        sent_at=at,
+        expires_at=(approval and approval.expires_at) or at + LONGEST_WAIT,
+        traceparent=command.traceparent,
+    )
+
+
+def addressed(message: InboxMessage, approval: Approval) -> InboxMessage:
+    """The same answer, addressed to the agent that waits for it now: its approval may have been requested again."""
+    if (message.sandbox, message.correlation_id) == (approval.sandbox, approval.approval_id):
+        return message
+    answer = ApprovalAnswer.model_validate_json(message.content).model_copy(
+        update={"approval_id": approval.approval_id}
+    )
+    return message.model_copy(
+        update={
+            "sandbox": approval.sandbox,
+            "content": answer.model_dump_json(),
+            "correlation_id": approval.approval_id,
+            "expires_at": approval.expires_at or message.sent_at + LONGEST_WAIT,
+        }
+    )

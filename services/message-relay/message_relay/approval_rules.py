@@ -1,0 +1,127 @@
+"""How an approval is decided: by an answer, by timeout, by its agent, or by the next attempt. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from message_relay.approval import LONGEST_REASON, Approval, Decision, Ref
+from message_relay.delivery_rules import NoRecipient
+from sandherd.contracts.commands import AnswerApproval
+from sandherd.contracts.errors import Code
+from sandherd.contracts.states import ApprovalState, check_transition
+
+LONGEST_WAIT: Final = timedelta(days=7)
+"""How long an answer may wait for an unavailable worker; the maximum age of messages in INBOX."""
+WITHDRAWN: Final = "withdrawn"
+REQUESTED_AGAIN: Final = "asked_again"
+_DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an answer is refused: a code for programs, a reason for users."""
+
+    code: Code
+    reason: str
+
+
+def refusal(
+    approval: Approval | None, answer: AnswerApproval, now: datetime, no_recipient: NoRecipient | None
+) -> Refusal | None:
+    """Why an answer is refused; None if it decides. With `no_recipient`, no agent waits for one."""
+    if no_recipient is not None:
+        return Refusal(Code.REFUSED, no_recipient.reason)
+    if approval is None:
+        return Refusal(Code.NOT_FOUND, f"the agent in {answer.sandbox} requested no approval {answer.approval_id}")
+    if approval.decision is not None:
+        return Refusal(Code.CONFLICT, decided_already(approval, approval.decision))
+    if _is_late(approval, now):
+        return Refusal(Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+    return None
+
+
+def decided_already(approval: Approval, decision: Decision) -> str:
+    """The decision of an approval, for users to read."""
+    at = f"{decision.at:%Y-%m-%d %H:%M:%S} UTC"
+    if decision.outcome == WITHDRAWN:
+        return f"{_name(approval)} was withdrawn at {at}: {decision.reason}"
+    by = f" by {decision.by}" if decision.by else ""
+    what = "expired" if decision.state is ApprovalState.EXPIRED else f"was {decision.state}{by}"
+    return f"{_name(approval)} {what} at {at} already"
+
+
+def _name(approval: Approval) -> str:
+    return f"approval {approval.approval_id} of {approval.sandbox}"
+
+
+def _is_late(approval: Approval, now: datetime) -> bool:
+    return approval.expires_at is not None and now >= approval.expires_at
+
+
+def answered(approval: Approval, answer: AnswerApproval, at: datetime) -> Approval:
+    """The approval, decided by an answer."""
+    state = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
+    decision = Decision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
+    return _decided(approval, decision).model_copy(update={"hand": "kept"})
+
+
+def is_decided_by(approval: Approval, answer: AnswerApproval) -> bool:
+    """Whether this answer decided it: sent again, or handled again after a relay was killed in between."""
+    wanted = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
+    decision = approval.decision
+    return decision is not None and (decision.answer, decision.state) == (answer.message, wanted)
+
+
+def is_answer_expired(approval: Approval, now: datetime) -> bool:
+    """Whether its answer is still marked as waiting, but expired from INBOX while no relay was running."""
+    patience = LONGEST_WAIT + timedelta(days=1)
+    return approval.decision is not None and approval.waits and now >= approval.decision.at + patience
+
+
+def lapsed(approval: Approval, now: datetime, *, ended: bool) -> Approval | None:
+    """The approval, expired by timeout or with its sandbox; None if it still waits."""
+    if _is_late(approval, now):
+        outcome = _DEFAULTS[approval.on_timeout or "deny"]
+    elif ended:
+        outcome = "ended"
+    else:
+        return None
+    return _decided(approval, Decision(state=ApprovalState.EXPIRED, at=now, outcome=outcome))
+
+
+def withdrawn(approval: Approval, reason: str, now: datetime) -> Approval | None:
+    """The approval, withdrawn by its agent; None if that changes nothing. A waiting answer is of no use then."""
+    if approval.next is None and approval.decision is None:
+        decision = Decision(
+            state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None
+        )
+        return _decided(approval, decision)
+    if approval.next is None and approval.hand in {"kept", "handing"}:
+        return approval.model_copy(update={"hand": "over"})
+    return None
+
+
+def replaced(approval: Approval, by: Ref, now: datetime) -> Approval | None:
+    """The approval, replaced by the next attempt's equal request, which also inherits an answer that no worker has.
+
+    None if there is nothing to replace: it has expired, or an agent may have received the answer, which is used once.
+    """
+    if approval.next is not None or _is_late(approval, now):
+        return None
+    if approval.decision is not None:
+        return approval.model_copy(update={"next": by, "hand": "over"}) if approval.hand == "kept" else None
+    why = f"requested again in {by.sandbox} as {by.approval_id}"
+    decision = Decision(state=ApprovalState.EXPIRED, at=now, outcome=REQUESTED_AGAIN, reason=why)
+    return _decided(approval, decision).model_copy(update={"next": by})
+
+
+def inheriting(approval: Approval, before: Approval) -> Approval | None:
+    """The approval, decided by the answer to the one it has replaced; None if it inherits none."""
+    if approval.decision is not None or before.decision is None or before.decision.answer is None:
+        return None
+    return _decided(approval, before.decision).model_copy(update={"hand": "kept"})
+
+
+def _decided(approval: Approval, decision: Decision) -> Approval:
+    check_transition(approval.decision.state if approval.decision else ApprovalState.PENDING, decision.state)
+    return approval.model_copy(update={"decision": decision})

@@ -1,0 +1,184 @@
+"""The bucket of approvals. Each entry is updated by compare-and-set, so that the first answer is the only one.
+
+The bucket also has an entry for each question: which approval is the last one of it. By it, the next attempt that
+requests the same finds the approval of the previous one.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import nats.errors
+import nats.js.errors
+from pydantic import BaseModel, ValidationError
+
+from message_relay.approval import Approval, Ref, Requester, digest_of
+from sandherd.bus.connection import Bus
+from sandherd.bus.kv import last_message
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.telemetry import logs
+
+_STREAM: Final = "KV_approvals"
+_SUBJECT: Final = "$KV.approvals"
+_ALL: Final = f"{_SUBJECT}.*.*.*"
+DECISION_TTL: Final = "86400s"
+"""How long a decision stays stored, to inform users who answer again."""
+_WRONG_SEQUENCE: Final = 10071
+"""The broker's error `JSStreamWrongLastSequenceErrF`."""
+_NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
+_log: Final = logs.get("approval_store")
+
+ReplyT = TypeVar("ReplyT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[ModelT]):
+    value: ModelT
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApproval:
+    """An approval as it was read or written, and its revision in the bucket."""
+
+    approval: Approval
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatestAttempt:
+    """Which approval is the last one of a question, and the revision of that entry; 0 if no such entry exists."""
+
+    requester: Requester | None
+    revision: int
+
+
+class ApprovalStore:
+    """All approvals that have not expired from the bucket. Waits for the broker as long as it takes."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def open_in(self, project: str, sandbox: str) -> int:
+        """Number of approvals of this sandbox that wait for an answer, by what was last read or written here."""
+        return len(self._open.get((project, sandbox), ()))
+
+    def _count_open(self, subject: str, approval: Approval) -> None:
+        key = approval.project, approval.sandbox
+        if approval.decision is None:
+            self._open[key].add(subject)
+        elif key in self._open:
+            self._open[key].discard(subject)
+            if not self._open[key]:
+                del self._open[key]
+
+    async def load(self, project: str, sandbox: str, approval_id: str) -> StoredApproval | None:
+        """The approval of this id, or None."""
+        return await self.at(_subject_of(project, sandbox, approval_id))
+
+    async def at(self, subject: str) -> StoredApproval | None:
+        """The approval on this subject of the bucket, or None."""
+        found = await self._read(subject, Approval)
+        if found is None:
+            return None
+        self._count_open(subject, found.value)
+        return StoredApproval(found.value, found.revision)
+
+    async def latest(self, project: str, ref: Ref, before: Ref | None = None) -> StoredApproval | None:
+        """The approval that has replaced this one, or itself if none has; with `before`, the last one before that."""
+        stored = await self.load(project, ref.sandbox, ref.approval_id)
+        while stored is not None and stored.approval.next is not None and stored.approval.next != before:
+            stored = await self.load(project, stored.approval.next.sandbox, stored.approval.next.approval_id)
+        return stored
+
+    async def write(self, approval: Approval, over: StoredApproval | None) -> StoredApproval | None:
+        """Write it: over the revision that was read, or as new.
+
+        None if another write came first, or if this one was stored before but its acknowledgement was lost. Once its
+        decision is known to be published and is of no further use, the entry expires after `DECISION_TTL`.
+        """
+        subject = _subject_of(approval.project, approval.sandbox, approval.approval_id)
+        expires = approval.said and not approval.waits
+        revision = await self._write(subject, approval, over.revision if over else 0, expires=expires)
+        if revision is None:
+            return None
+        self._count_open(subject, approval)
+        return StoredApproval(approval, revision)
+
+    async def subjects(self) -> list[str]:
+        """The subjects of all approvals."""
+        info = await _retry_until_reply(lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
+        return list(info.state.subjects or {})
+
+    async def latest_attempt(self, approval: Approval) -> LatestAttempt:
+        """Which approval is the last one of the same question."""
+        found = await self._read(_question_subject(approval), Requester)
+        return LatestAttempt(None, 0) if found is None else LatestAttempt(found.value, found.revision)
+
+    async def record_latest(self, approval: Approval, over: LatestAttempt) -> bool:
+        """Record that this approval is the last one of its question. False if another write came first."""
+        done = not approval.waits
+        requester = Requester(
+            sandbox=approval.sandbox, approval_id=approval.approval_id, attempt=approval.attempt, over=done
+        )
+        return await self._write(_question_subject(approval), requester, over.revision, expires=done) is not None
+
+    async def expire_entry(self, approval: Approval) -> None:
+        """Set the entry of its question to expire after `DECISION_TTL`, as the approval is of no further use."""
+        if approval.question is None or approval.next is not None:
+            return
+        latest = await self.latest_attempt(approval)
+        if latest.requester is not None and latest.requester.ref == approval.ref and not latest.requester.over:
+            over = latest.requester.model_copy(update={"over": True})
+            await self._write(_question_subject(approval), over, latest.revision, expires=True)
+
+    async def _read(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
+        return await _retry_until_reply(lambda: self._last(subject, model))
+
+    async def _last(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
+        try:
+            last = await last_message(self._bus, _STREAM, subject)
+            return _Found(model.model_validate_json(last.data or b""), last.seq or 0)
+        except nats.js.errors.NotFoundError:
+            return None
+        except ValidationError as error:
+            _log.warning("invalid approval entry ignored", subject=subject, faults=error.error_count())
+            return None
+
+    async def _write(self, subject: str, value: BaseModel, over: int, *, expires: bool) -> int | None:
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": DECISION_TTL} if expires else {})
+        return await _retry_until_reply(lambda: self._publish(subject, value, headers))
+
+    async def _publish(self, subject: str, value: BaseModel, headers: dict[str, str]) -> int | None:
+        try:
+            ack = await self._bus.js.publish(
+                subject, value.model_dump_json(exclude_none=True).encode(), headers=headers
+            )
+        except nats.js.errors.APIError as error:
+            if error.err_code != _WRONG_SEQUENCE:
+                raise
+            return None
+        return ack.seq
+
+
+def _subject_of(project: str, sandbox: str, approval_id: str) -> str:
+    return f"{_SUBJECT}.{project}.{sandbox}.{digest_of(approval_id)}"
+
+
+def _question_subject(approval: Approval) -> str:
+    return f"{_SUBJECT}.{approval.project}.{approval.task}.question.{approval.question}"
+
+
+async def _retry_until_reply(request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    attempt = 0
+    while True:
+        try:
+            return await request()
+        except _NO_REPLY as error:
+            _log.warning("approvals bucket unavailable, retrying", attempt=attempt, error=repr(error))
+        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+        attempt += 1

@@ -1,0 +1,193 @@
+"""Decides which sandboxes are served, and when: one asyncio task per sandbox with waiting messages, none for others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+
+from message_relay.answer_router import Leftover
+from message_relay.inbox import Inbox, Key
+from message_relay.inbox_delivery import InboxDelivery
+from sandherd.backoff import Backoff
+from sandherd.bus.connection import Bus
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.events.base import types_with_state
+from sandherd.contracts.events.message import ApprovalDenied, ApprovalGranted, MessageQueued
+from sandherd.contracts.events.sandbox import SandboxFailed, SandboxResumed, SandboxTerminated
+from sandherd.contracts.states import TASK_ENDED
+from sandherd.contracts.streams import live_subject, stored_subject
+from sandherd.contracts.subjects import PREFIX
+from sandherd.telemetry import logs
+
+BACKOFF: Final = Backoff(base=0.25, cap=15.0, jitter=0.5)
+"""For a silent worker. One that publishes is tried at once."""
+SCAN_INTERVAL: Final = 15.0
+_CHECKED_EVERY: Final = 0.5
+_WAKING_SERVED: Final = (SandboxTerminated.type, SandboxFailed.type, SandboxResumed.type)
+"""Events after which a sandbox that is being served is tried at once."""
+_WAKING_EXPECTANT: Final = (ApprovalGranted.type, ApprovalDenied.type, *sorted(types_with_state(TASK_ENDED)))
+"""Events after which an answer for the next attempt may be delivered, or is no longer needed."""
+_NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
+_log: Final = logs.get("dispatcher")
+
+
+class Dispatcher:
+    """One tenure of the lease: delivers waiting messages while this relay holds it."""
+
+    def __init__(self, bus: Bus, lease: Lease, inbox: Inbox, delivery: InboxDelivery) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._inbox = inbox
+        self._delivery = delivery
+        self._woken: dict[Key, asyncio.Event] = {}
+        self._expecting: set[Key] = set()
+        """Sandboxes whose inbox has an answer that the agent of the next attempt may request."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._open = False
+
+    def wake(self, key: Key) -> None:
+        """Serve this sandbox: a message waits for it, or its worker may be available again."""
+        woken = self._woken.get(key)
+        if woken is not None:
+            woken.set()
+        elif self._open and self._lease.held:
+            self._woken[key] = asyncio.Event()
+            task = asyncio.create_task(self._serve(key), name=f"serve {key[1]}")
+            self._tasks.add(task)
+            task.add_done_callback(self._on_served)
+
+    def _on_served(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, LeaseLostError):
+            self._failure = error
+
+    async def run(self) -> None:
+        """Deliver until the lease is lost. Raises the exception of a sandbox's task that failed unexpectedly."""
+        self._open = True
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self._waking_on("*", "*", MessageQueued.type, start=True))
+                for event_type in _WAKING_SERVED:
+                    await stack.enter_async_context(self._waking_on("*", "*", event_type, start=False))
+                for event_type in _WAKING_EXPECTANT:
+                    await stack.enter_async_context(self._waking_expectant_on(event_type))
+                await self._scan_repeatedly()
+        except LeaseLostError:
+            _log.warning("lease lost, delivery stopped")
+        finally:
+            self._open = False
+            await cancel_and_wait(list(self._tasks))
+            self._woken.clear()  # a task that was cancelled before it began did not remove its entry
+
+    async def _scan_repeatedly(self) -> None:
+        """Find waiting messages at start, after a reconnect and periodically, as any event may be missed."""
+        last, reconnects = 0.0, -1
+        clock = asyncio.get_running_loop().time
+        while self._failure is None:
+            self._lease.check()
+            if reconnects != self._bus.reconnects or clock() - last > SCAN_INTERVAL:
+                last, reconnects = clock(), self._bus.reconnects
+                await self._scan()
+            await asyncio.sleep(_CHECKED_EVERY)
+        raise self._failure
+
+    async def _scan(self) -> None:
+        try:
+            waiting = await self._inbox.waiting_sandboxes()
+        except _NO_REPLY as error:
+            _log.warning("sandboxes with waiting messages not listed", error=repr(error))
+            return
+        for key in waiting:
+            self.wake(key)
+
+    async def _serve(self, key: Key) -> None:
+        """Deliver what waits for one sandbox until nothing does."""
+        woken = self._woken[key]
+        try:
+            while True:
+                woken.clear()
+                left = await self._drain(key)
+                if left is not Leftover.NOTHING:
+                    await self._retry_until_empty(key, woken, left)
+                elif not woken.is_set():
+                    return
+        finally:
+            self._woken.pop(key, None)
+            self._expecting.discard(key)
+
+    async def _retry_until_empty(self, key: Key, woken: asyncio.Event, left: Leftover) -> None:
+        """Retry when the worker publishes or resumes, and after each backoff, until nothing waits any more."""
+        clock = asyncio.get_running_loop().time
+        attempt, due = 0, clock()
+        async with self._waking_on(*key, "agent.*", start=False):
+            while (left := await self._drain(key, overtake=left is Leftover.SILENT)) is not Leftover.NOTHING:
+                if clock() >= due:
+                    due = clock() + await self._expire(key)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(BACKOFF.delay(attempt), max(0.0, due - clock()))):
+                        await woken.wait()
+                attempt = 0 if woken.is_set() else attempt + 1
+                woken.clear()
+
+    async def _drain(self, key: Key, *, overtake: bool = False) -> Leftover:
+        """What still waits afterwards. An unavailable broker is treated like an unavailable worker."""
+        try:
+            left = await self._delivery.drain(key, overtake=overtake)
+            (self._expecting.add if left is Leftover.NEXT else self._expecting.discard)(key)
+            return left
+        except _NO_REPLY as error:
+            _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
+            return Leftover.UNAVAILABLE
+
+    async def _expire(self, key: Key) -> float:
+        """End what has expired. Returns the number of seconds until the next check."""
+        try:
+            due = await self._delivery.expire(key)
+        except _NO_REPLY as error:
+            _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
+            return BACKOFF.base
+        left = (due - datetime.now(UTC)).total_seconds() if due is not None else SCAN_INTERVAL
+        return min(SCAN_INTERVAL, max(0.0, left))
+
+    @asynccontextmanager
+    async def _waking_on(self, project: str, sandbox: str, event_type: str, *, start: bool) -> AsyncIterator[None]:
+        """Wake the sandbox of each of these events; unless `start`, only if it is being served already."""
+
+        async def wake_sandbox(msg: Msg) -> None:
+            _, _, _, its_project, its_sandbox, *_ = stored_subject(msg.subject).split(".")
+            if start or (its_project, its_sandbox) in self._woken:
+                self.wake((its_project, its_sandbox))
+
+        async with self._subscribed(f"{PREFIX}.event.{project}.{sandbox}.{event_type}", wake_sandbox):
+            yield
+
+    @asynccontextmanager
+    async def _waking_expectant_on(self, event_type: str) -> AsyncIterator[None]:
+        """On each of these events, wake the sandboxes of its project with an answer for the next attempt."""
+
+        async def wake_expectant(msg: Msg) -> None:
+            project = stored_subject(msg.subject).split(".")[3]
+            for key in self._expecting:
+                if key[0] == project:
+                    self.wake(key)
+
+        async with self._subscribed(f"{PREFIX}.event.*.*.{event_type}", wake_expectant):
+            yield
+
+    @asynccontextmanager
+    async def _subscribed(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
+        # Events of other accounts are not delivered to the relay's own: the stream republishes there what it stored.
+        subscription = await self._bus.client.subscribe(live_subject(subject), cb=callback)
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()

@@ -1,0 +1,135 @@
+"""The relay's events.
+
+Each message, and each approval, is its own event source. Sequence 1 is the request, 2 the delivery or failure, 3 the
+acknowledgement.
+
+The id of an event is derived from the message and the sequence, so that a step that is done twice, by two relays or
+after one was killed, is one event. The derivation uses the relays' key: the message's worker knows all other inputs,
+and could otherwise publish a different event under that id first.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import nats.errors
+import nats.js.errors
+from pydantic import TypeAdapter, ValidationError
+
+from message_relay.approval import Approval, Decision, digest_of
+from message_relay.approval_messages import decided
+from sandherd.bus.connection import Bus
+from sandherd.bus.kv import last_message
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import MessageDelivered
+from sandherd.contracts.names import DerivedIds
+from sandherd.contracts.subjects import event_subject
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+BEGUN: Final = 1
+ENDED: Final = 2
+ACKNOWLEDGED: Final = 3
+"""After `message.delivered`, which is 2."""
+_DELIVERED: Final = TypeAdapter(Envelope[MessageDelivered])
+_log: Final = logs.get("events")
+
+
+def source_of(message: InboxMessage) -> str:
+    """The source of a message's events: the message."""
+    return f"/sandherd/message-relay/{message.message}"
+
+
+def event_id(ids: DerivedIds, message: InboxMessage, number: int) -> UUID:
+    """The id of a message's event with this sequence, independent of its content."""
+    # With the sandbox: an agent may send one message to two others, and each has its own events.
+    return ids.derive(message.sent_at, message.project, message.sandbox, source_of(message), number)
+
+
+def event_of(
+    ids: DerivedIds, message: InboxMessage, number: int, data: EventData, now: datetime
+) -> Envelope[EventData]:
+    """The event; its id is the same whenever it is created."""
+    return wrap(
+        data,
+        data.type,
+        id=event_id(ids, message, number),
+        source=source_of(message),
+        sequence=number,
+        project=message.project,
+        subject=message.sandbox,
+        sandboxid=message.sandbox,
+        time=now,
+        traceparent=message.traceparent,
+    )
+
+
+def approval_event(
+    ids: DerivedIds, approval: Approval, number: int, data: EventData, now: datetime
+) -> Envelope[EventData]:
+    """An approval's event; its id is the same whenever it is created. Sequence 1 is the request, 2 the decision."""
+    source = f"/sandherd/message-relay/{approval.sandbox}/{digest_of(approval.approval_id)}"
+    return wrap(
+        data,
+        data.type,
+        id=ids.derive(approval.asked_at, approval.project, source, number),
+        source=source,
+        sequence=number,
+        project=approval.project,
+        subject=approval.sandbox,
+        sandboxid=approval.sandbox,
+        time=now,
+        traceparent=approval.traceparent,
+    )
+
+
+class RelayEvents:
+    """Publishes the relay's events."""
+
+    def __init__(self, bus: Bus, meters: Meters) -> None:
+        self._bus = bus
+        self._meters = meters
+
+    async def publish(self, message: InboxMessage, number: int, data: EventData, now: datetime) -> None:
+        """Publish it, retrying until the broker has stored it."""
+        await self._bus.publish_event(event_of(self._bus.ids, message, number, data, now))
+        self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
+
+    async def publish_requested(self, approval: Approval, data: EventData, now: datetime) -> None:
+        """Publish that an agent requests an approval, retrying until the broker has stored it."""
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="requested")
+
+    async def publish_rejected(self, approval: Approval, data: EventData, now: datetime) -> None:
+        """Publish that a request is rejected, retrying until stored. It is the only event of its approval."""
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="rejected")
+
+    async def publish_decided(self, approval: Approval, decision: Decision) -> None:
+        """Publish the decision, retrying until stored. One made before the request has the request's time."""
+        at = max(decision.at, approval.asked_at)
+        event_data = decided(approval.approval_id, decision)
+        await self._bus.publish_event(approval_event(self._bus.ids, approval, ENDED, event_data, at))
+        self._meters.count("sandherd_approvals_total", state=decision.state)
+
+    async def was_delivered(self, message: InboxMessage) -> bool:
+        """Whether `message.delivered` was published for it, by a relay that was killed before the next event.
+
+        A sandbox gets one message after the other, so only its last `message.delivered` has to be checked.
+        """
+        subject = event_subject(message.project, message.sandbox, MessageDelivered.type)
+        attempt = 0
+        while True:
+            try:
+                last = await last_message(self._bus, "EVENTS", subject)
+                return _DELIVERED.validate_json(last.data or b"").id == event_id(self._bus.ids, message, ENDED)
+            except (nats.js.errors.NotFoundError, ValidationError):
+                return False
+            except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+                _log.warning("last event not read, retrying", attempt=attempt, error=repr(error))
+            await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+            attempt += 1

@@ -1,0 +1,227 @@
+"""Delivery to one sandbox: its first message to its worker, the event of its end, then the next. It has no state."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from message_relay.answer_router import AnswerRouter, Leftover, Route
+from message_relay.delivery_rules import (
+    NoRecipient,
+    Step,
+    acknowledged,
+    delivered,
+    ended,
+    expired,
+    is_reachable,
+    next_step,
+    rejection,
+)
+from message_relay.events import ACKNOWLEDGED, ENDED, RelayEvents
+from message_relay.inbox import Inbox, InboxEntry, Key
+from message_relay.record_reader import sandbox_record
+from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.events.message import MessageExpired, MessageRejected
+from sandherd.contracts.records import SharedSandboxRecord
+from sandherd.contracts.subjects import DELIVER
+from sandherd.telemetry import logs, spans
+from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.traces import record
+
+RECEIPT_WITHIN: Final = 5.0
+"""How long a worker has to reply, in seconds. After a later reply the message is delivered again, and the worker
+recognises it by its id."""
+_MAX_INSPECTED: Final = 256
+URGENT: Final = frozenset({"approval", "interrupt"})
+"""Message types that an agent may need before it can take what is queued ahead of them."""
+_log: Final = logs.get("pump")
+
+
+class InboxDelivery:
+    """Delivers waiting messages. `check` raises if another relay holds the lease; it is called before every action."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        inbox: Inbox,
+        events: RelayEvents,
+        answer_router: AnswerRouter,
+        meters: Meters,
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        self._bus = bus
+        self._inbox = inbox
+        self._events = events
+        self._answer_router = answer_router
+        self._meters = meters
+        self._check = check
+
+    async def drain(self, key: Key, *, overtake: bool = False) -> Leftover:
+        """Deliver everything that waits, in order; with `overtake`, urgent messages first.
+
+        A worker that does not acknowledge a message may be waiting for an approval whose answer is queued behind it.
+        An answer that waits for the next attempt does not block what is behind it.
+        """
+        known = await sandbox_record(self._bus, *key)
+        if overtake and ended(key[1], known) is None and is_reachable(known):
+            await self._deliver_urgent(key, known)
+        after, left = 0, Leftover.NOTHING
+        while (waiting := await self._inbox.first(key, after)) is not None:
+            self._check()
+            found = await self._process(waiting, key, known)
+            if found is Leftover.NEXT:
+                after, left = waiting.number, Leftover.NEXT
+            elif found in {Leftover.UNAVAILABLE, Leftover.SILENT}:
+                return found
+        return left
+
+    async def _process(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> Leftover:
+        """Deliver or end one message, or return why it still waits."""
+        route = await self._answer_router.route(waiting.message)
+        if route is not None:
+            found = await self._deliver_answer(waiting, route)
+            # A worker of another sandbox is unavailable; what is queued behind is for this one.
+            return (
+                Leftover.NEXT
+                if found in {Leftover.UNAVAILABLE, Leftover.SILENT} and route.message.sandbox != key[1]
+                else found
+            )
+        return await self._process_message(waiting, key, known)
+
+    async def _process_message(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> Leftover:
+        step = next_step(waiting.message, datetime.now(UTC), ended(key[1], known))
+        if step is Step.DELIVER:
+            if not is_reachable(known):
+                return Leftover.UNAVAILABLE
+            receipt = await self._deliver(waiting.message)
+            if isinstance(receipt, Receipt):
+                await self._conclude(waiting, receipt)
+                return Leftover.NOTHING
+            known = await sandbox_record(self._bus, *key)
+            if ended(key[1], known) is None:
+                return receipt
+        await self._end_undelivered(waiting, ended(key[1], known))
+        return Leftover.NOTHING
+
+    async def _deliver_answer(self, waiting: InboxEntry, route: Route) -> Leftover:
+        """The same for an answer, which may have to be delivered to the sandbox of a later attempt."""
+        if next_step(route.message, datetime.now(UTC), route.no_recipient) is not Step.DELIVER:
+            if await self._answer_router.mark_used(route):
+                await self._end_undelivered(waiting, route.no_recipient)
+            return Leftover.NOTHING
+        if route.left is not None:
+            return route.left
+        attempt = await self._answer_router.deliver(route, self._probe, self._deliver)
+        if isinstance(attempt.receipt, Leftover):
+            return attempt.receipt
+        if attempt.receipt.outcome == "rejected" and not await self._answer_router.mark_used(attempt.route):
+            return Leftover.CHANGED
+        await self._conclude(waiting, attempt.receipt, attempt.route)
+        return Leftover.NOTHING
+
+    async def _deliver_urgent(self, key: Key, known: SharedSandboxRecord | None) -> None:
+        """Deliver urgent messages, in their order, until the worker does not acknowledge one of these either."""
+        after = 0
+        for _ in range(_MAX_INSPECTED):
+            waiting = await self._inbox.first(key, after)
+            if waiting is None:
+                return
+            after = waiting.number
+            deliverable = next_step(waiting.message, datetime.now(UTC), None) is Step.DELIVER
+            if deliverable and waiting.message.message_type in URGENT:
+                self._check()
+                if await self._process(waiting, key, known) in {Leftover.UNAVAILABLE, Leftover.SILENT}:
+                    return
+
+    async def expire(self, key: Key) -> datetime | None:
+        """End expired messages, wherever they are queued. Returns when the next of those inspected expires."""
+        due: list[datetime] = []
+        after = 0
+        for _ in range(_MAX_INSPECTED):
+            waiting = await self._inbox.first(key, after)
+            if waiting is None:
+                break
+            after = waiting.number
+            route = await self._answer_router.route(waiting.message)
+            message = waiting.message if route is None else route.message
+            if next_step(message, datetime.now(UTC), None) is not Step.EXPIRE:
+                due.append(message.expires_at)
+                continue
+            self._check()
+            if route is None or await self._answer_router.mark_used(route):
+                await self._end_undelivered(waiting, None)
+        return min(due, default=None)
+
+    async def _probe(self, message: InboxMessage) -> Leftover | None:
+        """Probe the worker: why it is unavailable, or None if it responds."""
+        subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
+        try:
+            await self._bus.request(subject, b"", timeout=RECEIPT_WITHIN)
+        except NoResponderError:
+            return Leftover.UNAVAILABLE
+        except RequestTimeoutError:
+            return Leftover.SILENT
+        return None
+
+    async def _deliver(self, message: InboxMessage) -> Receipt | Leftover:
+        """The worker's receipt, or that it is unavailable or sent no valid receipt."""
+        subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
+        payload = message.model_dump_json(exclude_none=True).encode()
+        try:
+            receipt = Receipt.model_validate_json(await self._bus.request(subject, payload, timeout=RECEIPT_WITHIN))
+        except NoResponderError:
+            return Leftover.UNAVAILABLE
+        except RequestTimeoutError:
+            return Leftover.SILENT
+        except ValidationError:
+            _log.warning("invalid receipt from worker", sandbox=message.sandbox, message=message.message)
+            return Leftover.SILENT
+        return receipt if receipt.message == message.message else Leftover.SILENT
+
+    async def _conclude(self, waiting: InboxEntry, receipt: Receipt, route: Route | None = None) -> None:
+        """Publish what the worker replied, then delete the message, and mark an answer as used up."""
+        self._check()
+        message = waiting.message
+        if receipt.outcome == "rejected":
+            await self._end(waiting, rejection(message, receipt.reason or "rejected by the worker"))
+            return
+        now = datetime.now(UTC)
+        took = max(0.0, (now - message.sent_at).total_seconds())
+        self._meters.observe("sandherd_message_delivery_seconds", took)
+        record(spans.DELIVER, message.traceparent, message.sent_at, now, _span_values(message))
+        await self._events.publish(message, ENDED, delivered(message, took * 1000), now)
+        await self._events.publish(message, ACKNOWLEDGED, acknowledged(message), datetime.now(UTC))
+        if route is not None:
+            await self._answer_router.mark_used(route)
+        await self._inbox.remove(waiting.number)
+
+    async def _end_undelivered(self, waiting: InboxEntry, no_recipient: NoRecipient | None) -> None:
+        """End an undelivered message: it is rejected if its sandbox has ended, and expired otherwise."""
+        message = waiting.message
+        waited = max(0.0, (datetime.now(UTC) - message.sent_at).total_seconds())
+        await self._end(
+            waiting,
+            rejection(message, no_recipient.reason, no_recipient.code)
+            if no_recipient
+            else expired(message, waited * 1000),
+        )
+
+    async def _end(self, waiting: InboxEntry, data: MessageRejected | MessageExpired) -> None:
+        """Publish that it was not delivered, unless a relay that was killed has published that it was."""
+        message = waiting.message
+        if await self._events.was_delivered(message):
+            await self._events.publish(message, ACKNOWLEDGED, acknowledged(message), datetime.now(UTC))
+        else:
+            await self._events.publish(message, ENDED, data, datetime.now(UTC))
+        await self._inbox.remove(waiting.number)
+
+
+def _span_values(message: InboxMessage) -> spans.Values:
+    return {
+        spans.PROJECT: message.project,
+        spans.SANDBOX_ID: message.sandbox,
+        spans.MESSAGE_ID: message.message,
+    }

@@ -1,0 +1,70 @@
+"""Decodes messages of the EVENTS stream for the monitor. Bodies that no rule uses are not parsed."""
+
+from datetime import datetime
+from typing import Final
+
+from monitor.state import ObservedEvent
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
+from sandherd.contracts.events.message import MessageEvent
+from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
+from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
+from sandherd.contracts.events.task import TaskCancelled, TaskFailed, TaskRetryScheduled
+from sandherd.contracts.subjects import read_event_subject
+
+DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
+ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskCancelled.type})
+"""The spawner's events that end an attempt, also while its agent runs. They are treated as events of its sandbox."""
+
+_SMALLEST: Final = 100
+"""Minimum bytes of an envelope."""
+_PARSED: Final = (
+    *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
+    *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome),
+)
+READ: Final = frozenset(
+    name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED)
+)
+"""The event types whose content is parsed."""
+
+
+def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
+    """The event, or None if it is about nothing that is watched here.
+
+    event-ingest stores events that break the contract in DEAD. Here, they only show that the sandbox lives: the broker
+    has checked the subject, and nothing else.
+    """
+    try:
+        project, entity, event_type = read_event_subject(subject)
+    except ContractError:
+        return None
+    if event_type in ENDS_ATTEMPT:
+        return _attempt_end(subject, document, number, at)
+    if event_type.partition(".")[0] not in DOMAINS:
+        return None
+    size = len(document)
+    if event_type not in READ:
+        return ObservedEvent(project, entity, event_type, number, at, size=size, junk=_is_junk(document))
+    try:
+        event = read_event(subject, document)
+    except ContractError:
+        return ObservedEvent(project, entity, event_type, number, at, size=size, junk=True)
+    about = event.data, event.id, event.taskid, event.traceparent
+    return ObservedEvent(project, entity, event_type, number, at, *about, size=size)
+
+
+def _is_junk(document: bytes) -> bool:
+    """Whether this can't be an event, without parsing it: not an object, or too small for an envelope."""
+    return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
+
+
+def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
+    """The end of an attempt, as an event of its sandbox; None if it had no sandbox."""
+    try:
+        event = read_event(subject, document)
+    except ContractError:
+        return None
+    sandbox = getattr(event.data, "sandbox", None)
+    return ObservedEvent(event.project, sandbox, event.type, number, at, event.data, event.id) if sandbox else None

@@ -1,0 +1,33 @@
+"""The monitor's gauges, over all sandboxes, as the one replica that watches sees them."""
+
+from datetime import datetime
+from typing import Final
+
+from monitor.herd import Herd
+from sandherd.telemetry.meters import Meters
+
+_GAUGES: Final = (
+    "sandherd_watched_sandboxes",
+    "sandherd_heartbeat_age_seconds",
+    "sandherd_spool_events",
+    "sandherd_spool_deepest_events",
+    "sandherd_calls_in_flight",
+    "sandherd_monitor_lag_messages",
+)
+
+
+def measure(meters: Meters, herd: Herd, now: datetime) -> None:
+    """Set the gauges to the state of the herd at `now`."""
+    live = herd.live.values()
+    ages = [(now - state.last_sign_at).total_seconds() for state in live if not state.paused]
+    spools = [state.spool for state in live]
+    meters.set("sandherd_watched_sandboxes", len(herd.live))
+    meters.set("sandherd_heartbeat_age_seconds", max(ages, default=0.0))
+    meters.set("sandherd_spool_events", sum(spools))
+    meters.set("sandherd_spool_deepest_events", max(spools, default=0))
+    meters.set("sandherd_calls_in_flight", sum(len(state.in_flight) for state in live))
+
+
+def remove(meters: Meters) -> None:
+    """Remove the gauges, as another replica sets them now."""
+    meters.hide(*_GAUGES)

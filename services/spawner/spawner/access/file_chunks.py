@@ -1,0 +1,123 @@
+"""Chunks of large files: stored in ARTIFACTS for an hour and returned one by one. Replicas hold no state."""
+
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.js.api import RawStreamMsg
+
+from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
+from sandherd.bus.kv import next_unchanging_on
+from sandherd.contracts.chunks import CHUNK_BYTES, index_of, message_id
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import SANDBOX_PREFIX
+from sandherd.contracts.requests import ArtifactPiece, ChunkStored, DownloadChunk, Fetch, UploadChunk
+from sandherd.contracts.subjects import ARTIFACT
+from sandherd.service.service import IncomingRequest
+from sandherd.telemetry.meters import Meters
+from spawner.access import refusals
+from spawner.access.upload_quota import UploadQuota
+from spawner.access.worker_requests import WorkerRequests
+from spawner.sandboxes.record import SandboxRecord
+
+LIFE: Final = "3600s"
+"""How long a chunk is stored."""
+TASK_LIFE: Final = "604800s"
+"""The same for a task's work, as long as the stream stores anything. It is deleted with the task's record, when the
+task is rejected, and about an hour after the upload if there is no record (`tasks.unsubmitted_uploads`)."""
+
+
+class FileChunks:
+    """Answers `upload_chunk`, `download_chunk` and `fetch`. `cap` is in bytes."""
+
+    def __init__(self, bus: Bus, workers: WorkerRequests, cap: int, meters: Meters, quota: UploadQuota) -> None:
+        self._bus = bus
+        self._workers = workers
+        self._cap = cap
+        self._meters = meters
+        self._quota = quota
+
+    async def store(self, incoming: IncomingRequest[UploadChunk]) -> ChunkStored:
+        """Store a chunk for an hour; of a task's work, as long as its record, at most for `TASK_LIFE`.
+
+        Raises `ContractError` (`too_large`, `refused` beyond the project's quota, `unavailable`, as `WorkerRequests`).
+        """
+        request = incoming.request
+        refusals.refuse(refusals.piece_refusal(request.index, len(request.data), self._cap))
+        of_task = not request.sandbox.startswith(SANDBOX_PREFIX)
+        if not of_task:
+            await self._workers.open_record(incoming.project, request.sandbox)
+        refusals.refuse(refusals.project_refusal(incoming.project))
+        await self._quota.admit(incoming.project)
+        subject = _subject(incoming.project, request.sandbox, request.artifact)
+        # Contains the artifact: a worker chooses its own messages' ids, but can't know an artifact's random name.
+        msg_id = message_id(f"{incoming.project}.{request.sandbox}.{request.artifact}", request.index)
+        try:
+            headers = {"Nats-TTL": TASK_LIFE if of_task else LIFE}
+            acknowledged = await self._bus.publish(subject, request.data, msg_id=msg_id, headers=headers)
+        except (PublishFailedError, PublishRefusedError) as error:
+            raise ContractError(
+                Code.UNAVAILABLE, f"the broker did not store this chunk: {error}", remedy="send it again"
+            ) from error
+        if not acknowledged.duplicate:
+            self._meters.count("sandherd_uploaded_bytes_total", len(request.data))
+        return ChunkStored(index=request.index)
+
+    async def next_chunk(self, incoming: IncomingRequest[DownloadChunk]) -> ArtifactPiece:
+        """The next chunk, for a client. Raises `ContractError` (`not_found` if it does not exist)."""
+        refusals.refuse(refusals.project_refusal(incoming.project))
+        request = incoming.request
+        chunk = await self._next(incoming.project, request.sandbox, request.artifact, request.after)
+        self._meters.count("sandherd_downloaded_bytes_total", len(chunk.data))
+        return chunk
+
+    async def fetch(self, incoming: IncomingRequest[Fetch]) -> ArtifactPiece:
+        """The next chunk, for a worker: of its own sandbox or task, the previous attempt's, or the one it resumes."""
+        requester, request = incoming.names["sandbox"], incoming.request
+        record = await self._workers.record(incoming.project, requester)
+        if not may_fetch(record, request.owner):
+            raise ContractError(
+                Code.REFUSED, f"sandbox {requester} may not read artifacts of {request.owner}", field="owner"
+            )
+        return await self._next(incoming.project, request.owner, request.artifact, request.after)
+
+    async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece:
+        subject = _subject(project, sandbox, artifact)
+        try:
+            # By subject and sequence, so that the cost does not depend on the length of the stream.
+            found = await next_unchanging_on(self._bus, "ARTIFACTS", subject, after + 1)
+        except nats.js.errors.NotFoundError:
+            raise _no_chunk(artifact, after) from None
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise ContractError(
+                Code.UNAVAILABLE, f"the broker did not return this chunk: {error!r}", remedy="repeat the request"
+            ) from error
+        return _read_chunk(found, artifact)
+
+
+def may_fetch(record: SandboxRecord, owner: str) -> bool:
+    """Whether a sandbox may read artifacts under `owner`'s subjects."""
+    if record.ended:
+        return False
+    return owner in {record.sandbox, record.task, record.resumes, record.previous.sandbox if record.previous else None}
+
+
+def _read_chunk(found: RawStreamMsg, artifact: str) -> ArtifactPiece:
+    """A stored chunk. Raises `ContractError` if a sandbox stored something else there."""
+    data, index = found.data or b"", index_of((found.headers or {}).get("Nats-Msg-Id", ""))
+    if index is None or len(data) > CHUNK_BYTES:
+        raise ContractError(Code.CONFLICT, f"{artifact} contains an invalid chunk", field="artifact")
+    return ArtifactPiece(data=data, index=index, after=found.seq or 0)
+
+
+def _no_chunk(artifact: str, after: int) -> ContractError:
+    return ContractError(
+        Code.NOT_FOUND,
+        f"{artifact} has no chunk after {after}",
+        field="artifact",
+        remedy="chunks are stored for an hour: restart the transfer if one is missing",
+    )
+
+
+def _subject(project: str, sandbox: str, artifact: str) -> str:
+    return ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact)

@@ -1,0 +1,111 @@
+"""Users' requests about a sandbox: checked, forwarded to its worker, and its reply returned."""
+
+from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.requests import (
+    Download,
+    Exec,
+    ExecKill,
+    ExecState,
+    ExecStatus,
+    FileList,
+    FileRead,
+    FileWritten,
+    ListFiles,
+    Upload,
+    WorkerDownload,
+    WorkerExec,
+    WorkerExecKill,
+    WorkerExecStatus,
+    WorkerListFiles,
+    WorkerUpload,
+)
+from sandherd.contracts.subjects import ARTIFACT
+from sandherd.service.service import IncomingRequest
+from sandherd.telemetry.meters import Meters
+from spawner.access import refusals
+from spawner.access.worker_requests import WorkerRequests, of_worker
+
+
+class SandboxAccess:
+    """Answers `exec`, `exec_status`, `exec_kill`, `list_files`, `upload` and `download`. `cap` is in bytes.
+
+    A transfer may take longer than one request: the worker continues, and the request is repeated with the same name.
+    """
+
+    def __init__(self, workers: WorkerRequests, cap: int, meters: Meters) -> None:
+        self._workers = workers
+        self._cap = cap
+        self._meters = meters
+
+    async def exec(self, incoming: IncomingRequest[Exec]) -> ExecState:
+        """Run a command."""
+        request = incoming.request
+        outcome = "refused"
+        try:
+            question = of_worker(request, WorkerExec)
+            state = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+            outcome = "started"
+        except ContractError as error:
+            outcome = "unanswered" if error.problem.code is Code.UNAVAILABLE else outcome
+            raise
+        finally:
+            self._meters.count("sandherd_execs_total", outcome=outcome)
+        return state
+
+    async def exec_status(self, incoming: IncomingRequest[ExecStatus]) -> ExecState:
+        """The state of a command."""
+        request = incoming.request
+        question = of_worker(request, WorkerExecStatus)
+        return await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+
+    async def exec_kill(self, incoming: IncomingRequest[ExecKill]) -> ExecState:
+        """End a command."""
+        return await self._workers.send_request(
+            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerExecKill)
+        )
+
+    async def list_files(self, incoming: IncomingRequest[ListFiles]) -> FileList:
+        """The contents of a folder."""
+        return await self._workers.send_request(
+            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerListFiles)
+        )
+
+    async def upload(self, incoming: IncomingRequest[Upload]) -> FileWritten:
+        """Copy a file or folder into the sandbox. Raises `ContractError` (`too_large` over the cap)."""
+        request = incoming.request
+        if request.artifact is not None:
+            _check_artifact(request.artifact, incoming.project, request.sandbox, self._cap)
+        question = of_worker(request, WorkerUpload, max_bytes=self._cap)
+        written = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        if written.done and request.data:
+            self._meters.count("sandherd_uploaded_bytes_total", len(request.data))
+        return written
+
+    async def download(self, incoming: IncomingRequest[Download]) -> FileRead:
+        """Copy a file or folder out of the sandbox. Its worker refuses anything over the cap."""
+        request = incoming.request
+        question = of_worker(request, WorkerDownload, max_bytes=self._cap)
+        read = await self._workers.send_request(incoming.project, request.sandbox, question, request.wait_seconds)
+        if read.data:
+            self._meters.count("sandherd_downloaded_bytes_total", len(read.data))
+        return read
+
+
+def _check_artifact(artifact: ArtifactRef, project: str, sandbox: str, cap: int) -> None:
+    """Raise `ContractError` for a reference that is over the cap, of another sandbox, or inconsistent."""
+    refusals.refuse(refusals.size_refusal(artifact.size, cap, "artifact"))
+    try:
+        own = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)
+    except UnsafeNameError as error:
+        raise _invalid(str(error)) from None
+    if artifact.subject != own:
+        raise _invalid(f"artifact: its subject must be {own}")
+    if artifact.chunks != chunk_count(artifact.size):
+        raise _invalid(f"artifact: {artifact.chunks} chunks; {artifact.size} bytes are in pieces of {CHUNK_BYTES}")
+
+
+def _invalid(message: str) -> ContractError:
+    return ContractError(Code.INVALID_FIELD, message, field="artifact")

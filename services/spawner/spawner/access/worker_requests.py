@@ -1,0 +1,85 @@
+"""Sends requests to the worker of a sandbox. The result is always a reply or a typed refusal."""
+
+import asyncio
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+
+from sandherd.bus.connection import Bus, BusError, NoResponderError, RefusedError, RequestTimeoutError
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import Request
+from spawner.access import refusals
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
+from spawner.sandboxes.record import SandboxRecord
+
+MARGIN: Final = 5.0
+"""Seconds added to a long poll's wait to get the request's timeout."""
+_RECONNECTS_IN: Final = 2.0
+"""Seconds for which a missing worker is retried: it reconnects to renew its credential."""
+_PAUSE: Final = 0.1
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+class WorkerRequests:
+    """Sends requests to workers."""
+
+    def __init__(self, bus: Bus, live: LiveState) -> None:
+        self._bus = bus
+        self._live = live
+
+    async def record(self, project: str, sandbox: str) -> SandboxRecord:
+        """The sandbox's record in the bucket. Raises `ContractError` (`not_found`, `unavailable`)."""
+        refusals.refuse(refusals.project_refusal(project))
+        try:
+            held = await self._live.sandboxes.load(f"{project}.{sandbox}")
+        except StoreUnavailableError as error:
+            raise ContractError(Code.UNAVAILABLE, f"the records are unavailable: {error}", remedy="retry") from error
+        if held is None:
+            raise refusals.error_of(refusals.unknown(project, sandbox))
+        return held.record
+
+    async def open_record(self, project: str, sandbox: str) -> SandboxRecord:
+        """The same, of a sandbox that can receive requests. Raises `ContractError` (also `conflict`)."""
+        record = await self.record(project, sandbox)
+        refusals.refuse(refusals.state_refusal(record))
+        return record
+
+    async def send_request(self, project: str, sandbox: str, request: Request[AnswerT], wait: float = 0.0) -> AnswerT:
+        """The worker's reply, which may take `wait` seconds. Raises `ContractError`: the worker's or our own."""
+        record = await self.open_record(project, sandbox)
+        try:
+            return await self._request_until_connected(record, request, wait + MARGIN)
+        except RefusedError as error:
+            raise refusals.error_of(refusals.from_worker(error.problem)) from None
+        except NoResponderError:
+            raise await self._silent(record, "is not connected") from None
+        except RequestTimeoutError:
+            raise await self._silent(record, "does not respond") from None
+        except BusError as error:
+            raise refusals.error_of(refusals.invalid_reply(record, f"sent an invalid reply: {error}")) from None
+
+    async def _request_until_connected(
+        self, record: SandboxRecord, request: Request[AnswerT], timeout: float
+    ) -> AnswerT:
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _RECONNECTS_IN
+        while True:
+            try:
+                return await self._bus.ask(request, record.project, sandbox=record.sandbox, timeout=timeout)
+            except NoResponderError:
+                if loop.time() > patience:
+                    raise
+            await asyncio.sleep(_PAUSE)
+
+    async def _silent(self, record: SandboxRecord, what: str) -> ContractError:
+        """The error for a worker that did not reply, by the sandbox's current state."""
+        record = await self.open_record(record.project, record.sandbox)
+        return refusals.error_of(refusals.unanswered(record, what))
+
+
+def of_worker(request: Request[Any], worker: type[Request[AnswerT]], **more: Any) -> Request[AnswerT]:
+    """A user's request about a sandbox as a request to its worker: the same fields, and `more`."""
+    fields = {name: getattr(request, name) for name in type(request).model_fields if name != "sandbox"}
+    return worker(**fields, **more)

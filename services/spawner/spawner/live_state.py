@@ -1,0 +1,148 @@
+"""The live state of the herd: its record buckets, and an in-memory index of each."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, TypeVar
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.contracts.states import TransitionRefusedError
+from sandherd.contracts.subjects import ARTIFACT
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+from spawner.named_secrets.store import SecretStore
+from spawner.pool.record import WarmRecord
+from spawner.records.index import Index
+from spawner.records.record import Record
+from spawner.records.store import Store, StoredRecord
+from spawner.records.vault import Vault
+from spawner.sandboxes import decisions
+from spawner.sandboxes.record import SandboxRecord
+from spawner.task_spans import count, record_sandbox_span
+from spawner.tasks.record import TaskFacts, TaskRecord
+
+Clock = Callable[[], datetime]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+_log: Final = logs.get("live")
+
+
+def utc_now() -> datetime:
+    """The current time in UTC."""
+    return datetime.now(UTC)
+
+
+class LiveState:
+    """Current tasks and sandboxes. Every state change is made here; forbidden transitions are refused."""
+
+    def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now, vault: Vault | None = None) -> None:
+        """`vault` stores the secrets of tasks and sandboxes; without it none of them may have any."""
+        self._bus = bus
+        self.vault = vault
+        self.now = clock
+        self.meters = meters
+        self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
+        self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
+        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.update, partial(count, meters, clock), vault=vault)
+        self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
+        self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
+        self.secrets = SecretStore(bus, clock, vault)
+        self.sandboxes = Store(
+            bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
+        )
+        self._complete = (self.task_index.complete, self.sandbox_index.complete, self.pool_index.complete)
+
+    async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
+        """Delete a task's record, and what was uploaded for it. Returns whether the record was unchanged."""
+        deleted = await self.tasks.remove(held)
+        work = held.record.spec.work
+        if deleted and work is not None:
+            await self.delete_upload(work.subject)
+        return deleted
+
+    async def delete_upload(self, subject: str) -> None:
+        """Delete the chunks of an upload."""
+        await self._bus.js.purge_stream("ARTIFACTS", subject=subject)
+
+    async def uploads(self) -> Mapping[str, int]:
+        """The subjects of all stored artifacts, and how many chunks each has."""
+        info = await self._bus.js.stream_info("ARTIFACTS", subjects_filter=ARTIFACT.pattern())
+        return info.state.subjects or {}
+
+    async def change_task(
+        self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True
+    ) -> StoredRecord[TaskRecord] | None:
+        """Change a task and publish the resulting events. A forbidden transition is counted and changes nothing."""
+        held = await self.tasks.change(key, lambda record, _: self.allowed(record, decide))
+        return await self.tasks.flush(held) if held and publish else held
+
+    async def change_sandbox(
+        self, key: str, decide: Callable[[SandboxRecord], SandboxRecord], *, publish: bool = True
+    ) -> StoredRecord[SandboxRecord] | None:
+        """The same for a sandbox. Its first change also writes its fencing token into the record."""
+
+        def decide_fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
+            changed = self.allowed(record, decide)
+            return changed if changed is record else decisions.fenced(changed, revision)
+
+        held = await self.sandboxes.change(key, decide_fenced)
+        return await self.flush_sandbox(held) if held and publish else held
+
+    async def flush_sandbox(self, held: StoredRecord[SandboxRecord]) -> StoredRecord[SandboxRecord]:
+        """Publish a sandbox's events. If this is its first change, its fencing token is written first."""
+        if held.record.outbox and held.record.fence is None:
+            fenced = await self.sandboxes.change(held.record.key, decisions.fenced)
+            held = fenced or held
+        return await self.sandboxes.flush(held)
+
+    async def load_task(self, sandbox: SandboxRecord) -> StoredRecord[TaskRecord] | None:
+        """The task of a sandbox; None if it has none, or the task's record is removed."""
+        return await self.tasks.load(sandbox.task_key) if sandbox.task_key else None
+
+    async def change_task_of(
+        self, sandbox: SandboxRecord, decide: Callable[[TaskRecord], TaskRecord]
+    ) -> StoredRecord[TaskRecord] | None:
+        """Change the task of a sandbox, if it has one."""
+        return await self.change_task(sandbox.task_key, decide) if sandbox.task_key else None
+
+    async def catch_up(self) -> None:
+        """Return once the indexes contain everything now in the buckets. Raises `StoreUnavailableError`."""
+        for index in (self.task_index, self.sandbox_index, self.pool_index):
+            await index.catch_up(self._bus)
+
+    async def read(self) -> None:
+        """Return once the indexes contain everything that was in the buckets at the start."""
+        for complete in self._complete:
+            await complete.wait()
+
+    def problem(self) -> str | None:
+        """Why the records are not complete yet, or None."""
+        return None if all(complete.is_set() for complete in self._complete) else "the buckets are not read yet"
+
+    def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
+        """The decided record; if its transition is forbidden, that is counted and the record is unchanged."""
+        try:
+            return decide(record)
+        except TransitionRefusedError as error:
+            kind = type(error.before).__name__
+            self.meters.count("sandherd_transitions_refused_total", kind=kind)
+            _log.warning("transition refused", key=record.key, error=str(error))
+            return record
+
+
+def _task_view(record: TaskRecord) -> TaskFacts:
+    return record.view(whole=False)
+
+
+def _itself(record: WarmRecord) -> WarmRecord:
+    return record
+
+
+def task_key(view: TaskView) -> str:
+    """The key of a task in its bucket."""
+    return f"{view.project}.{view.task}"
+
+
+def sandbox_key(view: SandboxView) -> str:
+    """The key of a sandbox in its bucket."""
+    return f"{view.project}.{view.sandbox}"

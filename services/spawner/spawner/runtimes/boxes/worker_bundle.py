@@ -1,0 +1,64 @@
+"""The worker for boxes whose image lacks it.
+
+A separate process packs it: packing takes half a second, which would block everything else, and memory that a process
+does not release afterwards.
+"""
+
+import asyncio
+import sys
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from sandherd.worker_bundle import COMPILE, LABEL, WORKER
+from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+
+__all__ = ["COMPILE", "LABEL", "WORKER", "cached_archive", "digest", "packed"]
+
+_MAKING: Final = (sys.executable, "-P", "-m", "sandherd.worker_bundle")
+_archives: dict[tuple[str, ...], bytes] = {}
+_one: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+"""Concurrent callers share one result: it is packed once."""
+
+
+async def cached_archive() -> bytes:
+    """The archive that `packed` makes, cached for callers that need it for every box. Raises `ProviderError`."""
+    return await _once()
+
+
+async def packed() -> bytes:
+    """The gzipped archive, to be unpacked at `WORKER`. Raises `ProviderError`."""
+    return await _made()
+
+
+async def digest() -> str:
+    """The digest that identifies this version of the worker. Raises `ProviderError`."""
+    return (await _once("digest")).decode()
+
+
+async def _once(*arguments: str) -> bytes:
+    async with _one.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if arguments not in _archives:
+            _archives[arguments] = await _made(*arguments)
+        return _archives[arguments]
+
+
+async def _made(*arguments: str) -> bytes:
+    pipe = asyncio.subprocess.PIPE
+    making = await asyncio.create_subprocess_exec(*_MAKING, *arguments, stdout=pipe, stderr=pipe)
+    try:
+        made, errors = await making.communicate()
+    finally:
+        if making.returncode is None:  # the caller was cancelled
+            making.kill()
+            await making.wait()
+    if making.returncode:
+        raise _not_made(making.returncode, errors.decode(errors="replace").strip().rpartition("\n")[2])
+    return made
+
+
+def _not_made(code: int, error: str) -> ProviderError:
+    if code < 0:  # as when memory is short: it could not report an error
+        message = f"could not pack the worker: the packing process was ended by signal {-code}"
+        return ProviderError(ProviderFault.TRANSIENT, message)
+    message = f"{error}, and the image does not contain it: install it, or build an image with sandherd image build"
+    return ProviderError(ProviderFault.REFUSED, message)

@@ -1,0 +1,77 @@
+"""Removes a directory with untrusted content, of any depth and with any permissions. It blocks."""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+_OWN: Final = 0o700
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_entry(path: Path) -> None:
+    """Remove a file, a link or a directory with its content, if it exists. Raises `OSError`."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a directory; links in it are removed, not followed. No process may run in it. Raises `OSError`.
+
+    `shutil.rmtree` recurses and holds every level open, so that it fails for a few hundred levels. Here deeper
+    directories are moved up first: never more than two directories are open, and no path is long.
+    """
+    top = _open(folder)
+    try:
+        while names := os.listdir(top):  # noqa: PTH208  # of a folder that is open
+            for name in names:
+                if _is_folder(top, name):
+                    _empty(top, name)
+                    os.rmdir(name, dir_fd=top)
+                else:
+                    os.unlink(name, dir_fd=top)
+    finally:
+        os.close(top)
+    folder.rmdir()
+
+
+def grant_owner_permissions(folder: Path) -> None:
+    """Give the owner all permissions on a folder that an agent may exchange meanwhile. Raises `OSError`."""
+    os.close(_open(folder))
+
+
+def _empty(top: int, name: str) -> None:
+    """Remove the files of a folder, and move its folders up beside it."""
+    inside = _open(name, top)
+    try:
+        unused = secrets.token_hex(8)
+        for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # pathlib lists no descriptor
+            if _is_folder(inside, inner):
+                os.close(_open(inner, inside))  # without permissions it may not be moved
+                os.rename(inner, f"{unused}-{number}", src_dir_fd=inside, dst_dir_fd=top)
+            else:
+                os.unlink(inner, dir_fd=inside)
+    finally:
+        os.close(inside)
+
+
+def _open(name: Path | str, within: int | None = None) -> int:
+    """Open a folder, and give its owner all permissions. Never follows a link, even one that replaces it meanwhile.
+
+    What is opened for its place alone (`O_PATH`) needs no rights and can't be exchanged any more; only through `/proc`
+    can the mode of it be changed.
+    """
+    place = os.open(name, os.O_PATH | _FOLDER, dir_fd=within)
+    try:
+        itself = f"/proc/self/fd/{place}"
+        os.chmod(itself, _OWN)  # noqa: PTH101  # of the open folder
+        return os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+def _is_folder(folder: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

@@ -1,0 +1,62 @@
+"""Opens the Docker runtime: connects to the engine once and requests its version."""
+
+from contextlib import suppress
+
+import aiohttp
+from aiodocker import Docker
+
+from sandherd.settings import Settings
+from sandherd.telemetry import logs
+from spawner.runtimes.boxes.provider import ProviderError
+from spawner.runtimes.boxes.runtime import BoxRuntime
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.docker.containers import ContainerOptions
+from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.faults import faults
+
+_CALL = aiohttp.ClientTimeout(total=60, connect=5)
+_log = logs.get("runtime.docker")
+
+
+async def open_docker(settings: Settings, herd: str) -> BoxRuntime:
+    """Open the runtime. Raises `RuntimeFailedError` if there is no engine, or no sandbox image is set."""
+    if settings.sandbox_image is None:
+        raise RuntimeFailedError(
+            RuntimeFault.REFUSED, "runtime docker needs an image: set SANDBOX_IMAGE to one that the engine has"
+        )
+    docker = _client(settings)
+    try:
+        with faults("requesting the version"):
+            await _require_json(docker)
+            version = await docker.version()
+    except ProviderError as error:
+        with suppress(aiohttp.ClientError):
+            await docker.close()
+        raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
+    _log.info("docker runtime enabled", engine=version.get("Version"), image=settings.sandbox_image)
+    kind = ContainerOptions(
+        image=settings.sandbox_image,
+        network=settings.docker_network,
+        user=settings.docker_user,
+        read_only=settings.docker_read_only,
+    )
+    return BoxRuntime(Engine(docker, kind), herd, settings.sandbox_nats_url)
+
+
+async def _require_json(docker: Docker) -> None:
+    """Raise `TypeError` if a successful reply is not JSON.
+
+    The client raises this too, but does not close the response: its connection would stay open until it is collected.
+    """
+    async with docker.session.get(f"{docker.docker_host}/version") as response:
+        if response.ok and response.content_type != "application/json":
+            raise TypeError(f"the reply is {response.content_type}")
+
+
+def _client(settings: Settings) -> Docker:
+    try:
+        return Docker(settings.docker_host, timeout=_CALL)
+    except (AssertionError, ValueError) as error:  # the client asserts that it has found an engine
+        raise RuntimeFailedError(
+            RuntimeFault.REFUSED, "no Docker Engine found: start one, or set DOCKER_HOST to its address"
+        ) from error

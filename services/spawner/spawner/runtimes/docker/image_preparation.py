@@ -1,0 +1,136 @@
+"""Prepares an image for boxes: adds the initial directories of a box's volume, and the worker if it is missing.
+
+This is one layer on the requested image, created once per engine. The new image's name is derived from its contents.
+"""
+
+import asyncio
+import hashlib
+import io
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+
+from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+from spawner.runtimes.boxes.worker_bundle import COMPILE, LABEL, WORKER, digest, packed
+from spawner.runtimes.docker import container_files
+
+_PATIENCE: Final = 120.0
+"""How long it may take, in seconds."""
+_POLL_SECONDS: Final = 0.1
+_ABANDONED: Final = 30.0
+"""Seconds without progress after which a preparation by another process is considered abandoned."""
+_NOT_FOUND, _CONFLICT = 404, 409
+READY: Final = "sandherd-ready"
+"""The repository name of prepared images."""
+
+
+class ImagePreparation:
+    """Prepares the images of one engine. `bundled` is the worker's archive; None: the worker installed here."""
+
+    def __init__(self, docker: Docker, owner: tuple[int, int], bundled: bytes | None = None) -> None:
+        self._docker = docker
+        self._bundled = bundled
+        self._owner = owner
+        self._one = asyncio.Lock()
+
+    async def image_for(self, image: str) -> str:
+        """The prepared image for a requested image. Raises `ProviderError`, `DockerError`."""
+        shown = await self._shown(image)
+        labels = (shown.get("Config") or {}).get("Labels") or {}
+        worker = None if LABEL in labels else await self._worker()
+        name = _name(worker or "", shown["Id"], self._owner)
+        if not await self._image_exists(name):
+            async with self._one, asyncio.timeout(_PATIENCE):
+                while not await self._image_exists(name):
+                    await self._make(name, shown["Id"], image, lacks_worker=worker is not None)
+        return name
+
+    async def _shown(self, image: str) -> Mapping[str, Any]:
+        try:
+            return await self._docker.images.inspect(image)
+        except DockerError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            message = f"docker: the engine has no image {image}; pull it, or use another"
+            raise ProviderError(ProviderFault.REFUSED, message) from error
+
+    async def _image_exists(self, name: str) -> bool:
+        try:
+            await self._docker.images.inspect(name)
+        except DockerError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _make(self, name: str, base: str, image: str, *, lacks_worker: bool) -> None:
+        """Create it, or wait while another process does. The container's fixed name ensures that only one does."""
+        config: dict[str, Any] = {
+            "Image": base,
+            "Entrypoint": list(COMPILE),
+            "User": "0",
+            "Labels": {LABEL: ""},
+            "HostConfig": {"NetworkMode": "none"},
+        }
+        called = name.replace(":", "-")
+        try:
+            porter = await self._docker.containers.create(config, name=called)
+        except DockerError as error:
+            if error.status != _CONFLICT:
+                raise
+            await self._wait_for(self._docker.containers.container(called))
+            return
+        try:
+            await self._fill(porter, image, lacks_worker=lacks_worker)
+            repository, _, tag = name.partition(":")
+            await porter.commit(repository=repository, tag=tag, pause=False)
+        finally:  # also if cancelled: others must not wait for an abandoned container
+            await asyncio.shield(_delete_container(porter))
+
+    async def _fill(self, porter: DockerContainer, image: str, *, lacks_worker: bool) -> None:
+        await porter.put_archive("/", io.BytesIO(container_files.image_folders(self._owner)))
+        if not lacks_worker:
+            return
+        worker = await packed() if self._bundled is None else self._bundled
+        await porter.put_archive(WORKER, io.BytesIO(worker))
+        await porter.start()
+        if (await porter.wait(timeout=_PATIENCE))["StatusCode"]:
+            output = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
+            raise ProviderError(ProviderFault.REFUSED, f"docker: {_unfit(image)} {output.strip()}".rstrip())
+
+    async def _wait_for(self, porter: DockerContainer) -> None:
+        """Wait until its creator has removed it; an abandoned one is removed here."""
+        waited = 0.0
+        while True:
+            try:
+                state: Mapping[str, Any] = (await porter.show())["State"]
+            except DockerError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                return
+            if state["Status"] != "running" and waited > _ABANDONED:
+                await _delete_container(porter)
+                return
+            waited += _POLL_SECONDS
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _worker(self) -> str:
+        """The digest of the worker to add."""
+        return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
+
+
+async def _delete_container(porter: DockerContainer) -> None:
+    with suppress(DockerError):
+        await porter.delete(force=True)
+
+
+def _name(worker: str, base: str, owner: tuple[int, int]) -> str:
+    """The name of a prepared image: a digest of what it is made of."""
+    return f"{READY}:{hashlib.sha256(f'{worker} {base} {owner}'.encode()).hexdigest()[:16]}"
+
+
+def _unfit(image: str) -> str:
+    return f"image {image} has no Python that can run the worker: build one with `sandherd image build`."

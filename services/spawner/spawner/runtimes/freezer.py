@@ -1,0 +1,71 @@
+"""Freezes a sandbox: with the kernel's cgroup freezer if available, else with a signal to each process."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd import processes
+from spawner.runtimes import cgroups
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.layout import SandboxDirectory
+from spawner.runtimes.termination import Termination
+
+_PATIENCE: Final = 5.0
+_POLL_SECONDS: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Freezer:
+    """Freezes and thaws all processes of a sandbox. Both are idempotent."""
+
+    groups: cgroups.Groups
+    ending: Termination
+
+    async def freeze(self, place: SandboxDirectory) -> None:
+        """Freeze all processes and wait until they are. Raises `RuntimeFailedError` (`unavailable`) if some are not."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while not self._stands_still(place):
+            if asyncio.get_running_loop().time() > deadline:
+                await self.thaw(place)
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} could not be frozen")
+            self._freeze(place)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def thaw(self, place: SandboxDirectory) -> None:
+        """Thaw all processes. If its groups no longer exist, nothing in them is frozen."""
+        if self.groups.freezer:
+            with suppress(OSError):
+                self.groups.set_frozen(place.name, frozen=False)
+            return
+        for pid in self.ending.members(place):
+            if (process := processes.find(pid)) and processes.is_stopped(pid):
+                process.signal(signal.SIGCONT)
+
+    def is_freeze_requested(self, place: SandboxDirectory) -> bool | None:
+        """Whether it is frozen or a freeze was requested; None if unknown.
+
+        Without a freezer, the first process, which is signalled first, stands for all: an isolated agent can't stop it.
+        """
+        if self.groups.freezer:
+            return self.groups.freeze_requested(place.name)
+        first = self.ending.first(place)
+        return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in first) if first else None
+
+    def _freeze(self, place: SandboxDirectory) -> None:
+        if self.groups.freezer:
+            try:
+                self.groups.set_frozen(place.name, frozen=True)
+            except OSError as error:
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {error}") from error
+            return
+        # Lowest pid first: a parent is stopped before the processes it starts.
+        for pid in sorted(self.ending.members(place)):
+            if process := processes.find(pid):
+                process.signal(signal.SIGSTOP)
+
+    def _stands_still(self, place: SandboxDirectory) -> bool:
+        if self.groups.freezer:
+            return self.groups.is_frozen(place.name)
+        return all(processes.is_stopped(pid) for pid in self.ending.members(place))

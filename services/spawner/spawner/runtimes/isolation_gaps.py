@@ -1,0 +1,48 @@
+"""Gaps in the isolation of the process runtime on this host, as text for `sandherd runtimes` and `doctor`."""
+
+import ctypes
+import os
+from typing import Final
+
+from spawner.runtimes.isolation import IsolationLaunch
+
+NOTHING: Final = "sandboxes are processes of this host without any isolation"
+_LANDLOCK_CREATE: Final = 444
+_VERSION_FLAG: Final = 1
+_SCOPES: Final = 6
+"""The first Landlock ABI that can confine signals (Linux 6.12)."""
+
+_SHARED: Final = {
+    "root": "sandboxes run under the host's root in a user namespace, separated by namespaces, seccomp and Landlock "
+    "alone: a fault in one of these exposes the whole host, and they can change modes of its device nodes",
+    "spawner": "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock alone: a "
+    "fault in one of these exposes that user's files and processes, the spawner's and other sandboxes' among them, and "
+    "what the kernel limits for each uid, as inotify instances, is shared with that user; subordinate uids "
+    "(/etc/subuid) are not used: {reason}",
+    "subordinate": "what the kernel limits for each user, as inotify instances, sandboxes share with one another and "
+    "with the spawner's user, and one can use it up for all: a spawner that is root prevents that",
+}
+"""The consequences of a host uid that is not the sandbox's own, or that is subordinate to a user."""
+
+
+def host_uid(launch: IsolationLaunch | None) -> str:
+    """The kind of host uid that sandboxes run under.
+
+    `own` (one per sandbox), `subordinate` (one subordinate uid of the spawner's user per sandbox), `spawner`, `root`.
+    """
+    if launch and launch.users:
+        return "subordinate" if launch.subordinate else "own"
+    return "root" if os.getuid() == 0 else "spawner"
+
+
+def of(launch: IsolationLaunch, reason: str) -> tuple[str, ...]:
+    """The gaps that remain although sandboxes are isolated. `reason`: why no subordinate uids are used."""
+    found = [_SHARED[shared].format(reason=reason)] if (shared := host_uid(launch)) in _SHARED else []
+    if landlock_version() < _SCOPES:
+        found.append("an agent can end its own worker: Linux 6.12 with Landlock prevents that")
+    return tuple(found)
+
+
+def landlock_version() -> int:
+    """The Landlock ABI version of this kernel; less than 1: not supported."""
+    return int(ctypes.CDLL(None, use_errno=True).syscall(_LANDLOCK_CREATE, None, 0, _VERSION_FLAG))

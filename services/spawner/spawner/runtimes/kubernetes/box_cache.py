@@ -1,0 +1,204 @@
+"""Copies of the objects of boxes, held in step by watches, so that reading a box again costs the cluster no request."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Final
+
+from sandherd.concurrency import cancel_and_wait, run_until_first
+from spawner.runtimes.boxes.box_files import HERD
+from spawner.runtimes.boxes.provider import Box
+from spawner.runtimes.kubernetes import manifests, states
+from spawner.runtimes.kubernetes.cluster import Cluster
+from spawner.runtimes.kubernetes.manifests import UNIT, Json, named
+from spawner.runtimes.kubernetes.objects import Objects, boxes_of
+from spawner.runtimes.kubernetes.pod_watch import News, PodList, WatchState, follow
+
+_OF_HERDS: Final = manifests.selector({}) + f",{HERD}"
+_READ_ALONE: Final = 16
+"""The maximum of boxes without copies that are read one by one; if there are more, all boxes are listed."""
+
+
+class ObjectCache:
+    """Copies of all objects of boxes at one API path."""
+
+    def __init__(self, cluster: Cluster, path: str) -> None:
+        self._cluster = cluster
+        self._path = path
+        self.items: dict[str, Json] = {}
+        """By the names of the objects; without what no box is read from, as their spec."""
+        self.current = False
+        """Whether a watch that works follows the objects. If not, `items` may be stale.
+
+        A server that becomes silent is noticed after `cluster.STALE` seconds at most.
+        """
+
+    async def follow(self) -> AsyncGenerator[set[str], None]:
+        """Watch until closed; yields the names of changed objects. Raises `ProviderError`."""
+        try:
+            async with aclosing(follow(self._cluster, self._path, labelSelector=_OF_HERDS)) as news:
+                async for one in news:
+                    yield self._store(one)
+        finally:
+            self.current = False
+
+    def _store(self, one: News) -> set[str]:
+        self.current = one.works if isinstance(one, WatchState) else True
+        if isinstance(one, WatchState):
+            return set()
+        if isinstance(one, PodList):
+            before = self.items.keys()
+            self.items = {item["metadata"]["name"]: _slim(item) for item in one.items}
+            return before | self.items.keys()
+        name: str = one.item["metadata"]["name"]
+        if one.deleted:
+            self.items.pop(name, None)
+        else:
+            self.items[name] = _slim(one.item)
+        return {name}
+
+
+class BoxCache:
+    """Boxes by unit name, read from copies.
+
+    A copy is used only while watches follow all objects, if they have reported the pod (its absence is always
+    confirmed by the cluster), and if they have caught up with our own writes to the box.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._pods = ObjectCache(objects.cluster, objects.pods)
+        self._sandboxes = ObjectCache(objects.cluster, objects.made) if objects.version else None
+        self._written: dict[str, int] = {}
+        """Units that we wrote to, and whose copies may be older than that; with the number of the last write."""
+        self._writes = 0
+
+    @property
+    def current(self) -> bool:
+        """Whether all objects are followed."""
+        return self._pods.current and (self._sandboxes is None or self._sandboxes.current)
+
+    async def get(self, unit: str) -> Box | None:
+        """A box, or None."""
+        name = named(unit)
+        if self.current and self._is_copied(unit):
+            return self._copy(name)
+        writes = self._writes
+        sandbox, pod = await self._objects.read(unit)
+        self._reconcile(unit, sandbox, pod, writes)
+        return states.of(sandbox, pod)
+
+    async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
+        """All boxes with these labels."""
+        if not self.current:
+            return await self._objects.find(labels)
+        units = {_unit(item) for item in [*self._pods.items.values(), *self._owners().values()]} | self._written.keys()
+        if sum(not self._is_copied(unit) for unit in units) > _READ_ALONE:
+            return await self._list(labels)
+        found = [await self.get(unit) for unit in sorted(units)]
+        return [box for box in found if box is not None and labels.items() <= box.labels.items()]
+
+    async def _list(self, labels: Mapping[str, str]) -> Sequence[Box]:
+        writes = self._writes
+        owners, pods = await self._objects.listed(labels)
+        for unit in list(self._written):
+            self._reconcile(unit, owners.get(named(unit)), pods.get(named(unit)), writes)
+        return boxes_of(owners, pods)
+
+    def _reconcile(self, unit: str, sandbox: Json | None, pod: Json | None, writes: int) -> None:
+        """Use copies again if they agree with what was read after that many writes, and none has followed."""
+        if self.current and self._written.get(unit, 0) <= writes and self._agrees(named(unit), sandbox, pod):
+            self._written.pop(unit, None)
+
+    @contextmanager
+    def writing(self, unit: str) -> Iterator[None]:
+        """Reads of the box after this block include what the block wrote."""
+        self._note(unit)
+        try:
+            yield
+        finally:
+            self._note(unit)
+
+    def _note(self, unit: str) -> None:
+        self._writes += 1
+        self._written[unit] = self._writes
+
+    async def changes(self) -> AsyncIterator[str]:
+        """Keep the copies in step; yield the units of changed boxes. Changes that do not affect a box are skipped."""
+        known: dict[str, tuple[str, object]] = {}
+        sources = [self._pods, *([self._sandboxes] if self._sandboxes else [])]
+        async with aclosing(_merged([source.follow() for source in sources])) as news:
+            async for names in news:
+                for name in sorted(names):
+                    box, before = self._copy(name), known.pop(name, None)
+                    if box is not None:
+                        known[name] = box.name, _change_key(box)
+                    if unit := _changed(before, known.get(name)):
+                        yield unit
+
+    def _owners(self) -> Mapping[str, Json]:
+        return self._sandboxes.items if self._sandboxes else {}
+
+    def _copy(self, name: str) -> Box | None:
+        return states.of(self._owners().get(name), self._pods.items.get(name))
+
+    def _is_copied(self, unit: str) -> bool:
+        """Whether a box can be read from copies while they are current."""
+        return unit not in self._written and self._is_complete(named(unit))
+
+    def _is_complete(self, name: str) -> bool:
+        """Whether there is a copy of the pod, and of the Sandbox that owns it, if it has one."""
+        pod = self._pods.items.get(name)
+        if pod is None:
+            return False
+        return self._objects.version is None or name in self._owners() or not states.has_sandbox(pod)
+
+    def _agrees(self, name: str, sandbox: Json | None, pod: Json | None) -> bool:
+        copies = self._owners().get(name), self._pods.items.get(name)
+        return (_version(copies[0]), _version(copies[1])) == (_version(sandbox), _version(pod))
+
+
+def _slim(item: Json) -> Json:
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {"metadata": metadata, "status": item.get("status") or {}}
+
+
+def _unit(item: Json) -> str:
+    meta = item["metadata"]
+    return str((meta.get("annotations") or {}).get(UNIT, meta["name"]))
+
+
+def _version(item: Json | None) -> tuple[str, str] | None:
+    return (item["metadata"]["uid"], item["metadata"]["resourceVersion"]) if item else None
+
+
+def _change_key(box: Box) -> object:
+    return box.id, box.state, box.runs, box.end, box.quarantined
+
+
+def _changed(before: tuple[str, object] | None, now: tuple[str, object] | None) -> str | None:
+    """The unit of a box that is not as it was."""
+    one = now or before
+    return one[0] if one and before != now else None
+
+
+async def _merged(sources: Sequence[AsyncGenerator[set[str], None]]) -> AsyncGenerator[set[str], None]:
+    """What any of the sources yields, until one of them fails: that error is raised."""
+    queue: asyncio.Queue[set[str]] = asyncio.Queue()
+
+    async def pump(source: AsyncGenerator[set[str], None]) -> None:
+        async with aclosing(source):
+            async for one in source:
+                queue.put_nowait(one)
+
+    pumping = asyncio.ensure_future(run_until_first(*(pump(source) for source in sources)))
+    getting = asyncio.ensure_future(queue.get())
+    try:
+        while True:
+            await asyncio.wait({pumping, getting}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                pumping.result()  # raises: a source ends only by an error
+            yield getting.result()
+            getting = asyncio.ensure_future(queue.get())
+    finally:
+        await cancel_and_wait([pumping, getting])

@@ -1,0 +1,100 @@
+"""Runs commands in a pod over the cluster's exec protocol: the channels of one WebSocket, the last with the status.
+
+Scripts are written to the shell's standard input, because request URLs appear in the cluster's logs.
+"""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import aiohttp
+
+from spawner.runtimes.boxes.box_files import ROOT
+from spawner.runtimes.boxes.provider import Command, CommandResult, ProviderError, ProviderFault
+from spawner.runtimes.commands import Output
+from spawner.runtimes.kubernetes import entrypoint
+from spawner.runtimes.kubernetes.cluster import Cluster
+from spawner.runtimes.kubernetes.faults import faults
+
+_INPUT, _OUT, _ERR, _STATUS = 0, 1, 2, 3
+_PIECE: Final = 32 * 1024
+_SHELL: Final = 'eval "$(dd bs=1 count="$0" 2>/dev/null)"'
+_ENDED: Final = frozenset({124, 137, 143})
+"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
+_NO_KUBELET: Final = re.compile(r"dial(?:ing| tcp)|connection refused|no route to host|i/o timeout")
+"""Errors of an API server that does not reach the kubelet of a pod."""
+_MAX_OUTPUT: Final = 64 * 1024 * 1024
+_STEP, _MARGIN = 120.0, 30.0
+"""Timeout of our own scripts, and extra time beyond a command's timeout, in seconds: its node may not respond."""
+
+
+async def script(
+    cluster: Cluster,
+    pod: str,
+    text: str,
+    payload: bytes = b"",
+    *,
+    max_output: int = _MAX_OUTPUT,
+    seconds: float = _STEP,
+) -> CommandResult:
+    """Run one of our scripts. Raises `ProviderError` if the connection was lost: the script may have run."""
+    output = Output(max_output)
+    source = text.encode()
+    with faults(f"running a command in {pod}"):
+        async with asyncio.timeout(seconds):
+            async with await cluster.execute(pod, ["/bin/sh", "-c", _SHELL, str(len(source))]) as stream:
+                with suppress(aiohttp.ClientConnectionResetError):  # the reason is in what the server sent before
+                    await _send(stream, source + payload)
+                status = await _read_status(stream, output)
+    if status is None:
+        raise ProviderError(
+            ProviderFault.TRANSIENT, f"kubernetes: connection to a command in {pod} lost; it may have run"
+        )
+    return output.ran(_code(status, pod), late=False)
+
+
+async def run(cluster: Cluster, pod: str, command: Command) -> CommandResult:
+    """Run a command to its end. After its timeout it is killed; its output until then is returned."""
+    began = time.monotonic()
+    folder = command.folder or f"{ROOT}/work"
+    text = entrypoint.bounded(command.argv, dict(command.environment), folder, command.seconds)
+    ran = await script(cluster, pod, text, max_output=command.max_output, seconds=command.seconds + _MARGIN)
+    late = ran.code in _ENDED and time.monotonic() - began >= command.seconds
+    return CommandResult(None, ran.out, ran.err, timed_out=True, cut=ran.cut) if late else ran
+
+
+async def _send(stream: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
+    """Send in pieces that every server accepts. The receiver counts bytes, so no end of input is needed."""
+    for at in range(0, len(data), _PIECE):
+        await stream.send_bytes(bytes([_INPUT]) + data[at : at + _PIECE])
+
+
+async def _read_status(stream: aiohttp.ClientWebSocketResponse, output: Output) -> Mapping[str, Any] | None:
+    """The status of the command once it has ended; None if the connection ended first."""
+    status: Mapping[str, Any] | None = None
+    async for message in stream:
+        if message.type is not aiohttp.WSMsgType.BINARY:
+            break  # the connection was closed, or the message is invalid
+        channel, data = message.data[0], message.data[1:]
+        if channel == _STATUS and data:
+            status = json.loads(data)
+        elif channel in {_OUT, _ERR}:
+            output.add(data, error=channel == _ERR)
+    return status
+
+
+def _code(status: Mapping[str, Any], pod: str) -> int:
+    """The exit status of a command. Raises `ProviderError` if it is missing."""
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or []:
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    why = str(status.get("message") or status.get("reason"))
+    node = "; the kubelet of its node does not respond: check the node" if _NO_KUBELET.search(why) else ""
+    message = f"kubernetes: no command can be run in {pod}: {why}{node}"
+    raise ProviderError(ProviderFault.TRANSIENT, message)

@@ -1,0 +1,177 @@
+"""Opens the Kubernetes runtime: checks the cluster's version and resources once."""
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.config import load_incluster_config, load_kube_config
+
+from sandherd.settings import Settings
+from sandherd.settings.kubernetes import NO_INGRESS
+from sandherd.telemetry import logs
+from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+from spawner.runtimes.boxes.runtime import BoxRuntime
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.kubernetes import network
+from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
+from spawner.runtimes.kubernetes.faults import faults
+from spawner.runtimes.kubernetes.manifests import GROUP, Json, PodOptions
+from spawner.runtimes.kubernetes.provider import Pods
+
+_SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ACCOUNT: Final = _SECRETS / "token"
+_OWN: Final = _SECRETS / "namespace"
+"""The file in a pod with the name of its namespace."""
+_VERSIONS: Final = ("v1beta1", "v1alpha1")
+"""The supported versions of the Sandbox resource; the fields we need are the same. The first available one is used."""
+_NOT_FOUND, _CONFLICT = 404, 409
+_MB_PER_GB: Final = 1024
+_OWNERS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+_log = logs.get("runtime.kubernetes")
+
+
+async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
+    """Open the runtime. Raises `RuntimeFailedError` if the cluster is unavailable or refuses a required request."""
+    if settings.sandbox_image is None:
+        raise RuntimeFailedError(
+            RuntimeFault.REFUSED, "runtime kubernetes needs an image: set SANDBOX_IMAGE to one that its nodes can pull"
+        )
+    try:
+        found = await configuration(settings.kubernetes_config)
+        with faults("reading the configuration"):  # its certificates are read only now
+            cluster = Cluster(found, settings.kubernetes_namespace)
+        try:
+            pods = await _opened(cluster, settings, herd)
+        except BaseException:  # raised again: also a cancellation leaves no connection open
+            await cluster.close()
+            raise
+    except ProviderError as error:
+        raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
+    return BoxRuntime(pods, herd, settings.sandbox_nats_url)
+
+
+async def configuration(file: Path | None) -> Configuration:
+    """The cluster's address and credential. Raises `ProviderError`."""
+    found = Configuration()
+    found.retries = False
+    with faults("reading the configuration"):
+        if file is None and _ACCOUNT.exists():
+            load_incluster_config(client_configuration=found)
+        else:
+            await _loaded(file, found)
+    return found
+
+
+async def _loaded(file: Path | None, into: Configuration) -> None:
+    try:
+        await load_kube_config(str(file) if file else None, client_configuration=into, persist_config=False)
+    except (yaml.YAMLError, TypeError, ValueError, AttributeError, KeyError) as error:
+        # The client's errors for an invalid file; their text may contain parts of it.
+        named = file or "the file of KUBECONFIG"
+        message = f"kubernetes: {named} is not a valid kubeconfig: {type(error).__name__}"
+        raise ProviderError(ProviderFault.REFUSED, message) from None
+
+
+async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
+    with faults("requesting the version"):
+        version_info = await cluster.get("/version")
+    with faults(f"listing pods in namespace {cluster.namespace}"):
+        await cluster.get(PODS.format(cluster.namespace), limit="1")
+    version = await _sandboxes(cluster, settings.kubernetes_kind)
+    owner = await _owner(cluster, settings.kubernetes_owner)
+    brokers = settings.sandbox_nats_url or settings.nats_url
+    made_as = kind(settings, owner)
+    entrance = None if made_as.closed else network.Entrance(sources(settings), made_as.ports)
+    dns = network.Dns(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
+    egress = sorted(settings.kubernetes_egress)
+    await guard(cluster, network.policy(herd, brokers, egress, owner, entrance=entrance, dns=dns))
+    _log.info(
+        "kubernetes runtime enabled",
+        cluster=version_info.get("gitVersion"),
+        namespace=cluster.namespace,
+        sandboxes=version,
+    )
+    return Pods(cluster, made_as, version)
+
+
+def kind(settings: Settings, owner: Json | None = None) -> PodOptions:
+    """The pod options of these settings."""
+    uid, _, gid = settings.kubernetes_user.partition(":")
+    return PodOptions(
+        image=settings.sandbox_image or "",
+        user=(int(uid), int(gid)),
+        read_only=settings.kubernetes_read_only,
+        cpu=settings.kubernetes_cpu,
+        storage_mb=int(settings.kubernetes_storage_gb * _MB_PER_GB),
+        pull_policy=settings.kubernetes_pull_policy,
+        pull_secrets=sorted(settings.kubernetes_pull_secrets),
+        service_account=settings.kubernetes_service_account,
+        owner=owner,
+        placement=settings.kubernetes_placement,
+        placements=settings.kubernetes_placements,
+        pending=settings.kubernetes_pending_timeout,
+        closed=NO_INGRESS in settings.kubernetes_ingress,
+        ports=tuple(sorted(settings.kubernetes_ports)),
+    )
+
+
+def sources(settings: Settings, own: Path = _OWN) -> list[str]:
+    """The sources of allowed ingress: as set; else the spawner's namespace, or the sandboxes' if it runs in no pod."""
+    if settings.kubernetes_ingress:
+        return sorted(settings.kubernetes_ingress)
+    return [own.read_text().strip() if own.exists() else settings.kubernetes_namespace]
+
+
+async def guard(cluster: Cluster, policy: Json) -> None:
+    """Create or update the herd's network policy. Another replica may do so at the same time."""
+    path = POLICIES.format(cluster.namespace)
+    own = f"{path}/{policy['metadata']['name']}"
+    with faults("applying the network policy of sandboxes"):
+        missing = await _is(_NOT_FOUND, cluster.change(own, policy))
+        if missing and await _is(_CONFLICT, cluster.make(path, policy)):
+            await cluster.change(own, policy)
+
+
+async def _is(status: int, call: Awaitable[Json]) -> bool:
+    """Whether the call fails with this status."""
+    try:
+        await call
+    except ApiException as error:
+        if error.status != status:
+            raise
+        return True
+    return False
+
+
+async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:
+    """The version of the Sandbox resource to create; None: create pods."""
+    if wanted == "pod":
+        return None
+    try:
+        with faults("looking for Sandboxes"):
+            served: dict[str, Any] = await cluster.get(f"/apis/{GROUP}")
+    except ProviderError as error:
+        if error.fault is not ProviderFault.NOT_FOUND:
+            raise
+        served = {"versions": []}
+    available = {one["version"] for one in served["versions"]}
+    found = next((version for version in _VERSIONS if version in available), None)
+    if found is None and wanted == "sandbox":
+        message = (
+            f"kubernetes: the cluster has no Sandboxes of {GROUP}; install it, or set SANDHERD_KUBERNETES_KIND=pod"
+        )
+        raise ProviderError(ProviderFault.REFUSED, message)
+    return found
+
+
+async def _owner(cluster: Cluster, name: str | None) -> Json | None:
+    """The owner reference of all objects created here: they are deleted with their owner."""
+    if name is None:
+        return None
+    what, _, called = name.partition("/")
+    with faults(f"looking for {name}, which SANDHERD_KUBERNETES_OWNER names"):
+        found = await cluster.get(f"/apis/apps/v1/namespaces/{cluster.namespace}/{_OWNERS[what]}/{called}")
+    return {"apiVersion": "apps/v1", "kind": what, "name": called, "uid": found["metadata"]["uid"]}

@@ -1,0 +1,80 @@
+"""Checks once whether sandboxes can have their own network on this host, by starting a trial sandbox."""
+
+import os
+import select
+import signal
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from sandherd_network.policy import NetworkPolicy
+
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes import cgroups, shim
+from spawner.runtimes.contract import RuntimeFailedError, WarmPlan
+from spawner.runtimes.isolation import IsolationLaunch
+from spawner.runtimes.layout import SandboxDirectory
+from spawner.runtimes.network import Networks
+from spawner.runtimes.sized_disks import SizedDisks
+from spawner.runtimes.worker_start import WorkerStart, WorkerStarter
+
+SHARED: Final = (
+    "sandboxes share the host's network and reach its loopback services, private networks and cloud metadata: "
+    "SANDHERD_SANDBOX_NETWORK=internet prevents that"
+)
+"""What network mode `host` exposes."""
+SECONDS: Final = 30.0
+"""The timeout of the trial sandbox; on an idle machine it takes less than one second."""
+
+
+def refusal(launch: IsolationLaunch, networks: Networks, command: list[str]) -> str | None:
+    """Why sandboxes can't have their own network here, and how to fix it; None if one ran `command` to its end."""
+    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
+        place = SandboxDirectory(Path(folder, "sbx-trial"))
+        none = SizedDisks(Path(folder), 0)  # nothing would unmount a file system of its own
+        no_groups = cgroups.Groups(None, None, 1)
+        trial = WorkerStarter(tuple(command), launch, no_groups, count_processes=False, disks=none, networks=networks)
+        try:
+            found = _try(trial, place)
+        except (RuntimeFailedError, OSError) as error:
+            found = str(error)
+        finally:
+            launch.release_uid(place)
+    if found is None:
+        return None
+    return (
+        f"sandboxes can't have a network of their own on this host: {found}. Load the kernel modules nf_tables and "
+        "nft_tproxy, or set SANDHERD_SANDBOX_NETWORK=host: then they reach all that this host reaches"
+    )
+
+
+def _try(trial: WorkerStarter, place: SandboxDirectory) -> str | None:
+    trial.set_up_warm(place, WarmPlan(unit=place.name, limits=SandboxLimits()))
+    run = place.new_run()
+    pid = trial.spawn(place, run, WorkerStart(SandboxLimits(), {}, NetworkPolicy(mode="none")))
+    ended = _wait(pid)
+    if not ended:
+        os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    if not ended:
+        # It waits for a forwarder that fails repeatedly.
+        return _last_line(run.folder / "network.log") or f"it did not start within {SECONDS:g} s"
+    return None if shim.read_exit(run) == 0 else shim.read_last_line(run) or "a sandbox did not start"
+
+
+def _wait(pid: int) -> bool:
+    """Whether this child has ended within the timeout."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        found, _, _ = select.select([descriptor], [], [], SECONDS)
+    finally:
+        os.close(descriptor)
+    return bool(found)
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1][-300:] if lines else ""

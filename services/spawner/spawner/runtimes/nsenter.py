@@ -1,0 +1,238 @@
+"""Runs a command in a sandbox of the process runtime, with the worker's namespaces, control groups and limits."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd import processes
+from sandherd.processes import ProcessId
+from spawner.runtimes import nsenter_child
+from spawner.runtimes.commands import Command, CommandResult, Output, placed
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+
+_CHUNK: Final = 64 * 1024
+_KILL_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
+"""How long to wait for a process to stop; one in a frozen control group (v2) never shows it, but can be killed."""
+_POLL_SECONDS: Final = 0.005
+_LIMITS: Final = {
+    "RLIMIT_NOFILE": "Max open files",
+    "RLIMIT_CPU": "Max cpu time",
+    "RLIMIT_DATA": "Max data size",
+    "RLIMIT_NPROC": "Max processes",
+    "RLIMIT_CORE": "Max core file size",
+}
+"""Each with its name in `/proc/<pid>/limits`."""
+_NAME_WIDTH: Final = 26
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The context of a command: next to a worker, with these variables. `namespaced`: the worker has namespaces."""
+
+    worker: ProcessId
+    namespaced: bool
+    groups: list[Path]
+    root: Path
+    """The parent of the sandbox's own directories, as seen from inside."""
+    variables: Mapping[str, str]
+    user: int | None = None
+    """The sandbox's own host uid."""
+    filter: str = ""
+    """Its seccomp program in hexadecimal; empty: no filter."""
+
+    def request(self, command: Command) -> bytes:
+        """The request for `nsenter_child`, as JSON. Raises `RuntimeFailedError`."""
+        request: dict[str, Any] = {
+            "argv": list(command.argv),
+            "environment": {**self.variables, **command.environment},
+            "folder": placed(command.folder or "work", str(self.root)),
+            "groups": [str(group) for group in self.groups],
+            "target": [self.worker.pid, self.worker.started] if self.namespaced else None,
+            "limits": _limits_of(self.worker),
+            "user": self.user,
+            "filter": self.filter,
+        }
+        return json.dumps(request).encode()
+
+
+async def run(entry: Entry, command: Command) -> CommandResult:
+    """Run a command to its end; on timeout it is killed with all its descendants. Raises `RuntimeFailedError`."""
+    visit = await asyncio.to_thread(Visit, entry.request(command), command.max_output)
+    late = False
+    try:
+        async with asyncio.timeout(command.seconds):
+            await visit.wait_reported()
+    except TimeoutError:
+        late = True
+    finally:
+        await visit.close()
+    return visit.ran(late=late)
+
+
+class Visit:
+    """One `nsenter_child` process, and our ends of its pipes. The constructor starts it, and blocks for a moment."""
+
+    def __init__(self, request: bytes, max_output: int) -> None:
+        report_reader, report_writer = os.pipe()
+        # Not asyncio's: we read our pipes after the command's end, without waiting until other writers close them.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", nsenter_child.__file__, str(report_writer)], pass_fds=(report_writer,),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/",
+        )  # fmt: skip
+        os.close(report_writer)
+        self._output = Output(max_output)
+        self._answer = b""
+        self._report_pipe = report_reader
+        self._request = request
+
+    async def wait_reported(self) -> None:
+        """Wait until it has reported how the command ended, or has ended without a report."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        for descriptor in (self._out, self._err, self._report_pipe):
+            os.set_blocking(descriptor, False)
+            loop.add_reader(descriptor, self._read_report, descriptor, ended)
+        await asyncio.to_thread(self._send_request)
+        await ended
+
+    async def close(self) -> None:
+        """End its remaining processes, and close the pipes after reading what is in them."""
+        try:
+            await self._end()
+        finally:
+            for descriptor in (self._out, self._err):
+                self._drain(descriptor)
+            for descriptor in (self._out, self._err, self._report_pipe):
+                asyncio.get_running_loop().remove_reader(descriptor)
+            for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+                with suppress(OSError):
+                    _opened(pipe).close()
+            os.close(self._report_pipe)
+
+    def ran(self, *, late: bool) -> CommandResult:
+        """How it ended. Raises `RuntimeFailedError` if the sandbox could not be entered."""
+        answer = json.loads(self._answer) if self._answer else {}
+        if "error" in answer:
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"can't run commands in the sandbox: {answer['error']}")
+        if "code" not in answer and not late:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the process that runs the command was killed")
+        return self._output.ran(answer.get("code"), late=late)
+
+    @property
+    def _out(self) -> int:
+        return int(_opened(self._process.stdout).fileno())
+
+    @property
+    def _err(self) -> int:
+        return int(_opened(self._process.stderr).fileno())
+
+    def _send_request(self) -> None:
+        with suppress(OSError):  # it has ended at once
+            stdin = _opened(self._process.stdin)
+            stdin.write(self._request)
+            stdin.close()
+
+    def _read_report(self, descriptor: int, ended: "asyncio.Future[None]") -> None:
+        data = _read(descriptor)
+        if data is None:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(descriptor)
+        if descriptor != self._report_pipe:
+            self._output.add(data, error=descriptor == self._err)
+            return
+        self._answer += data
+        if not data and not ended.done():
+            ended.set_result(None)
+
+    def _drain(self, descriptor: int) -> None:
+        """Read what is in the pipe: all output of the ended command; later output of other writers is ignored."""
+        os.set_blocking(descriptor, False)
+        for _ in range(_CHUNK // 4096):
+            if not (data := _read(descriptor)):
+                return
+            self._output.add(data, error=descriptor == self._err)
+
+    async def _end(self) -> None:
+        """Kill all descendants of the command, then its holder, then the `nsenter_child` process."""
+        began = asyncio.get_running_loop().time()
+        while self._process.poll() is None:
+            past = asyncio.get_running_loop().time() - began
+            for process in self._to_end(stopped=past > _STOP_SECONDS):
+                process.signal(signal.SIGKILL)
+            if past > _KILL_SECONDS:
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the command's processes could not be killed")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _to_end(self, *, stopped: bool) -> list[ProcessId]:
+        """The processes to kill next. None until the entrant and the holder have stopped (or `stopped` is assumed).
+
+        While stopped, neither starts another process, and the holder, which inherits the command's orphans, remains
+        and reaps nothing: if only zombies are below it, no process of the command is left.
+        """
+        if not stopped and not _stop(self._process.pid):
+            return []
+        holders = processes.children(self._process.pid)
+        if not stopped and not all(_stop(holder) for holder in holders):
+            return []
+        below = processes.descendants(self._process.pid).difference(holders)
+        left = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
+        if not left and all(_has_only_zombies(holder) for holder in holders):
+            left = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
+        return [found for pid in left if (found := processes.find(pid))]
+
+
+def _has_only_zombies(holder: int) -> bool:
+    """Whether no live process is below a process that reaps nothing.
+
+    The kernel reparents the children of a process before it shows that process as a zombie. So a child that was missed
+    in the first reading is among the holder's own children in the second.
+    """
+    first = processes.children(holder)
+    return all(processes.is_zombie(pid) for pid in first) and set(processes.children(holder)) <= set(first)
+
+
+def _stop(pid: int) -> bool:
+    """Stop a process. Returns whether it has already stopped or ended."""
+    if not processes.is_stopped(pid) and (process := processes.find(pid)):
+        process.signal(signal.SIGSTOP)
+    return processes.is_stopped(pid)
+
+
+def _opened(pipe: Any) -> Any:
+    assert pipe is not None, "every pipe was requested"
+    return pipe
+
+
+def _read(descriptor: int) -> bytes | None:
+    try:
+        return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+
+
+def _limits_of(worker: ProcessId) -> dict[str, tuple[int, int]]:
+    """The worker's own process limits. Raises `RuntimeFailedError`.
+
+    Read as text: prlimit(2) on a process of another uid needs a capability that a spawner in a container may lack.
+    """
+    try:
+        lines = Path("/proc", str(worker.pid), "limits").read_text().splitlines()
+    except OSError as error:
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "its worker has just ended") from error
+    values = {line[:_NAME_WIDTH].strip(): line[_NAME_WIDTH:].split() for line in lines}
+    return {limit: (_number(values[name][0]), _number(values[name][1])) for limit, name in _LIMITS.items()}
+
+
+def _number(text: str) -> int:
+    return resource.RLIM_INFINITY if text == "unlimited" else int(text)

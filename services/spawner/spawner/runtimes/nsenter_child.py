@@ -1,0 +1,212 @@
+"""A separate program that enters a running sandbox, runs one command there, and reports how it ended.
+
+    python -I -S nsenter_child.py <descriptor>   < request
+
+The request is JSON on standard input (see `nsenter`), as variables may contain secrets; the result is written as JSON
+to the descriptor. It enters the sandbox's control groups and namespaces, and assumes its uid, limits and system call
+filter, with a new session keyring. The command is the child of a second process inside, which is the subreaper of all
+orphans of the command: so all its processes are below one process, and can be killed. It imports only the standard
+library, and nothing after entering: modules can't be found there.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import warnings  # noqa: F401  # `os.execvpe` loads it when it is called, which is too late in there
+from typing import Any, Final
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup", "net")
+_OWNER: Final = 0xB701
+"""ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
+_DEATHSIG, _DUMPABLE, _SECCOMP, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 24, 36, 38
+"""Of prctl(2)."""
+_FILTER: Final = 2
+"""SECCOMP_MODE_FILTER."""
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING: Final = 1
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT, _LANDLOCK_VERSION = 444, 446, 1
+_LANDLOCK_SCOPES, _SCOPE_SOCKETS, _SCOPE_SIGNALS = 6, 1, 2
+"""The Landlock ABI that has scopes, and the scopes (linux/landlock.h)."""
+_CAPABILITIES_3: Final = 0x20080522
+_NOT_FOUND, _NOT_RUN, _SIGNALLED = 127, 126, 128
+"""Exit statuses as used by shells."""
+
+
+def main() -> int:
+    """Enter the sandbox, run the command, and report how it ended."""
+    report_pipe = int(sys.argv[1])
+    os.set_inheritable(report_pipe, False)
+    try:
+        request = json.load(sys.stdin.buffer)
+        _enter(request)
+        code = _run(request)
+    except (OSError, ValueError) as error:
+        _report(report_pipe, error=str(error))
+        return 1
+    _report(report_pipe, code=code)
+    return 0
+
+
+def _report(report_pipe: int, **what: Any) -> None:
+    os.write(report_pipe, json.dumps(what).encode())
+
+
+def _enter(request: dict[str, Any]) -> None:
+    for group in request["groups"]:
+        with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123  # avoids further imports
+            members.write("0")
+    if request["target"] is not None:
+        _join_session_keyring()
+        pid, started = request["target"]
+        _join(pid, started, request["user"])
+    os.chdir(request["folder"])
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for name, (soft, hard) in request["limits"].items():
+        resource.setrlimit(getattr(resource, name), (soft, hard))
+
+
+def _join_session_keyring() -> None:
+    """Join a new session keyring, so that the sandbox has no access to the keys of our session."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None or _LIBC.syscall(number, _JOIN_SESSION_KEYRING, None) >= 0:
+        return
+    if ctypes.get_errno() != errno.ENOSYS:  # a kernel without keyrings
+        raise OSError(ctypes.get_errno(), "no new session keyring: " + os.strerror(ctypes.get_errno()))
+
+
+def _join(pid: int, started: int, user: int | None) -> None:
+    """Enter its namespaces under its uid, which owns them; first the user namespace that owns the others."""
+    own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
+    with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
+        if int(stat.read().rpartition(b")")[2].split()[19]) != started:
+            raise ProcessLookupError(0, "it has just ended")
+    owner = fcntl.ioctl(others[0], _OWNER)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    for namespace in [owner, *others]:
+        _set_namespace(namespace)
+    if os.fstat(own).st_ino != os.fstat(owner).st_ino:
+        _set_namespace(own)
+
+
+def _differs(pid: int, name: str) -> bool:
+    """Whether its namespace is another one: the host's network can't be entered with a sandbox's capabilities."""
+    return os.stat(f"/proc/{pid}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino  # noqa: PTH116  # as above
+
+
+def _set_namespace(descriptor: int) -> None:
+    if _LIBC.setns(descriptor, 0) != 0:
+        raise OSError(ctypes.get_errno(), "its namespaces can't be entered: " + os.strerror(ctypes.get_errno()))
+
+
+def _run(request: dict[str, Any]) -> int:
+    """Run the command; returns its exit status as a shell does. Our processes end with the process that started us."""
+    _prctl(_DEATHSIG, signal.SIGKILL)
+    # The agent must not access our open host files through /proc. Entering may have reset this (fs.suid_dumpable).
+    _prctl(_DUMPABLE, 0)
+    entrant = os.getpid()
+    holder = os.fork()
+    if holder == 0:
+        _run_command(request, entrant)
+    return _status(os.waitpid(holder, 0)[1])
+
+
+def _run_command(request: dict[str, Any], entrant: int) -> None:
+    """Run the command, and be the subreaper of its orphans while it runs."""
+    _end_with({0, entrant})  # the parent of the first process in another pid namespace is 0 there
+    _prctl(_SUBREAPER, 1)
+    if request["target"] is not None:
+        _drop_capabilities()
+    holder = os.getpid()
+    command = os.fork()
+    if command == 0:
+        _end_with({holder})
+        _become(request)
+    while True:
+        child, status = os.waitpid(-1, 0)
+        if child == command:
+            os._exit(_status(status))
+
+
+def _end_with(parents: set[int]) -> None:
+    """End when the parent ends; immediately if it ended before the signal was requested."""
+    _prctl(_DEATHSIG, signal.SIGKILL)
+    if os.getppid() not in parents:
+        os._exit(_NOT_RUN)
+
+
+def _become(request: dict[str, Any]) -> None:
+    os.setsid()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    argv = request["argv"]
+    if request["target"] is not None:
+        _scope()
+        _filter(request["filter"])
+    try:
+        os.execvpe(argv[0], argv, request["environment"])  # noqa: S606  # as it was requested, without a shell
+    except (OSError, ValueError) as error:
+        os.write(2, f"{argv[0]}: {error}\n".encode())
+        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)
+
+
+def _drop_capabilities() -> None:
+    """Drop all capabilities, and prevent gaining any, as bubblewrap does."""
+    for capability in range(64):
+        _LIBC.prctl(_BOUND_DROP, capability, 0, 0, 0)
+    _prctl(_NO_NEW_PRIVS, 1)
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
+    if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _scope() -> None:
+    """Deny signals to and tracing of processes not below us, if the kernel supports it (Landlock, Linux 6.12)."""
+    if _LIBC.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION) < _LANDLOCK_SCOPES:
+        return
+    rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SOCKETS | _SCOPE_SIGNALS)
+    descriptor = _LIBC.syscall(_LANDLOCK_CREATE, ctypes.byref(rules), ctypes.sizeof(rules), 0)
+    if descriptor < 0 or _LIBC.syscall(_LANDLOCK_RESTRICT, descriptor, 0) != 0:
+        os._exit(_NOT_RUN)
+    os.close(descriptor)
+
+
+def _filter(encoded: str) -> None:
+    """Install the sandbox's system call filter, if it has one; exit if that fails."""
+    if not encoded:
+        return
+    code = bytes.fromhex(encoded)
+    steps = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // 8, ctypes.addressof(steps))
+    if _LIBC.prctl(_SECCOMP, _FILTER, ctypes.byref(program), 0, 0) != 0:
+        os._exit(_NOT_RUN)
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog` of linux/filter.h."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_void_p))
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _status(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return _SIGNALLED - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The interface of a runtime's entry point, for our own runtimes and for those of other distributions.
+
+An entry point of the group `sandherd.runtimes` names an `OpenRuntime`. docs/plugins.md describes it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import Settings
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
+
+if TYPE_CHECKING:
+    from spawner.runtimes.boxes.provider import Provider
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeContext:
+    """What a runtime is opened with."""
+
+    name: str
+    """The name of the entry point, which the runtime must have, too."""
+    settings: Settings
+    """The settings of the herd, as in docs/configuration.md."""
+    herd: str
+    """Marks this herd's objects at a provider, which may have those of other herds."""
+    worker: tuple[str, ...]
+    """The command line of a worker on this host."""
+    environ: Mapping[str, str]
+    """The spawner's environment."""
+    starts: bool = True
+    """Whether sandboxes will be started. If not, they are only found and ended: `sandherd-spawner-end` does that."""
+
+    def options(self, model: type[OptionsT]) -> OptionsT:
+        """The runtime's own settings: field `size` of runtime `moon` is the variable SANDHERD_RUNTIME_MOON_SIZE.
+
+        Raises `RuntimeFailedError` naming the variable with an invalid value; never the value, it may be a secret.
+        """
+        prefix = f"SANDHERD_RUNTIME_{self.name.upper().replace('-', '_')}_"
+        names = {field: f"{prefix}{field.upper()}" for field in model.model_fields}
+        values = {field: self.environ[name] for field, name in names.items() if self.environ.get(name)}
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            problem = ContractError.from_validation(error).problem
+            name = names.get((problem.field or "").partition(".")[0], prefix)
+            message = f"runtime {self.name}: {name}: {problem.message}"
+            raise RuntimeFailedError(RuntimeFault.REFUSED, message) from None
+
+    def of_boxes(self, provider: "Provider") -> Runtime:
+        """The runtime over a provider of boxes."""
+        from spawner.runtimes.boxes.runtime import BoxRuntime  # a host with runtime `process` alone needs none
+
+        return BoxRuntime(provider, self.herd, self.settings.sandbox_nats_url)
+
+
+OpenRuntime = Callable[[RuntimeContext], Awaitable[Runtime]]
+"""Opens a runtime. Raises `RuntimeFailedError` if a setting is missing, or what it needs is not available."""

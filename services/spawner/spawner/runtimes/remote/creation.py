@@ -1,0 +1,120 @@
+"""Creates a box: waits for the runtime to start, then uploads the worker and the files, and starts the program."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandherd.backoff import Backoff
+from spawner.runtimes.boxes.box_files import ROOT, listed
+from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
+from spawner.runtimes.boxes.retry import USUAL, Patience
+from spawner.runtimes.boxes.worker_bundle import COMPILE, WORKER, cached_archive
+from spawner.runtimes.remote import answers, scripts
+from spawner.runtimes.remote.answers import RemoteRuntimeState
+from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
+from spawner.runtimes.remote.transfers import upload_files
+
+_PACKED: Final = f"{ROOT}/run/worker.tar.gz"
+_UNPACKING: Final = 300.0
+_POLLS: Final = Backoff(0.05, 2.0, jitter=0)
+_ENVIRONMENT: Final = {
+    "OH_ENABLE_VSCODE": "0",
+    "OH_PRELOAD_TOOLS": "0",
+    "OH_BASH_EVENTS_RETENTION_SECONDS": "600",
+    "OH_TELEMETRY_CONSENT": "false",
+    "DO_NOT_TRACK": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
+"""Disables the agent server's optional features and its outgoing requests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteRuntimeOptions:
+    """Options for the runtimes of this account. `herd`: whose changes are reported; None: those of all herds."""
+
+    image: str
+    command: str
+    factor: int = 1
+    factor_gb: float = 4
+    runtime_class: str | None = None
+    keep_alive: bool = True
+    init_timeout: float = 300.0
+    herd: str | None = None
+    poll: float = 1.0
+    patience: Patience = USUAL
+
+
+def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> dict[str, Any]:
+    """The start request for the Runtime API. Pure."""
+    return {
+        "image": spec.image or kind.image,
+        "command": kind.command,
+        "working_dir": "/",
+        "environment": dict(_ENVIRONMENT),
+        "session_id": session,
+        "resource_factor": answers.factor(spec.limits, kind.factor, kind.factor_gb),
+        "run_as_user": 10001,
+        "fs_group": 10001,
+        "image_pull_policy": "IfNotPresent",
+        **answers.runtime_class(kind.runtime_class),
+    }
+
+
+async def wait_ready(api: RuntimeApi, http: Http, session: str, kind: RemoteRuntimeOptions) -> RemoteRuntimeState:
+    """Wait until the runtime's agent server responds. One that fails or times out is stopped, to leave nothing."""
+    seen, polled = "it does not exist", 0
+    try:
+        async with asyncio.timeout(kind.init_timeout):
+            while True:
+                runtime = await api.of_session(session)
+                if runtime is not None:
+                    await _stop_failed(api, runtime)
+                    if runtime.ready and runtime.url and await AgentServer(http, runtime).is_well():
+                        return runtime
+                    seen = f"it is {runtime.status}, its pod {runtime.pod_status or 'unknown'}"
+                await asyncio.sleep(_POLLS.delay(polled))
+                polled += 1
+    except TimeoutError as error:
+        await _stop(api, session)
+        message = f"remote: {session} was not ready within {kind.init_timeout:g} s: {seen}"
+        raise ProviderError(ProviderFault.TIMED_OUT, message) from error
+
+
+async def _stop_failed(api: RuntimeApi, runtime: RemoteRuntimeState) -> None:
+    """Stop a runtime that will never be ready, and raise `ProviderError`."""
+    if runtime.lacks_image:
+        await api.change_state(runtime, "stop")
+        message = f"remote: {runtime.session_id}: its image can't be pulled; use one that it may pull"
+        raise ProviderError(ProviderFault.REFUSED, message)
+    if runtime.fallen:
+        await api.change_state(runtime, "stop")
+        why = f": {runtime.reasons}" if runtime.reasons else ""
+        message = f"remote: {runtime.session_id}: its pod is {runtime.pod_status or runtime.status}{why}"
+        raise ProviderError(ProviderFault.TRANSIENT, message)
+
+
+async def _stop(api: RuntimeApi, session: str) -> None:
+    if (runtime := await api.of_session(session)) is not None:
+        await api.change_state(runtime, "stop")
+
+
+async def set_up(server: AgentServer, spec: BoxSpec, ports: Sequence[int]) -> None:
+    """Set up an empty box: upload its worker and files, and start its program, with the ports that it may use."""
+    program = spec.program[0]
+    found = await server.control(scripts.command_line("prepare", program))
+    if not found.strip():
+        await _upload_worker(server, program)
+    variables = {**spec.environment, **listed(ports)}
+    own_files = [scripts.program(spec.program, variables), scripts.labels(spec.labels)]
+    await upload_files(server, [*spec.files, *own_files])
+    await server.control(scripts.command_line("launch", "first"))
+
+
+async def _upload_worker(server: AgentServer, program: str) -> None:
+    """Upload the worker, if the image lacks it."""
+    if not program.startswith(f"{WORKER}/"):
+        raise ProviderError(ProviderFault.REFUSED, f"remote: the image has no {program}")
+    await server.upload(_PACKED, await cached_archive())
+    await server.control(scripts.command_line("unpack", WORKER, _PACKED), _UNPACKING)
+    await server.bash(scripts.line(COMPILE), _UNPACKING)  # otherwise every start compiles it: slower, but correct

@@ -1,0 +1,145 @@
+"""Ends a sandbox of the process runtime: first requests the worker to end, then kills every process of the sandbox."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd import process_signals, processes
+from sandherd.processes import ProcessId
+from spawner.runtimes import cgroups, environment, shim
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.layout import SandboxDirectory
+
+_SHIM_SECONDS: Final = 2.0
+_START_SECONDS: Final = 15.0
+"""How long a sandbox may take until its worker runs, in seconds; it waits for its network first."""
+_KILL_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.005
+_PID_IN_SANDBOX: Final = 2
+"""The worker in its own pid namespace: bubblewrap's reaper is 1 and starts it first."""
+
+
+@dataclass(frozen=True)
+class Termination:
+    """Finds and ends processes. `namespaced`: each sandbox has a pid namespace, which none of its processes leaves."""
+
+    groups: cgroups.Groups
+    namespaced: bool
+
+    async def terminate_worker(self, shim_process: ProcessId, grace: float) -> None:
+        """Send SIGTERM to the worker only, which forwards it as needed; then wait up to `grace` seconds."""
+        deadline = asyncio.get_running_loop().time() + grace
+        while shim_process.alive() and asyncio.get_running_loop().time() < deadline:
+            worker = self.worker(shim_process)
+            if worker:
+                worker.signal(signal.SIGTERM)
+                await process_signals.wait_ended(shim_process, deadline - asyncio.get_running_loop().time())
+                return
+            await asyncio.sleep(_POLL_SECONDS)  # it is still starting
+
+    def worker(self, shim_process: ProcessId) -> ProcessId | None:
+        """The worker below a shim, or None if it has not started."""
+        below = processes.children(shim_process.pid)
+        if not self.namespaced:
+            return processes.find(below[0]) if below else None
+        inits = [init for outer in below for init in processes.children(outer)]
+        return next((worker for init in inits if (worker := worker_below(init))), None)
+
+    async def wait_for_worker(self, place: SandboxDirectory) -> ProcessId:
+        """Wait for the worker of a running or starting sandbox. Raises `RuntimeFailedError` (`unavailable`)."""
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while living := self._living(place):
+            if worker := self.worker(living[-1]):
+                return worker
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_POLL_SECONDS)  # it is still starting
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not running")
+
+    def first(self, place: SandboxDirectory) -> list[int]:
+        """The children of its shim, if it runs: the oldest process of the sandbox."""
+        return [pid for claim in self._living(place) for pid in processes.children(claim.pid)]
+
+    async def end_all(self, place: SandboxDirectory) -> None:
+        """Kill all processes; the shim last, so that it can record how the worker ended.
+
+        Raises `RuntimeFailedError` (`unavailable`) if some do not end.
+        """
+        deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        await self._kill_members(place, deadline)
+        for claim in self._living(place):
+            if not await process_signals.wait_ended(claim, _SHIM_SECONDS):
+                claim.signal(signal.SIGKILL)
+                await process_signals.wait_ended(claim)
+        await self._kill_members(place, deadline)  # processes that a starting shim has started meanwhile
+
+    async def _kill_members(self, place: SandboxDirectory, deadline: float) -> None:
+        # Known processes are checked individually: once their parent has ended they are no longer found by
+        # `members`, although the kernel may not have ended them yet.
+        known: set[ProcessId] = set()
+        while True:
+            known |= {process for pid in self.members(place) if (process := processes.find(pid))}
+            known = {process for process in known if process.alive()}
+            if not known:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {len(known)} processes do not end")
+            for process in known:
+                process.signal(signal.SIGKILL)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def clear(self, place: SandboxDirectory) -> None:
+        """Kill all processes, then remove the control groups. Raises `RuntimeFailedError`."""
+        await self.end_all(place)
+        await self.remove_groups(place)
+
+    async def remove_groups(self, place: SandboxDirectory) -> None:
+        """Remove the sandbox's control groups, waiting until the kernel releases them."""
+        deadline = asyncio.get_running_loop().time() + _SHIM_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            if self.groups.remove(place.name):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def members(self, place: SandboxDirectory) -> set[int]:
+        """Every process of the sandbox except its shims."""
+        shims = {claim.pid for claim in self._living(place)}
+        found = self.groups.members(place.name)
+        for pid in shims:
+            found |= processes.descendants(pid)
+        if not self.namespaced:
+            # Without a pid namespace a process may have changed its parent, its session or its environment.
+            found |= processes.marked(environment.MARK, str(place.folder))
+        # A process that a shim started just before it ended is in its session, and not in a pid namespace of its own.
+        sessions = [claim for claim in self._claims(place) if not self.namespaced or not claim.alive()]
+        found |= {pid for claim in sessions for pid in _session_of(claim)}
+        return {pid for pid in found - shims if not processes.is_zombie(pid)}
+
+    def _claims(self, place: SandboxDirectory) -> list[ProcessId]:
+        return [claim for run in place.runs() if (claim := shim.read_claim(run))]
+
+    def _living(self, place: SandboxDirectory) -> list[ProcessId]:
+        return [claim for claim in self._claims(place) if claim.alive()]
+
+
+def worker_below(init: int) -> ProcessId | None:
+    """The worker in the pid namespace whose first process is `init`, or None if it has not started."""
+    for pid in processes.children(init):
+        with suppress(OSError):
+            status = Path("/proc", str(pid), "status").read_text(errors="replace")
+            line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+            if line.split()[-1:] == [str(_PID_IN_SANDBOX)]:
+                return processes.find(pid)
+    return None
+
+
+def _session_of(leader: ProcessId) -> set[int]:
+    """The processes of a shim's session. Its pid is not reused while the session has processes, but may be later."""
+    now = processes.stat_of(leader.pid)
+    used_again = now is not None and now["started"] != leader.started
+    if used_again or leader.boot != processes.boot():
+        return set()
+    return processes.in_session(leader.pid)

@@ -1,0 +1,116 @@
+"""A configured runtime whose plugin can't be used: it refuses everything, so that the other runtimes can work.
+
+Its sandboxes are not considered lost: they are unknown until the plugin works again.
+"""
+
+# ruff: noqa: ARG002  # each method has the signature of the contract, and refuses every call
+
+from collections.abc import Callable, Collection
+from typing import Never
+
+from spawner.runtimes.commands import Address, Command, CommandResult, File
+from spawner.runtimes.contract import (
+    NOT_ENFORCED,
+    Capabilities,
+    Isolation,
+    ObservedSandbox,
+    RuntimeFailedError,
+    RuntimeFault,
+    SandboxPlan,
+    WarmPlan,
+)
+
+
+class UnavailableRuntime:
+    """A `Runtime` that can't be used. `reason` names the plugin, its distribution and what is wrong with it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        self.capabilities = Capabilities(
+            isolation=Isolation.NONE,
+            memory=NOT_ENFORCED,
+            processes=NOT_ENFORCED,
+            gaps=(f"it can't be used: {reason}",),
+            unusable=reason,
+        )
+
+    def _refuse(self) -> Never:
+        raise RuntimeFailedError(RuntimeFault.REFUSED, self.reason)
+
+    def _fail(self) -> Never:
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, self.reason)
+
+    def on_exit(self, notify: Callable[[str], None]) -> None:
+        """No sandbox is known, so none ends."""
+
+    async def prepare(self, plan: WarmPlan) -> None:  # the contract's signature, here and below
+        """Refused."""
+        self._refuse()
+
+    async def create(self, plan: SandboxPlan) -> None:
+        """Refused."""
+        self._refuse()
+
+    async def recover(self, plan: SandboxPlan) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def pause(self, unit: str) -> None:
+        """Refused."""
+        self._refuse()
+
+    async def resume(self, unit: str) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def stop(self, unit: str, grace: float) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def release(self, unit: str) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def observe(self, unit: str) -> ObservedSandbox | None:
+        """Fails for now."""
+        self._fail()
+
+    async def find_all(self) -> list[ObservedSandbox]:
+        """Fails for now."""
+        self._fail()
+
+    async def remove(self, unit: str) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def run(self, unit: str, command: Command) -> CommandResult:
+        """Fails for now."""
+        self._fail()
+
+    async def write_files(self, unit: str, files: Collection[File]) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        """Fails for now."""
+        self._fail()
+
+    async def address(self, unit: str, port: int) -> Address:
+        """Refused."""
+        self._refuse()
+
+    async def quarantine(self, unit: str) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def list_quarantined(self) -> list[str]:
+        """Fails for now."""
+        self._fail()
+
+    async def unquarantine(self, unit: str) -> None:
+        """Fails for now."""
+        self._fail()
+
+    async def close(self) -> None:
+        """Nothing is open."""

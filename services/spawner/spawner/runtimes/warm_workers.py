@@ -1,0 +1,93 @@
+"""Workers that are started in advance: how they wait, and how they get their identity.
+
+Such a worker blocks on a pipe in its state directory. To give it an identity, its environment is written first, then
+one byte into the pipe. From then on an agent may have changed anything in that directory.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import stat
+import termios
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.layout import SandboxDirectory
+
+_LOADING: Final = 30.0
+_READ_SECONDS: Final = 5.0
+"""A waiting worker reads at once; one that does not read within this time (seconds) has received it before."""
+_POLL_SECONDS: Final = 0.01
+_MODE: Final = 0o600
+_BEGIN: Final = b"\n"
+
+
+def make(place: SandboxDirectory) -> None:
+    """Create the pipe, and the mark that the worker waits. Raises `OSError`."""
+    with suppress(FileExistsError):
+        os.mkfifo(place.start_pipe, _MODE)
+        if (uid := place.user) is not None:
+            os.chown(place.start_pipe, uid, uid, follow_symlinks=False)
+    place.warm.touch()
+
+
+async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> None:
+    """Wait until the worker has loaded its modules and reads the pipe. Raises `RuntimeFailedError`."""
+    pipe = await _open(place, alive, _LOADING)
+    if pipe is None:
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not waiting for an identity")
+    os.close(pipe)  # nothing was written, so the worker continues to wait
+
+
+async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
+    """Give the worker its identity. False if it ended while waiting: then it must be started again.
+
+    After a crash this can be repeated with the same variables; a worker that no longer waits ignores it.
+    """
+    try:
+        place.write_secret(place.environment, json.dumps(dict(variables)))
+        pipe = await _open(place, alive, _READ_SECONDS)
+        if pipe is not None:
+            await _write_all(pipe)
+        place.warm.unlink(missing_ok=True)
+    except OSError as error:
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"can't give {place.name} its identity: {error}") from error
+    return alive()
+
+
+async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
+    """The pipe, once a worker reads it; None if none does within `seconds`."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while alive() and asyncio.get_running_loop().time() < deadline:
+        with suppress(OSError):  # ENXIO: no reader yet
+            return _pipe_of(place)
+        await asyncio.sleep(_POLL_SECONDS)
+    return None
+
+
+async def _write_all(pipe: int) -> None:
+    """Write, and wait until it is read: unread data is lost when the last descriptor of the pipe is closed."""
+    deadline = asyncio.get_running_loop().time() + _READ_SECONDS
+    with os.fdopen(pipe, "wb", buffering=0) as writer:
+        writer.write(_BEGIN)
+        while asyncio.get_running_loop().time() < deadline:
+            if not _unread(pipe):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _unread(pipe: int) -> bool:
+    found = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, found)
+    return any(found)
+
+
+def _pipe_of(place: SandboxDirectory) -> int:
+    descriptor = os.open(place.start_pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"{place.start_pipe} is not a pipe")

@@ -1,0 +1,39 @@
+"""Checks whether all agents' events until now were handled: only then can an ended worker have none outstanding."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.streams import BY_CONSUMER
+
+AGENTS: Final = "spawner-agents"
+_PATIENCE: Final = 2.0
+_POLL_SECONDS: Final = 0.1
+
+
+def event_barrier(bus: Bus) -> Callable[[], Awaitable[bool]]:
+    """Returns a query of the broker: whether every event that it had at the time of the call was handled.
+
+    Other agents continue to publish, so the stream may never be idle: what counts is the sequence up to which all
+    events are acknowledged. Waits briefly; the caller repeats the call if needed.
+    """
+    stream = BY_CONSUMER[AGENTS].stream
+
+    async def settled() -> bool:
+        info: Any = await bus.js.stream_info(stream)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + _PATIENCE
+        while not await _is_acknowledged(bus, stream, info.state.last_seq):
+            if clock() > deadline:
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+    return settled
+
+
+async def _is_acknowledged(bus: Bus, stream: str, last: int) -> bool:
+    info = await bus.js.consumer_info(stream, AGENTS)
+    idle = not info.num_pending and not info.num_ack_pending
+    return idle or (info.ack_floor is not None and (info.ack_floor.stream_seq or 0) >= last)

@@ -1,0 +1,114 @@
+"""Runtime actions, recorded afterwards."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandherd.contracts.states import SandboxState
+from sandherd.telemetry import logs
+from spawner.records.store import StoredRecord
+from spawner.runtimes.contract import RuntimeFailedError
+from spawner.sandboxes import decisions
+from spawner.sandboxes.credentials import Mint
+from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes.fenced_writes import FencedWriter
+from spawner.sandboxes.pinned_secrets import with_pinned_secrets
+from spawner.sandboxes.plans import SandboxPlans
+from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.runtime_calls import RuntimeCaller
+from spawner.tasks.record import TaskRecord
+
+_AGAIN: Final = timedelta(seconds=1)
+_log: Final = logs.get("runtime_actions")
+
+
+@dataclass(frozen=True)
+class RuntimeActions:
+    """Calls runtimes. A call without a reply may have been executed; it is repeated, and runtimes are idempotent."""
+
+    writer: FencedWriter
+    runtimes: RuntimeCaller
+    minter: Mint
+    plans: SandboxPlans
+    rules: Rules
+
+    async def spawn(
+        self, held: StoredRecord[SandboxRecord], task: TaskRecord | None, begun: datetime
+    ) -> datetime | None:
+        """Create it. A transient failure is retried until the spawn timeout; returns when to retry."""
+        live = self.writer.live
+        try:
+            held = await with_pinned_secrets(self.writer, held, task)
+        except RuntimeFailedError as error:
+            return await self._not_made(held, error, begun)
+        plan = self.plans.make(held, task, self.minter, live.now())
+        try:
+            await self.runtimes.call(held.record, lambda runtime: runtime.create(plan))
+        except RuntimeFailedError as error:
+            return await self._not_made(held, error, begun)
+        now, isolation = live.now(), self.runtimes.of(held.record).capabilities.isolation
+        await self.writer.note(held.record.key, lambda record: decisions.spawned(record, isolation, now))
+        await live.change_task_of(held.record, lambda record: record)
+        return None
+
+    async def _not_made(
+        self, held: StoredRecord[SandboxRecord], error: RuntimeFailedError, begun: datetime
+    ) -> datetime | None:
+        now, sandbox = self.writer.live.now(), held.record
+        if not error.permanent and now < begun + timedelta(seconds=self.rules.spawn_timeout):
+            _log.warning("sandbox not created yet", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
+            return now + _AGAIN
+        _log.error("sandbox not created", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
+
+        def decide(record: SandboxRecord) -> SandboxRecord:
+            if record.state is not SandboxState.REQUESTED:
+                return record
+            if record.keys:
+                # It was created without a reply: its worker was granted a credential. So it is stopped in order.
+                return decisions.stopping(record, error.fault, now, error=str(error), error_type=error.fault)
+            return decisions.failed(record, str(error), error.fault, now)
+
+        await self.writer.note(sandbox.key, decide)
+        return None
+
+    async def recover(self, held: StoredRecord[SandboxRecord], facts: Facts) -> None:
+        """Recover it. Counted first: a recovery that crashes the spawner must not be retried forever."""
+        _log.warning("recovering sandbox", sandbox=held.record.sandbox, end=str(facts.seen and facts.seen.end))
+        counted = await self.writer.note(
+            held.record.key, lambda record: decisions.recovering(record, facts.now), publish=False
+        )
+        if counted:
+            plan = self.plans.make(counted, facts.task, self.minter, facts.now)
+            await self.runtimes.call(counted.record, lambda runtime: runtime.recover(plan))
+
+    async def pause(self, sandbox: SandboxRecord) -> None:
+        """Freeze it."""
+        now = self.writer.live.now()
+        try:
+            await self.runtimes.call(sandbox, lambda runtime: runtime.pause(sandbox.runtime_unit))
+        except RuntimeFailedError as error:
+            if not error.permanent:
+                raise
+            why = str(error)
+            await self.writer.note(sandbox.key, lambda record: decisions.unfreezable(record, why, now))
+            return
+        await self.writer.note(sandbox.key, lambda record: decisions.paused(record, now))
+
+    async def resume(self, sandbox: SandboxRecord) -> None:
+        """Unfreeze it."""
+        await self.runtimes.call(sandbox, lambda runtime: runtime.resume(sandbox.runtime_unit))
+        now = self.writer.live.now()
+        await self.writer.note(sandbox.key, lambda record: decisions.resumed(record, now))
+
+    async def stop(self, sandbox: SandboxRecord) -> None:
+        """Stop its worker and all its processes."""
+        grace = self.plans.stop_grace
+        await self.runtimes.call(sandbox, lambda runtime: runtime.stop(sandbox.runtime_unit, grace), longer=grace)
+        seen = await self.runtimes.observe(sandbox)
+        code = seen.end.code if seen and seen.end else None
+        await self.writer.note(sandbox.key, lambda record: decisions.stopped(record, code))
+
+    async def clear(self, sandbox: SandboxRecord, *, keep: bool) -> None:
+        """Remove its files, or quarantine them if `keep`."""
+        unit = sandbox.runtime_unit
+        await self.runtimes.call(sandbox, lambda runtime: runtime.quarantine(unit) if keep else runtime.remove(unit))

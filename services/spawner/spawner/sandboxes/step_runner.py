@@ -1,0 +1,182 @@
+"""Runs the steps from `lifecycle.next_step`, one at a time; safe to crash after any of them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandherd.contracts.states import SandboxState
+from sandherd.telemetry import logs, spans
+from sandherd.telemetry.traces import span
+from spawner.live_state import LiveState
+from spawner.records.store import StoredRecord
+from spawner.runtimes.contract import ObservedSandbox, Runtime
+from spawner.sandboxes import lifecycle
+from spawner.sandboxes.credentials import Mint, Revoke
+from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes.fenced_writes import FencedWriter, LeaseState
+from spawner.sandboxes.lifecycle_steps import (
+    BeginStop,
+    Clear,
+    EndTask,
+    Fail,
+    Finish,
+    Pause,
+    Recover,
+    Rest,
+    Resume,
+    Spawn,
+    Step,
+    Stop,
+)
+from spawner.sandboxes.plans import SandboxPlans
+from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.record_transitions import Transitions
+from spawner.sandboxes.runtime_actions import RuntimeActions
+from spawner.sandboxes.runtime_calls import RuntimeCaller
+from spawner.tasks.record import TaskRecord
+
+_LIVES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
+Settled = Callable[[], Awaitable[bool]]
+_STUCK: Final = timedelta(seconds=5)
+_log: Final = logs.get("step_runner")
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """The input of a decision, with the revisions that its writes are conditional on."""
+
+    sandbox: StoredRecord[SandboxRecord]
+    task: StoredRecord[TaskRecord] | None
+    seen: ObservedSandbox | None
+    facts: Facts
+
+    def same(self, other: "StepFacts | None") -> bool:
+        """Whether nothing has changed since the other."""
+        return other is not None and (self.sandbox.revision, self.task, self.seen) == (
+            other.sandbox.revision,
+            other.task,
+            other.seen,
+        )
+
+
+def make_steps(
+    live: LiveState,
+    lease: LeaseState,
+    runtimes: Mapping[str, Runtime],
+    *,
+    minter: Mint,
+    revoker: Revoke,
+    plans: SandboxPlans,
+    rules: Rules,
+    settled: Settled,
+) -> "StepRunner":
+    """The step runner of a spawner that starts now."""
+    writer, caller = FencedWriter(live, lease), RuntimeCaller(runtimes, lease, rules.call_timeout)
+    return StepRunner(
+        live=live,
+        runtimes=caller,
+        acts=RuntimeActions(writer, caller, minter, plans, rules),
+        verdicts=Transitions(writer, revoker, minter, plans),
+        rules=rules,
+        settled=settled,
+        since=live.now(),
+    )
+
+
+@dataclass(frozen=True)
+class StepRunner:
+    """Runs a sandbox's steps. `settled` returns whether every agent event in the broker was handled."""
+
+    live: LiveState
+    runtimes: RuntimeCaller
+    acts: RuntimeActions
+    verdicts: Transitions
+    rules: Rules
+    settled: Settled
+    since: datetime
+    """When this spawner started."""
+
+    async def run(self, key: str) -> datetime | None:
+        """Run all steps that can run now. Returns when there may be more to do, if known."""
+        before: StepFacts | None = None
+        while True:
+            held = await self.live.sandboxes.load(key)
+            if held is None:
+                return None
+            found = await self._find(held)
+            step = lifecycle.next_step(found.facts, self.rules)
+            if isinstance(step, Rest):
+                await self._publish(found)
+                return step.until
+            if found.same(before):
+                _log.error("step had no effect", step=repr(step), sandbox=held.record.sandbox)
+                return found.facts.now + _STUCK
+            before = found
+            with span(spans.SANDBOX_STEP, held.record.traceparent, _span_values(held.record, step)):
+                until = await self._do(step, found)
+            if until is not None:
+                return until
+
+    async def _find(self, held: StoredRecord[SandboxRecord]) -> StepFacts:
+        sandbox = held.record
+        seen = await self.runtimes.observe(sandbox)
+        # In this order: what is read later is newer, and an ended worker publishes nothing more.
+        doubtful = not (seen and seen.alive) or (
+            sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
+        )
+        settled = sandbox.state in _LIVES and doubtful and await self.settled()
+        task = await self.live.load_task(sandbox)
+        record = task.record if task else None
+        facts = Facts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
+        return StepFacts(held, task, seen, facts)
+
+    async def _publish(self, found: StepFacts) -> None:
+        """Publish events that are stored but not published yet, by us or by a replica that crashed."""
+        await self.live.flush_sandbox(found.sandbox)
+        if found.task and found.task.record.outbox:
+            await self.live.tasks.flush(found.task)
+
+    async def _do(self, step: Step, found: StepFacts) -> datetime | None:
+        """Run a step. Returns when to check again, if not immediately."""
+        held, facts = found.sandbox, found.facts
+        match step:
+            case Spawn():
+                return await self.acts.spawn(held, facts.task, facts.since(held.record.requested_at))
+            case Pause():
+                await self.acts.pause(held.record)
+            case Resume():
+                await self.acts.resume(held.record)
+            case Recover():
+                await self.acts.recover(held, facts)
+            case Stop():
+                await self.acts.stop(held.record)
+            case Clear(keep=keep):
+                await self.acts.clear(held.record, keep=keep)
+            case _:
+                await self._record_transition(step, found)
+        return None
+
+    async def _record_transition(self, step: Step, found: StepFacts) -> None:
+        held, now = found.sandbox, found.facts.now
+        match step:
+            case BeginStop():
+                await self.verdicts.begin_stop(held, step, now)
+            case EndTask() if found.task:
+                await self.verdicts.end_task(held.record, found.task, step, now)
+            case Fail():
+                await self.verdicts.fail(held, step)
+            case Finish(unsaid=unsaid):
+                await self.verdicts.finish(held, unsaid=unsaid)
+            case _:
+                pass
+
+
+def _span_values(sandbox: SandboxRecord, step: Step) -> spans.Values:
+    return {
+        spans.PROJECT: sandbox.project,
+        spans.TASK_ID: sandbox.task,
+        spans.SANDBOX_ID: sandbox.sandbox,
+        spans.RUNTIME: sandbox.runtime,
+        spans.STEP: type(step).__name__.lower(),
+    }

@@ -1,0 +1,175 @@
+"""Resolves a spec to its runtime, limits and environment, or refuses it. All functions are pure.
+
+A value is taken from the spec, else from its profile, else from the herd's settings.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from sandherd.contracts.agent_server import SERVER_MEMORY_MB
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import Profile
+from sandherd.contracts.specs import SandboxLimits, SandboxSpec
+from sandherd.settings import Settings
+from spawner.runtimes.contract import NOT_ENFORCED, Capabilities
+
+_MB_PER_GB: Final = 1024
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why something is refused: what is allowed, the field that is invalid, and a code for programs."""
+
+    reason: str
+    field: str
+    code: Code = Code.INVALID_FIELD
+
+
+@dataclass(frozen=True)
+class SpawnPolicy:
+    """What this herd allows and its defaults. Times are in seconds."""
+
+    runtimes: frozenset[str]
+    default_runtime: str
+    defaults: SandboxLimits
+    caps: SandboxLimits
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    keep_secrets: float = 0
+    """Seconds for which the secrets of a failed or cancelled task are stored."""
+    max_attempts: int = 1
+    """Maximum attempts of a task that does not set its own."""
+    attempt_seconds: float | None = None
+    usual_ttl: float = 43_200
+    max_ttl: float = 604_800
+    imageless: frozenset[str] = frozenset()
+    """Runtimes that do not support images."""
+    mountless: frozenset[str] = frozenset()
+    """Runtimes that do not support mounts."""
+    coreless: frozenset[str] = frozenset()
+    """Runtimes that do not enforce a limit on cores."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Runtimes in which no sandbox can be created, each with the reason."""
+
+    @classmethod
+    def of(cls, settings: Settings, runtimes: Mapping[str, Capabilities]) -> Self:
+        """What these settings and runtimes allow. Defaults never exceed the caps."""
+        usual = SandboxLimits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB), cores=settings.sandbox_cores)
+        return cls(
+            runtimes=frozenset(runtimes),
+            default_runtime=settings.runtime,
+            defaults=usual.capped(settings.caps),
+            caps=settings.caps,
+            profiles=settings.profiles,
+            keep_secrets=settings.keep_secrets,
+            max_attempts=settings.max_attempts,
+            attempt_seconds=settings.attempt_timeout,
+            usual_ttl=min(settings.max_age, settings.max_ttl),
+            max_ttl=settings.max_ttl,
+            imageless=frozenset(name for name, able in runtimes.items() if not able.images),
+            mountless=frozenset(name for name, able in runtimes.items() if not able.mounts),
+            coreless=frozenset(name for name, able in runtimes.items() if able.cores == NOT_ENFORCED),
+            unusable={name: able.unusable for name, able in runtimes.items() if able.unusable},
+        )
+
+    def limits(self, requested: SandboxLimits | None) -> SandboxLimits:
+        """The requested limits, or the defaults; the default number of cores if only that is omitted."""
+        if requested is None or requested.cores is not None:
+            return requested or self.defaults
+        return requested.model_copy(update={"cores": self.defaults.cores})
+
+
+@dataclass(frozen=True)
+class ResolvedSpec:
+    """A resolved spec."""
+
+    runtime: str
+    limits: SandboxLimits
+    env: Mapping[str, str]
+    """The profile's variables, overridden by the spec's."""
+
+
+def resolve(spec: SandboxSpec, menu: SpawnPolicy) -> ResolvedSpec | Refusal:
+    """The resolved spec, or why it is refused. The refusal's field names a member of the spec, as `spec.runtime`."""
+    if spec.sealed is not None:
+        return Refusal("its secrets are sealed for another herd, or not those that secret_env names", "spec.sealed")
+    profile = menu.profiles.get(spec.profile) if spec.profile else Profile()
+    if profile is None:
+        return Refusal(f"there is no profile {spec.profile!r} here; {_choice(menu.profiles)}", "spec.profile")
+    runtime = spec.runtime or profile.runtime or menu.default_runtime
+    unable = _absent(runtime, spec, menu) or _unable(runtime, spec, profile, menu)
+    if unable:
+        return unable
+    limits = menu.limits(spec.limits or profile.limits)
+    env = {name: value for name, value in profile.env.items() if name not in spec.secrets}
+    return _excess(spec, limits, menu) or ResolvedSpec(runtime=runtime, limits=limits, env={**env, **spec.env})
+
+
+def _absent(runtime: str, spec: SandboxSpec, menu: SpawnPolicy) -> Refusal | None:
+    """Why there is no such runtime here, or None."""
+    field = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
+    usable = menu.runtimes - menu.unusable.keys()
+    if runtime not in menu.runtimes:
+        return Refusal(f"there is no runtime {runtime!r} here; {_choice(usable)}", field)
+    if runtime in menu.unusable:
+        return Refusal(f"runtime {runtime} can't be used: {menu.unusable[runtime]}; {_choice(usable)}", field)
+    return None
+
+
+def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: SpawnPolicy) -> Refusal | None:
+    """Why this runtime can't run the spec, or None."""
+    if spec.image and runtime in menu.imageless:
+        others = _choice(menu.runtimes - menu.imageless)
+        message = f"runtime {runtime} does not support images: omit the image, or choose a runtime that does"
+        return Refusal(f"{message}; {others}", "spec.image")
+    if profile.mounts and runtime in menu.mountless:
+        return Refusal(f"runtime {runtime} does not support the mounts of profile {spec.profile!r}", "spec.profile")
+    requested = spec.limits or profile.limits
+    if requested and requested.cores and runtime in menu.coreless:
+        message = f"cores: runtime {runtime} does not enforce a limit on cores: omit it, or choose another runtime"
+        return Refusal(message, "spec.limits.cores" if spec.limits else "spec.profile")
+    return None
+
+
+def _excess(spec: SandboxSpec, limits: SandboxLimits, menu: SpawnPolicy) -> Refusal | None:
+    """The first limit that is too high or too low, or None."""
+    too_much = beyond(limits, menu.caps)
+    if too_much:
+        return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
+    if spec.agent_server is not None and limits.memory_mb < SERVER_MEMORY_MB:
+        message = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox has {limits.memory_mb}"
+        return Refusal(f"memory_mb: {message}", "spec.limits.memory_mb")
+    if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
+        return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
+    return None
+
+
+def beyond(limits: SandboxLimits, caps: SandboxLimits) -> Refusal | None:
+    """The first limit that is above its cap, or None."""
+    name = limits.exceeded_limit(caps)
+    if name is None:
+        return None
+    requested, cap = getattr(limits, name), getattr(caps, name)
+    return Refusal(f"{name}: {requested} requested; at most {cap} is allowed here", name)
+
+
+def project_refusal(project: str) -> Refusal | None:
+    """Why this project name is refused, or None."""
+    return Refusal(f"{FLEET!r} means all projects; it is not a project", "project") if project == FLEET else None
+
+
+def expiry(spec: SandboxSpec, menu: SpawnPolicy, now: datetime) -> datetime:
+    """When a sandbox of this spec expires if it is requested now."""
+    return now + timedelta(seconds=min(spec.ttl_seconds or menu.usual_ttl, menu.max_ttl))
+
+
+def same_as_profile(limits: SandboxLimits, profile: str | None, menu: SpawnPolicy) -> bool:
+    """Whether these limits equal those of the profile's warm sandboxes."""
+    kind = menu.profiles.get(profile) if profile else None
+    return kind is not None and limits == menu.limits(kind.limits)
+
+
+def _choice(names: Collection[str]) -> str:
+    return f"there is: {', '.join(sorted(names))}" if names else "nothing is available"

@@ -1,0 +1,173 @@
+"""Handles agents' events that change their task: started, completed, failed, and saved artifacts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
+from sandherd.concurrency import KeyedLocks
+from sandherd.contracts.attempt_inputs import StoredSession
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import ArtifactRef, EventData
+from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.states import TaskState
+from sandherd.contracts.subjects import ARTIFACT
+from sandherd.telemetry import logs, spans
+from sandherd.telemetry.traces import span
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
+from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
+
+Move = Callable[[TaskRecord], TaskRecord]
+Disruption = Callable[[SandboxRecord], Awaitable[str]]
+"""Returns why the runtime of a sandbox ends it without our request, empty if it does not or if that is not known."""
+_log: Final = logs.get("agents")
+
+
+class AgentEventHandler:
+    """The handler of `spawner-agents`. The task of a sandbox is looked up, never taken from its worker."""
+
+    def __init__(self, live: LiveState, disruption: Disruption) -> None:
+        self._live = live
+        self._disruption = disruption
+        self._locks: KeyedLocks[str] = KeyedLocks()
+
+    async def handle(self, delivery: Delivery) -> Outcome:
+        """Handle one event, or count it as late."""
+        event = read_event(delivery.subject, delivery.data)
+        async with self._locks.hold(f"{event.project}.{event.subject}"):
+            with span(spans.HANDLE, event.traceparent, _span_values(event)):
+                try:
+                    return await self._handle(event)
+                except StoreUnavailableError as error:
+                    return Retry(1.0, str(error))
+
+    async def _handle(self, event: Envelope[EventData]) -> Outcome:
+        held = await self._live.sandboxes.load(f"{event.project}.{event.subject}")
+        if held is None:
+            self._late(event, "unknown_sandbox")
+            return DONE
+        match event.data:
+            case AgentStarted():
+                await self._started(event, held.record)
+            case AgentCompleted() | AgentFailed() as outcome:
+                await self._ended(event, held.record, outcome)
+            case AgentWorkSaved() | AgentTranscriptSaved() as saved:
+                await self._saved(event, held.record, saved)
+            case AgentShutdown() as last:
+                _log.info("agent shut down", sandbox=event.subject, reason=last.reason)
+            case _:
+                pass
+        return DONE
+
+    async def _started(self, event: Envelope[EventData], sandbox: SandboxRecord) -> None:
+        now = self._live.now()
+        first = sandbox.running_at is None
+        held = await self._live.change_sandbox(
+            sandbox.key, lambda record: of_sandbox.running(record, now), publish=False
+        )
+        await self._move_task(event, sandbox, lambda task: of_task.running(task, sandbox.sandbox, now))
+        if held:
+            await self._live.flush_sandbox(held)
+        if first:
+            took = (now - sandbox.requested_at).total_seconds()
+            self._live.meters.observe("sandherd_spawn_seconds", max(0.0, took), runtime=sandbox.runtime)
+
+    async def _ended(
+        self, event: Envelope[EventData], sandbox: SandboxRecord, outcome: AgentCompleted | AgentFailed
+    ) -> None:
+        if isinstance(outcome, AgentFailed) and ErrorType(outcome.error_type) is ErrorType.STOPPED:
+            outcome = _with_reason(outcome, await self._disruption(sandbox))
+        now = self._live.now()
+        await self._move_task(event, sandbox, lambda task: of_task.ended(task, sandbox.sandbox, outcome, now))
+
+    async def _saved(
+        self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentWorkSaved | AgentTranscriptSaved
+    ) -> None:
+        """An artifact was saved for the next attempt. It may arrive after the end of the attempt that saved it."""
+        if saved.artifact is None:
+            return
+        if not belongs_to(saved.artifact, sandbox):
+            self._late(event, "not_its_own")
+            return
+        left = _saved_fields(saved, saved.artifact)
+        held = await self._live.change_task_of(
+            sandbox, lambda task: of_task.with_saved_work(task, sandbox.sandbox, left)
+        )
+        if held and not of_task.accepts_saved_work(held.record, sandbox.sandbox):
+            self._late(event, "old_attempt")
+
+    async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
+        reasons: list[str] = []
+
+        def decide(task: TaskRecord) -> TaskRecord:
+            reason = lateness(event, sandbox, task)
+            reasons[:] = [reason] if reason else []
+            return task if reason else move(task)
+
+        if sandbox.task is None:
+            return
+        held = await self._live.change_task_of(sandbox, decide)
+        for reason in reasons if held else ["unknown_task"]:
+            self._late(event, reason)
+
+    def _late(self, event: Envelope[EventData], reason: str) -> None:
+        self._live.meters.count("sandherd_late_events_total", reason=reason)
+        _log.info("late event ignored", type=event.type, sandbox=event.subject, reason=reason, id=str(event.id))
+
+
+def _with_reason(outcome: AgentFailed, reason: str) -> AgentFailed:
+    """A worker that was stopped does not know why: its runtime may."""
+    return outcome.model_copy(update={"error": f"{outcome.error}: {reason}"}) if reason else outcome
+
+
+def _span_values(event: Envelope[EventData]) -> spans.Values:
+    return {
+        spans.TYPE: event.type,
+        spans.PROJECT: event.project,
+        spans.TASK_ID: event.taskid,
+        spans.SANDBOX_ID: event.subject,
+    }
+
+
+def belongs_to(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:
+    """Whether it belongs to the sandbox: a worker may not pass another's artifact to its task's next attempt."""
+    return has_subject_of(artifact, sandbox.project, sandbox.sandbox)
+
+
+def has_subject_of(artifact: ArtifactRef, project: str, sandbox: str) -> bool:
+    """Whether an artifact reference is under this sandbox's subjects and has a valid name."""
+    try:
+        return artifact.subject == ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)
+    except UnsafeNameError:
+        return False
+
+
+def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:
+    """Why this event no longer changes the task, or None if it does.
+
+    The fence: only events of the current attempt's sandbox count, and only its first end.
+    """
+    if task.sandbox != sandbox.sandbox or task.attempt != sandbox.attempt:
+        return "old_attempt"
+    if task.ended:
+        return "task_ended"
+    if isinstance(event.data, AgentStarted) and task.state is not TaskState.ASSIGNED:
+        return "repeated"
+    return None
+
+
+def _saved_fields(
+    saved: AgentWorkSaved | AgentTranscriptSaved, artifact: ArtifactRef
+) -> dict[str, ArtifactRef | StoredSession]:
+    if isinstance(saved, AgentWorkSaved):
+        return {"work": artifact}
+    if saved.session_id is None:
+        return {"transcript": artifact}
+    return {"session": StoredSession(session_id=saved.session_id, artifact=artifact)}

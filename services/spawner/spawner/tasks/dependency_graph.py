@@ -1,0 +1,64 @@
+"""The graph of dependencies between tasks, and whether they are met. Tasks are named by their keys."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.states import TaskState
+
+_UNMEETABLE: Final = frozenset({TaskState.FAILED, TaskState.CANCELLED, None})
+"""States of a dependency (None: it does not exist) with which its dependants will never begin."""
+
+
+class DependencyGraph:
+    """The states of all tasks, and the pending ones that depend on each."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, TaskState] = {}
+        self._dependants: dict[str, set[str]] = {}
+
+    def change(self, key: str, state: TaskState | None) -> list[str]:
+        """Set a task's state; None if it is removed. Returns the dependants affected by the change."""
+        before = self._states.pop(key, None)
+        if state is not None:
+            self._states[key] = state
+        return list(self._dependants.get(key, ())) if _meaning(before) != _meaning(state) else []
+
+    def add(self, key: str, task: TaskView) -> list[str]:
+        """Add a pending task. Returns the tasks that gained a dependant."""
+        more = [on for on in _keys(task) if key not in self._dependants.get(on, ())]
+        for on in more:
+            self._dependants.setdefault(on, set()).add(key)
+        return more
+
+    def remove(self, key: str, task: TaskView) -> list[str]:
+        """Remove a task that is no longer pending. Returns the tasks that lost a dependant."""
+        fewer = [on for on in _keys(task) if key in self._dependants.get(on, ())]
+        for on in fewer:
+            self._dependants[on].discard(key)
+            if not self._dependants[on]:
+                del self._dependants[on]
+        return fewer
+
+    def dependants(self, key: str) -> int:
+        """Number of pending tasks that depend on it."""
+        return len(self._dependants.get(key, ()))
+
+    def unmet(self, task: TaskView) -> list[tuple[str, TaskState | None]]:
+        """The dependencies that are not completed, with their states; None: there is no such task."""
+        states = zip(task.depends_on, map(self._states.get, _keys(task)), strict=True)
+        return [(name, state) for name, state in states if state is not TaskState.COMPLETED]
+
+    def is_unstartable(self, task: TaskView) -> bool:
+        """Whether one of its dependencies can never be met."""
+        return any(state in _UNMEETABLE for _, state in self.unmet(task))
+
+
+def _keys(task: TaskView) -> Iterator[str]:
+    names: Iterable[str] = task.depends_on
+    return (f"{task.project}.{name}" for name in names)
+
+
+def _meaning(state: TaskState | None) -> str:
+    """What a dependency's state means to its dependants."""
+    return "met" if state is TaskState.COMPLETED else "never" if state in _UNMEETABLE else "open"

@@ -1,0 +1,70 @@
+"""A task's settings, resolved once at its submission, so that later changes of the settings do not affect it."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.specs import SandboxLimits, TaskSpec
+from sandherd.contracts.subjects import ARTIFACT
+from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
+
+_SANDBOX_PREFIX: Final = "sbx-"
+
+
+@dataclass(frozen=True)
+class ResolvedTask:
+    """The resolved settings. `env` is the profile's, overridden by the task's."""
+
+    runtime: str = "process"
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    env: Mapping[str, str] = field(default_factory=dict)
+    max_attempts: int = 3
+    attempt_seconds: float | None = None
+    keep_secrets: float = 0
+
+    def full_spec(self, spec: TaskSpec) -> TaskSpec:
+        """The spec with the variables that its profile gives."""
+        return spec.model_copy(update={"env": {**self.env, **spec.env}})
+
+
+PLAIN: Final = ResolvedTask()
+"""Defaults of a task that requests nothing in a herd without settings."""
+
+
+def terms_of(project: str, submit: SubmitTask, menu: SpawnPolicy) -> ResolvedTask | Refusal:
+    """The task's resolved settings, or why it is refused."""
+    unnamed = project_refusal(project) or name_refusal(submit.task)
+    if unnamed:
+        return unnamed
+    resolved = resolve(submit.spec, menu)
+    if isinstance(resolved, Refusal):
+        return resolved
+    return ResolvedTask(
+        runtime=resolved.runtime,
+        limits=resolved.limits,
+        env=resolved.env,
+        max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
+        attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
+        keep_secrets=menu.keep_secrets,
+    )
+
+
+def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:
+    """Why the archive of files that it begins with is refused, or None: it must be stored under the task's own name."""
+    work = submit.spec.work
+    if work is None:
+        return None
+    with suppress(UnsafeNameError):
+        if work.subject == ARTIFACT.fill(project=project, sandbox=submit.task, artifact=work.artifact):
+            return None
+    return Refusal(f"{work.artifact[:80]} was not uploaded for {submit.task}", "spec.work")
+
+
+def name_refusal(task: str) -> Refusal | None:
+    """Why this task name is invalid, or None."""
+    if task.startswith(_SANDBOX_PREFIX):
+        return Refusal(f"a task's name may not begin with {_SANDBOX_PREFIX!r}", "task")
+    return None

@@ -1,0 +1,55 @@
+"""Deletes uploads for tasks that were never submitted: interrupted ones, and those of clients that ended before."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandherd.contracts.names import SANDBOX_PREFIX
+from spawner.live_state import LiveState
+
+LIFE: Final = timedelta(hours=1)
+"""How long an upload is stored for a task without a record, since its last chunk was found."""
+_EVERY: Final = timedelta(minutes=10)
+_UPLOAD: Final = "upl-"
+
+
+@dataclass(frozen=True)
+class _Found:
+    chunks: int
+    at: datetime
+
+
+class UnsubmittedUploads:
+    """Remembers when each upload without a task was first found with its chunks; a replica that starts begins anew."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+        self._found: dict[str, _Found] = {}
+        self._next: datetime | None = None
+
+    async def delete(self, now: datetime) -> None:
+        """Delete those older than `LIFE`; the broker is asked every ten minutes."""
+        if self._next is not None and now < self._next:
+            return
+        self._next = now + _EVERY
+        stored = await self._live.uploads()
+        self._found = {
+            subject: self._since(subject, chunks, now)
+            for subject, chunks in stored.items()
+            if (key := _task_key(subject)) is not None and self._live.task_index.get(key) is None
+        }
+        for subject, found in list(self._found.items()):
+            if now - found.at >= LIFE and await self._live.tasks.load(_task_key(subject) or "") is None:
+                await self._live.delete_upload(subject)
+
+    def _since(self, subject: str, chunks: int, now: datetime) -> _Found:
+        before = self._found.get(subject)
+        return before if before is not None and before.chunks == chunks else _Found(chunks, now)
+
+
+def _task_key(subject: str) -> str | None:
+    """The key of the task that an upload is for; None for any other artifact."""
+    project, owner, artifact = subject.split(".")[-3:]
+    if owner.startswith(SANDBOX_PREFIX) or not artifact.startswith(_UPLOAD):
+        return None
+    return f"{project}.{owner}"

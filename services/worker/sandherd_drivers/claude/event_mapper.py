@@ -1,0 +1,234 @@
+"""Maps SDK messages to events, one for each block, with the results of tools as text.
+
+This module does not import the SDK; classes are matched by name.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+EventLine = tuple[str, dict[str, Any]]
+"""The type of an event, and its fields except the turn."""
+
+SUBAGENT: Final = "Task"
+SKILL: Final = "Skill"
+_TOOL_ALIASES: Final = {"Agent": SUBAGENT}
+_UNPUBLISHED_SUBTYPES: Final = frozenset({"thinking_tokens", "session_state_changed"})
+"""System messages that are sent many times a second, or are published in another form."""
+_INIT_FIELDS: Final = (
+    "subtype", "cwd", "model", "permissionMode", "claude_code_version", "tools", "mcp_servers", "agents", "skills"
+)  # fmt: skip
+
+
+def tool_name(name: str) -> str:
+    """The canonical name of a tool: hooks and permission requests name some of them differently from blocks."""
+    return _TOOL_ALIASES.get(name, name)
+
+
+@dataclass
+class OpenCall:
+    """A tool call that has no result yet."""
+
+    tool: str
+    input: dict[str, Any]
+    started_at: float
+
+
+@dataclass
+class ModelResponse:
+    """One message of the model, whose blocks come one by one."""
+
+    id: str | None
+    model: str | None
+    blocks: int = 0
+    stop_reason: str | None = None
+
+
+@dataclass
+class ClaudeEventMapper:
+    """Maps the messages of one session; tracks calls that wait for their results."""
+
+    now: Callable[[], float] = monotonic
+    model: str | None = None
+    last_entry_id: str | None = None
+    """The id of the last message that must be in the transcript."""
+    _open_calls: dict[str, OpenCall] = field(default_factory=dict)
+    _model_response: ModelResponse | None = None
+    _is_init_published: bool = False
+
+    def assistant_events(self, message: Any) -> Iterator[EventLine]:
+        """Events for the blocks of the model's message; or an error, if its server responded with one."""
+        if message.error:
+            yield "agent.error", {"error": result_text(_texts(message.content)) or message.error, "phase": "model"}
+            return
+        yield from self._track_response(message)
+        if message.parent_tool_use_id is None:  # a sub-agent has its own transcript
+            self.last_entry_id = message.uuid or self.last_entry_id
+        for block in message.content:
+            yield from self._block_events(block, message.parent_tool_use_id)
+
+    def user_events(self, message: Any) -> Iterator[EventLine]:
+        """Events for messages to the model: tool results, and texts."""
+        yield from self.end_response()
+        blocks = [] if isinstance(message.content, str) else message.content
+        for block in blocks:
+            if type(block).__name__ == "ToolResultBlock":
+                yield from self._result_events(block, message.tool_use_result)
+        text = message.content if isinstance(message.content, str) else result_text(_texts(blocks))
+        # A sub-agent's prompt was published with its call; the program's own notices also have this form.
+        if text and message.origin is None and message.parent_tool_use_id is None:
+            yield "agent.user_message", {"content": text, "content_length": len(text)}
+
+    def system_events(self, message: Any) -> Iterator[EventLine]:
+        """Events for a notice of the program. Of the `init` notices, one per turn, only the first is published."""
+        data: Mapping[str, Any] = message.data
+        subtype = message.subtype
+        if subtype == "init":
+            self.model = data.get("model") or self.model
+            if not self._is_init_published:
+                self._is_init_published = True
+                yield "agent.system_message", {"metadata": {key: data[key] for key in _INIT_FIELDS if key in data}}
+            return
+        if subtype == "task_notification":
+            yield from self._background_end_events(message)
+        if subtype not in _UNPUBLISHED_SUBTYPES:
+            metadata = {key: value for key, value in data.items() if key not in {"type", "uuid", "session_id"}}
+            yield "agent.system_message", {"metadata": metadata}
+
+    def end_response(self, stop_reason: str | None = None) -> Iterator[EventLine]:
+        """The event for the end of the model's message, if one is open."""
+        model_response, self._model_response = self._model_response, None
+        if model_response is not None:
+            reason = model_response.stop_reason or stop_reason
+            yield (
+                "agent.assistant_message",
+                {"model": model_response.model, "stop_reason": reason, "block_count": model_response.blocks},
+            )
+
+    def _track_response(self, message: Any) -> Iterator[EventLine]:
+        if self._model_response is None or self._model_response.id != message.message_id:
+            yield from self.end_response()
+            self._model_response = ModelResponse(message.message_id, message.model)
+        self._model_response.blocks += len(message.content)
+
+    def _block_events(self, block: Any, parent: str | None) -> Iterator[EventLine]:
+        kind = type(block).__name__
+        if kind == "TextBlock":
+            yield "agent.message", {"content": block.text, "content_length": len(block.text)}
+        elif kind == "ThinkingBlock":
+            thinking_type = "thinking" if parent is None else "subagent"
+            yield "agent.thinking", {"content": block.thinking, "thinking_type": thinking_type}
+        elif kind in {"ToolUseBlock", "ServerToolUseBlock"}:
+            yield self._call_event(block, parent)
+        elif kind in {"ToolResultBlock", "ServerToolResultBlock"}:
+            yield from self._result_events(block, None)
+
+    def _call_event(self, block: Any, parent: str | None) -> EventLine:
+        """The event for a tool call; sub-agents and skills have their own types."""
+        tool, arguments = tool_name(block.name), dict(block.input)
+        self._open_calls[block.id] = OpenCall(tool, arguments, self.now())
+        if self._model_response is not None:
+            self._model_response.stop_reason = "tool_use"
+        if tool == SUBAGENT:
+            return "agent.subagent_invoked", {
+                "tool_use_id": block.id,
+                "subagent_type": str(arguments.get("subagent_type") or "general-purpose"),
+                "subagent_description": arguments.get("description"),
+                "subagent_prompt": arguments.get("prompt"),
+            }
+        if tool == SKILL:
+            return "agent.skill_invoked", {"tool_use_id": block.id, "skill_name": _skill_name(arguments)}
+        subtype = None if parent is None else "subagent"
+        return "agent.tool_use", {"tool": tool, "tool_use_id": block.id, "input": arguments, "event_subtype": subtype}
+
+    def _result_events(self, block: Any, response: Any) -> Iterator[EventLine]:
+        """Events for a tool result; none for a sub-agent started in the background, which is still running."""
+        if isinstance(response, dict) and (response.get("isAsync") or response.get("status") == "async_launched"):
+            return
+        call = self._open_calls.pop(block.tool_use_id, None)
+        text = result_text(block.content)
+        if call is not None:
+            yield self._completed_event(block.tool_use_id, call, text if response is None else response)
+        yield (
+            "agent.tool_result",
+            {
+                "tool_use_id": block.tool_use_id,
+                "result": text[:MAX_RESULT_LENGTH],
+                "result_truncated": len(text) > MAX_RESULT_LENGTH,
+                "result_full_length": len(text),
+                "is_error": bool(getattr(block, "is_error", False)),
+            },
+        )
+
+    def _completed_event(self, tool_use_id: str, call: OpenCall, response: Any) -> EventLine:
+        duration_ms = (self.now() - call.started_at) * 1000
+        if call.tool == SUBAGENT:
+            usage = response.get("usage") if isinstance(response, dict) else None
+            return _subagent_completed(tool_use_id, call, response, usage, duration_ms)
+        if call.tool == SKILL:
+            return "agent.skill_completed", {"tool_use_id": tool_use_id, "skill_name": _skill_name(call.input)}
+        return "agent.tool_completed", {
+            "tool": call.tool,
+            "tool_use_id": tool_use_id,
+            "tool_input": call.input,
+            "tool_response": response,
+            "duration_ms": duration_ms,
+        }
+
+    def _background_end_events(self, message: Any) -> Iterator[EventLine]:
+        """Events for the end of a sub-agent in the background; none for a repeated notice."""
+        call = self._open_calls.get(message.tool_use_id or "")
+        if call is not None and call.tool == SUBAGENT:
+            del self._open_calls[message.tool_use_id]
+            duration_ms = (self.now() - call.started_at) * 1000
+            yield _subagent_completed(message.tool_use_id, call, message.summary, message.usage, duration_ms)
+
+
+def _subagent_completed(tool_use_id: str, call: OpenCall, result: Any, usage: Any, duration_ms: float) -> EventLine:
+    return "agent.subagent_completed", {
+        "tool_use_id": tool_use_id,
+        "subagent_type": call.input.get("subagent_type"),
+        "subagent_description": call.input.get("description"),
+        "subagent_result": result,
+        "subagent_usage": dict(usage or {}),
+        "subagent_duration_ms": duration_ms,
+    }
+
+
+def _skill_name(arguments: Mapping[str, Any]) -> str:
+    return str(arguments.get("skill") or arguments.get("command") or arguments.get("name") or "")
+
+
+def _texts(content: Any) -> list[dict[str, str]]:
+    return [{"type": "text", "text": block.text} for block in content if type(block).__name__ == "TextBlock"]
+
+
+MAX_RESULT_LENGTH: Final = 5000
+"""Maximum characters of a published result; the tool's response is not shortened."""
+
+
+def result_text(content: Any) -> str:
+    """A result as the model sees it, as one text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(_part_text(part) for part in content)
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+def terminal_output(response: Any) -> str:
+    """The output of a command; empty for the response of any other tool."""
+    if not isinstance(response, dict) or "stdout" not in response:
+        return ""
+    outputs = (str(response.get("stdout") or ""), str(response.get("stderr") or ""))
+    return "".join(f"{output.rstrip()}\n" for output in outputs if output.strip())
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, dict):
+        return str(part["text"]) if part.get("type") == "text" else f"[{part.get('type', 'something')}]"
+    return str(part)

@@ -1,0 +1,103 @@
+"""Extracts archives and writes files in the sandbox, into the work tree or beside it. All functions block.
+
+What is refused is decided by `sandherd.archives`; here it becomes the refusal of a request.
+"""
+
+import os
+import secrets
+import shutil
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from sandherd.archives import extraction
+from sandherd.archives.extraction import MergeConflictError, merge
+from sandherd.archives.ignore import UNFINISHED
+from sandherd.archives.no_follow import is_directory
+from sandherd.archives.safe_paths import UnsafePathError
+from sandherd.contracts.commands import SandboxSpec
+from sandherd.contracts.errors import Code, ContractError
+from sandherd_worker.access.safe_paths import opened
+
+
+def unpack(archive: IO[bytes], folder: Path, limit: int, *, outward: bool = True) -> int:
+    """Unpack a tar archive, compressed or not, into an empty folder; returns how many files it contained.
+
+    Links are created with any target, after all files: nothing is written through one. Without `outward` those that
+    lead out of the folder are left out. Raises `ContractError` for an invalid archive, for entries outside the folder,
+    or for more than `limit` bytes; and `OSError`.
+    """
+    try:
+        return extraction.unpack(archive, folder, limit=limit, outward=outward).files
+    except extraction.UnpackedTooLargeError:
+        raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes") from None
+    except UnsafePathError as error:
+        raise ContractError(
+            Code.REFUSED, f"an entry leads out of the folder: {error}", field="path", remedy="leave it out"
+        ) from None
+    except tarfile.TarError as error:
+        raise ContractError(Code.INVALID_FIELD, f"this is not a complete tar archive: {error}", field="data") from None
+
+
+def unpack_staged(
+    archive: IO[bytes],
+    folder: int,
+    name: str,
+    path: str,
+    limit: int,
+    *,
+    outward: bool = True,
+    keeps: Callable[[str], bool] | None = None,
+) -> int:
+    """Unpack an archive as `name` in an open folder; merge it into an existing one (`.` is the folder itself).
+
+    It is unpacked under a temporary name first: nothing is visible before the whole archive was accepted, and before a
+    merge moves anything, all conflicts are found. With `keeps`, only files whose paths it accepts are merged.
+    Each folder is held open, so that an agent which replaces one
+    meanwhile redirects nothing. `path` is its name in error messages. Returns how many files it contained. Raises
+    `ContractError`, `OSError`.
+    """
+    staging = f"{UNFINISHED}{secrets.token_hex(8)}"
+    os.mkdir(staging, 0o755, dir_fd=folder)
+    try:
+        with opened(folder, staging, path) as source:
+            files = unpack(archive, Path(f"/proc/self/fd/{source}"), limit, outward=outward)
+            if keeps is not None:
+                _prune(source, keeps)
+            if name != "." and is_directory(folder, name) is None:
+                os.rename(staging, name, src_dir_fd=folder, dst_dir_fd=folder)
+            else:
+                with opened(folder, name, path) as target:
+                    merge(source, target)
+    except MergeConflictError as clash:
+        raise ContractError(
+            Code.CONFLICT,
+            f"{path[:200]}/{str(clash)[:200]} is a folder only in the archive, or only in the work tree",
+            field="path",
+            remedy="remove or rename it, or choose another path",
+        ) from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True, dir_fd=folder)
+    return files
+
+
+def _prune(folder: int, keeps: Callable[[str], bool]) -> None:
+    """Delete the files that are not kept, and each folder without any."""
+    for above, folders, files, place in os.fwalk(".", topdown=False, dir_fd=folder):
+        links = [name for name in folders if is_directory(place, name) is None]
+        for name in (*files, *links):
+            if not keeps(os.path.normpath(f"{above}/{name}")):
+                os.unlink(name, dir_fd=place)
+        for name in set(folders).difference(links):
+            with suppress(OSError):  # it is not empty
+                os.rmdir(name, dir_fd=place)
+
+
+def write_files(spec: SandboxSpec, work_dir: Path) -> None:
+    """Write the spec's files into the work tree. Raises `OSError`."""
+    for name, text in spec.files.items():
+        path = work_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

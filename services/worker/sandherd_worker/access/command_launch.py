@@ -1,0 +1,81 @@
+"""Starts a command in its own session, with all of its standard input, and a pipe for each output."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandherd_worker import confinement
+from sandherd_worker.harnesses.output import CHUNK_BYTES
+from sandherd_worker.processes import Reaper
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLaunch:
+    """What to run, and where."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    stdin: bytes | None
+
+
+class LaunchedCommand:
+    """A running command, and the worker's ends of its pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], exit: asyncio.Future[int]) -> None:
+        self.exit = exit
+        """Its exit code, or the negative number of the signal that ended it."""
+        self.leader = process.pid
+        self.stdout = asyncio.StreamReader(CHUNK_BYTES)
+        self.stderr = asyncio.StreamReader(CHUNK_BYTES)
+        self._process = process
+        self._transports: list[asyncio.BaseTransport] = []
+
+    async def connect(self) -> None:
+        """Connect to the pipes."""
+        loop = asyncio.get_running_loop()
+        for pipe, reader in ((self._process.stdout, self.stdout), (self._process.stderr, self.stderr)):
+            protocol = asyncio.StreamReaderProtocol(reader)
+            # mypy can't infer a lambda whose default binds the loop's variable.
+            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]  # mypy infers no default of a lambda
+            self._transports.append(transport)
+
+    def close(self) -> None:
+        """Close the pipes."""
+        for transport in self._transports:
+            transport.close()
+        # The reaper has reaped it; Popen must not wait for a process id that may be another process by now.
+        self._process.returncode = self.exit.result() if self.exit.done() else 0
+
+
+async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
+    """Start it. Raises `OSError` or `ValueError` if it can't be started."""
+    stdin = None if what.stdin is None else _in_memory(what.stdin)
+    try:
+        process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
+            list(what.argv),
+            cwd=what.folder,
+            env=dict(what.environment),
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=confinement.enter,  # noqa: PLW1509  # one system call, no lock can be held
+            start_new_session=True,
+        )
+    finally:
+        if stdin is not None:
+            os.close(stdin)
+    launched = LaunchedCommand(process, reaper.exit_of(process.pid))
+    await launched.connect()
+    return launched
+
+
+def _in_memory(content: bytes) -> int:
+    """A file in memory, to be read from its beginning."""
+    descriptor = os.memfd_create("stdin")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

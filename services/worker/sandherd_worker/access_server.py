@@ -1,0 +1,171 @@
+"""Serves requests about the sandbox's commands and files, from the event `started` to the source's last event.
+
+During that time it also runs the agent server, if the spec has one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import nats.errors
+from nats.aio.msg import Msg
+from pydantic import BaseModel, ValidationError
+
+from sandherd.bus.connection import Bus, BusError
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.contracts.commands import SandboxSpec
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.requests import Reply, Request
+from sandherd.contracts.requests.worker import (
+    WorkerDownload,
+    WorkerExec,
+    WorkerExecKill,
+    WorkerExecStatus,
+    WorkerListFiles,
+    WorkerUpload,
+)
+from sandherd.contracts.subjects import sandbox_request_subject
+from sandherd.telemetry import logs
+from sandherd_worker.harness_factory import environment
+from sandherd_worker.parts import Parts
+from sandherd_worker.spool_disk import SpoolError
+
+if TYPE_CHECKING:
+    from sandherd_worker.agent_server.supervisor import Supervisor
+
+MAX_CONCURRENT: Final = 128
+"""Maximum requests handled at once; each may wait some seconds for its reply."""
+_log: Final = logs.get("access_server")
+
+Handler = Callable[[Any], Awaitable[BaseModel]]
+
+
+class AccessServer:
+    """Handles each request concurrently, so that none waits for another. An invalid request is refused with a reply."""
+
+    def __init__(self, parts: Parts, spec: SandboxSpec) -> None:
+        self._parts, self._spec = parts, spec
+        self._responding: set[asyncio.Task[None]] = set()
+        self._handling = 0
+        self._opened, self._closed = asyncio.Event(), False
+        self._handlers: dict[type[Request[Any]], Handler] | None = None
+        self._closing: list[Callable[[], Awaitable[None]]] = []
+        self._server: Supervisor | None = None
+
+    async def serve(self, bus: Bus) -> None:
+        """Receive requests from this connection. Returns at once; ends with the connection."""
+        who = self._parts.who
+        for kind in _KINDS:
+            subject = sandbox_request_subject(kind.type, who.project, who.sandbox)
+            await bus.client.subscribe(subject, cb=partial(self._on_request, kind))
+
+    async def open(self) -> None:
+        """Handle requests from now on, and start the agent server if the spec has one. Raises `SpoolError`.
+
+        Earlier requests have waited: nothing may be published of a sandbox before its start.
+        """
+        self._opened.set()
+        if self._spec.agent_server is not None:
+            from sandherd_worker.agent_server.openhands import make
+
+            self._server = await make(self._parts, self._spec, self._spec.agent_server)
+            if self._server is not None:
+                self._server.start()
+
+    async def close(self) -> None:
+        """Stop handling requests; end the running commands and the agent server, and publish that. Idempotent."""
+        self._closed = True
+        self._opened.set()
+        for close in self._closing:
+            await close()
+        self._closing.clear()
+        if self._server is not None:
+            await self._server.stop()
+        await cancel_and_wait(self._responding, again_after=SHORT_CLEANUP_SECONDS)
+
+    async def handle(self, kind: type[Request[Any]], document: bytes) -> bytes:
+        """The reply to a request. Never raises because of the request."""
+        try:
+            reply = _ok(await self._handle(kind, document))
+        except ContractError as error:
+            reply = Reply[Any](error=error.problem)
+        except (SpoolError, BusError, OSError) as error:
+            reply = Reply[Any](error=Problem(code=Code.UNAVAILABLE, message=f"unavailable: {error}"))
+        except Exception as error:  # noqa: BLE001  # the client gets an error as its reply, and the worker continues
+            _log.error("request failed", request=kind.type, **logs.error_fields(error))
+            reply = Reply[Any](error=Problem(code=Code.INTERNAL, message=f"{type(error).__name__} in the worker"))
+        return reply.model_dump_json(exclude_none=True).encode()
+
+    async def _on_request(self, kind: type[Request[Any]], message: Msg) -> None:
+        """Handle it concurrently: nats-py delivers the next request only after this callback returns."""
+        if self._parts.inbox.misdirected.ignores(message):
+            return
+        task = asyncio.create_task(self._respond(kind, message))
+        self._responding.add(task)
+        task.add_done_callback(self._responding.discard)
+
+    async def _respond(self, kind: type[Request[Any]], message: Msg) -> None:
+        answer = await self.handle(kind, message.data)
+        try:
+            await message.respond(answer)
+        except (nats.errors.Error, OSError) as error:
+            # The client repeats it: every request may be repeated.
+            _log.warning("reply not sent", request=kind.type, error=repr(error))
+
+    async def _handle(self, kind: type[Request[Any]], document: bytes) -> BaseModel:
+        if self._handling >= MAX_CONCURRENT:
+            raise ContractError(Code.UNAVAILABLE, "too many requests to this sandbox at once", remedy="retry")
+        # Refused requests are not counted: otherwise a burst of requests would block itself forever.
+        self._handling += 1
+        try:
+            await self._opened.wait()
+            if self._closed:
+                raise ContractError(Code.CONFLICT, f"sandbox {self._parts.who.sandbox} is ending", field="sandbox")
+            return await self._handler(kind)(_parsed(kind, document))
+        finally:
+            self._handling -= 1
+
+    def _handler(self, kind: type[Request[Any]]) -> Handler:
+        """Loaded on first use: most sandboxes get no requests."""
+        if self._handlers is None:
+            self._handlers = self._make_handlers()
+        return self._handlers[kind]
+
+    def _make_handlers(self) -> dict[type[Request[Any]], Handler]:
+        from sandherd_worker.access.commands import Commands
+        from sandherd_worker.access.directory_entries import list_files
+        from sandherd_worker.access.safe_paths import WorkTreePaths
+        from sandherd_worker.access.transfers import Transfers
+
+        tree = WorkTreePaths(self._parts.who.work_dir)
+        commands = Commands(self._parts, environment(self._spec, self._parts.who), tree)
+        transfers = Transfers(self._parts, tree)
+        self._closing = [transfers.close, commands.close]
+        return {
+            WorkerExec: commands.start,
+            WorkerExecStatus: commands.status,
+            WorkerExecKill: commands.kill,
+            WorkerListFiles: lambda request: asyncio.to_thread(list_files, tree, request),
+            WorkerUpload: transfers.upload,
+            WorkerDownload: transfers.download,
+        }
+
+
+_KINDS: Final = (WorkerExec, WorkerExecStatus, WorkerExecKill, WorkerListFiles, WorkerUpload, WorkerDownload)
+
+
+def _parsed(kind: type[Request[Any]], document: bytes) -> Request[Any]:
+    try:
+        return kind.model_validate_json(document, strict=True)
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def _ok(answer: BaseModel) -> Reply[Any]:
+    return _reply_of(type(answer))(ok=answer)
+
+
+@cache
+def _reply_of(answer: type[BaseModel]) -> type[Reply[Any]]:
+    return Reply[answer]  # type: ignore[valid-type]  # a model chosen at run time

@@ -1,0 +1,76 @@
+"""The configuration of the OpenHands agent server: its program, its environment, and its directories."""
+
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.agent_server import AgentServer
+from sandherd.contracts.events.agent_server import AgentServerFailed
+from sandherd.contracts.specs import SandboxSpec
+from sandherd_worker.agent_server.server_process import FAMILY, HealthCheckIntervals, ServerCommand, ServerProcess
+from sandherd_worker.agent_server.supervisor import FILE, StatusFile, Supervisor
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.harness_factory import environment
+from sandherd_worker.parts import Parts
+from sandherd_worker.processes import EXEC_VARIABLE
+from sandherd_worker.toolchains import NoToolchainError, interpreter
+
+_SETTINGS: Final = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices while it is imported
+    "OH_ENABLE_VSCODE": "0",
+    "OH_PRELOAD_TOOLS": "0",
+    "OPENHANDS_SUPPRESS_BANNER": "1",
+    "OH_TELEMETRY_CONSENT": "false",
+    "DO_NOT_TRACK": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+_SHARE_OF_GRACE: Final = 0.2
+"""The share of the runtime's grace period it gets; once its conversations are idle it needs none."""
+_LONGEST_PLACE: Final = 50
+"""A terminal's socket has a long name there, and the kernel limits its path to 107 characters."""
+
+
+async def make(parts: Parts, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
+    """Its supervisor; None if the SDK is not installed, which is published. Raises `SpoolError`, `OSError`."""
+    who, key = parts.who, parts.server_key
+    status = StatusFile(who.state_dir / FILE, wanted.kind, key)
+    try:
+        python = interpreter(who, wanted.kind)
+    except NoToolchainError as error:
+        status.write("failed", starts=0, error=str(error))
+        await parts.emitter.emit(AgentServerFailed(kind=wanted.kind, error=str(error)))
+        return None
+    folder = who.state_dir / "agent-server"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    what = ServerCommand(
+        argv=lambda port: [
+            *(str(python), "-P", "-m", "openhands.agent_server", "--host", who.listen, "--port", str(port)),
+        ],
+        environment=lambda: variables(spec, who, key, folder),
+        folder=who.work_dir,
+        listen=who.listen,
+        ports=who.ports,
+    )
+    pace = HealthCheckIntervals(start=wanted.start_seconds, grace=who.stop_grace * _SHARE_OF_GRACE)
+    return Supervisor(
+        lambda stop: ServerProcess(what, pace, parts.reaper, parts.ownership, stop),
+        status,
+        parts.emitter.emit,
+        restarts=wanted.restarts,
+        pace=pace,
+    )
+
+
+def variables(spec: SandboxSpec, who: Assignment, key: str, folder: Path) -> dict[str, str]:
+    """Its whole environment: that of the sandbox's commands, its settings, its key, and the mark of its owner."""
+    own = {
+        "HOME": str(folder),
+        "OH_SESSION_API_KEYS_0": key,
+        "OH_CONVERSATIONS_PATH": str(folder / "conversations"),
+        "OH_BASH_EVENTS_DIR": str(folder / "bash_events"),
+        "OH_CONVERSATION_WORKTREE_ROOT": str(folder / "worktrees"),
+        "OH_WORKSPACE_PATH": str(who.work_dir),
+        EXEC_VARIABLE: FAMILY,
+    }
+    if len(str(folder)) < _LONGEST_PLACE:
+        own["TMUX_TMPDIR"] = str(folder)
+    return {**environment(spec, who), **_SETTINGS, **own}

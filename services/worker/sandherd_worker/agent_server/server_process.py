@@ -1,0 +1,203 @@
+"""One run of the server's program: it is started, health-checked, and ended with all processes it started."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGTERM
+from typing import Final
+
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait, run_until_first
+from sandherd.process_signals import end, send
+from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
+from sandherd_worker.processes import ProcessOwnership, Reaper
+
+_WELL: Final = b" 200 "
+_LONGEST: Final = 64
+
+
+async def well(port: int, path: str, seconds: float) -> bool:
+    """Whether it replies with status 200 within `seconds`."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await _request(port, path)
+    return False
+
+
+async def _request(port: int, path: str) -> bool:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        return _WELL in (await reader.read(_LONGEST)).partition(b"\r\n")[0]
+    finally:
+        writer.close()
+
+
+def free_port(host: str = "127.0.0.1", among: Sequence[int] = ()) -> int:
+    """A port without a listener, one of `among` if it is set. Raises `OSError` if all of them are in use.
+
+    Another process may take it first: the server then ends, and is restarted on another port.
+    """
+    for wanted in among or (0,):
+        with suppress(OSError), socket.socket() as one:
+            # As servers do: connections that linger from an ended server do not block the port.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, wanted))
+            port: int = one.getsockname()[1]
+            return port
+    raise OSError(f"all reachable ports are in use: {', '.join(map(str, among)) or 'any'}")
+
+
+FAMILY: Final = "agent-server"
+"""Its processes are a group of their own in `ProcessOwnership`: neither the agent's nor a command's."""
+_LEFTOVER_GRACE: Final = 0.5
+_LAST_LINES: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthCheckIntervals:
+    """In seconds, except `misses`: the maximum number of consecutive failed checks."""
+
+    start: float = 120.0
+    poll: float = 0.1
+    """Between two checks while it starts."""
+    between: float = 5.0
+    """Between two checks while it is healthy."""
+    answer: float = 3.0
+    misses: int = 3
+    grace: float = 3.0
+    """How long it has to end by itself."""
+    rest: float = 1.0
+    """The delay before it is restarted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCommand:
+    """What to run; arguments and environment are created for each start."""
+
+    argv: Callable[[int], Sequence[str]]
+    environment: Callable[[], dict[str, str]]
+    folder: Path
+    health: str = "/health"
+    listen: str = "127.0.0.1"
+    """The address on which it must listen."""
+    ports: Sequence[int] = ()
+    """The only ports that are reachable; empty means any."""
+
+
+@dataclass(frozen=True)
+class ServerExit:
+    """How it ended. `code` is its exit status, or the negative signal number; None if it ran but did not respond."""
+
+    error: str
+    code: int | None = None
+
+
+class ServerProcess:
+    """One run, until `stop` is set at the latest. Must not be cancelled: its processes would be left running."""
+
+    def __init__(
+        self,
+        what: ServerCommand,
+        pace: HealthCheckIntervals,
+        reaper: Reaper,
+        ownership: ProcessOwnership,
+        stop: asyncio.Event,
+    ) -> None:
+        self._what, self._pace, self._reaper, self._ownership = what, pace, reaper, ownership
+        self._stop = stop
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self.forced = False
+        """Whether some of its processes had to be killed."""
+
+    async def live(self, started: Callable[[], Awaitable[None]], ready: Callable[[int], Awaitable[None]]) -> ServerExit:
+        """Run it until it ends, and return how. Calls `ready(port)` once it responds. Leaves no process behind."""
+        try:
+            port = free_port(self._what.listen, self._what.ports)
+            launched = await launch(self._launch(port), self._reaper)
+        except (OSError, ValueError) as error:
+            return ServerExit(f"it could not be started: {error}")
+        self._ownership.enter(FAMILY, launched.leader)
+        listening = [asyncio.create_task(self._listen(pipe)) for pipe in (launched.stdout, launched.stderr)]
+        try:
+            await started()
+            return await self._watch(launched, port, ready)
+        finally:
+            await self._end(launched)
+            await cancel_and_wait(listening, again_after=SHORT_CLEANUP_SECONDS)
+            launched.close()
+            self._ownership.remove(FAMILY)
+
+    def _launch(self, port: int) -> CommandLaunch:
+        return CommandLaunch(
+            argv=self._what.argv(port), environment=self._what.environment(), folder=self._what.folder, stdin=None
+        )
+
+    async def _watch(self, launched: LaunchedCommand, port: int, ready: Callable[[int], Awaitable[None]]) -> ServerExit:
+        answers = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.start):
+                await run_until_first(
+                    _ended(launched),
+                    self._stop.wait(),
+                    self._until_well(port, answers),
+                    again_after=SHORT_CLEANUP_SECONDS,
+                )
+        if not (answers.is_set() or launched.exit.done() or self._stop.is_set()):
+            return ServerExit(f"it did not respond within {self._pace.start:g} s{self._last_lines}")
+        if answers.is_set():
+            await ready(port)
+            await run_until_first(
+                _ended(launched), self._stop.wait(), self._until_silent(port), again_after=SHORT_CLEANUP_SECONDS
+            )
+        return (
+            self._exit_of(launched) if launched.exit.done() else ServerExit(f"it no longer responds{self._last_lines}")
+        )
+
+    def _exit_of(self, launched: LaunchedCommand) -> ServerExit:
+        code = launched.exit.result()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return ServerExit(f"it has ended ({how}){self._last_lines}", code)
+
+    async def _until_well(self, port: int, answers: asyncio.Event) -> None:
+        path, wait = self._what.health, self._pace.answer
+        while not await well(port, path, wait):  # noqa: ASYNC110  # another program: there is no event to wait for
+            await asyncio.sleep(self._pace.poll)
+        answers.set()
+
+    async def _until_silent(self, port: int) -> None:
+        missed = 0
+        while missed < self._pace.misses:
+            await asyncio.sleep(self._pace.between if missed == 0 else self._pace.poll)
+            missed = 0 if await well(port, self._what.health, self._pace.answer) else missed + 1
+
+    async def _end(self, launched: LaunchedCommand) -> None:
+        """First the program, which ends its own processes; then any that it has left."""
+        if not launched.exit.done():
+            send([launched.leader], SIGTERM)
+            await asyncio.wait([launched.exit], timeout=self._pace.grace)
+        left = self._process_ids()
+        self.forced = bool(left)
+        await end(self._process_ids, _LEFTOVER_GRACE)
+
+    def _process_ids(self) -> set[int]:
+        return self._ownership.of(FAMILY)
+
+    async def _listen(self, pipe: asyncio.StreamReader) -> None:
+        """Keep its last lines of output; the pipe must always be read, so that the server does not block."""
+        rest = b""
+        while piece := await pipe.read(64 * 1024):
+            *lines, rest = (rest + piece)[-8192:].split(b"\n")
+            self._last += [line.decode(errors="replace").strip()[:300] for line in lines if line.strip()]
+
+    @property
+    def _last_lines(self) -> str:
+        return f": {' / '.join(self._last)}" if self._last else ""
+
+
+async def _ended(launched: LaunchedCommand) -> None:
+    """Return when the program has ended; the future itself must not be cancelled."""
+    await asyncio.wait([launched.exit])

@@ -1,0 +1,84 @@
+"""Creates the harness of an agent that works in iterations, from the harness of a single run."""
+
+from datetime import timedelta
+from typing import Final
+
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.continuous import Continuous
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.names import new_name
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.continuous.iteration_events import IterationEvents
+from sandherd_worker.continuous.iterations import IterationLoop
+from sandherd_worker.continuous.prompts import first_prompt, next_prompt
+from sandherd_worker.continuous.runs import IterationTurns, Runs
+from sandherd_worker.continuous.validation import ValidationContext, Validator
+from sandherd_worker.emitter import now
+from sandherd_worker.harness_factory import Turned, environment, make_once
+from sandherd_worker.harnesses.base import EventSink, Harness
+from sandherd_worker.parts import Parts
+
+_COMMAND: Final = "command"
+_LIFE: Final = timedelta(days=1)
+
+
+def make_rounds(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink, turned: Turned) -> Harness:
+    """The harness of a task with iterations."""
+    turns = IterationTurns()
+    iteration_events = IterationEvents(sink, terms.completion_signal, shown=spec.harness.kind == _COMMAND)
+
+    async def on_turn(turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
+        turns.note(working=working)
+        await turned(iteration_events.turn(turn), working or rounds.is_running)
+
+    def make(iteration: int, feedback: str) -> Harness:
+        return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
+
+    runs = Runs(make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns)
+    rounds = IterationLoop(
+        terms,
+        runs,
+        iteration_events,
+        _validator(spec, terms, parts, sink),
+        sink,
+        preview=spec.text,
+        lingers=spec.linger_seconds > 0,
+        rested=lambda turn: turned(turn, False),
+    )
+    return rounds
+
+
+def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: str) -> TaskSpec:
+    """The task for a new run: a program gets feedback and signal in variables, another agent in the prompt."""
+    variables = {"SANDHERD_ITERATION": str(iteration), "SANDHERD_FEEDBACK": feedback}
+    if terms.completion_signal is not None:
+        variables["SANDHERD_COMPLETION_SIGNAL"] = terms.completion_signal
+    text = spec.text if spec.harness.kind == _COMMAND else first_prompt(spec.text, terms, feedback)
+    return spec.model_copy(update={"env": {**spec.env, **variables}, "text": text})
+
+
+def _validator(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink) -> Validator | None:
+    if terms.validation is None:
+        return None
+    place = ValidationContext(
+        work_dir=parts.who.work_dir,
+        environment=environment(spec, parts.who),
+        sink=sink,
+        redactor=parts.emitter.redactor,
+        reaper=parts.reaper,
+        ownership=parts.ownership,
+    )
+    return Validator(terms.validation, place)
+
+
+def _message(who: Assignment, content: str) -> InboxMessage:
+    """A message from the worker itself to the agent."""
+    return InboxMessage(
+        message=new_name("msg"),
+        project=who.project,
+        sandbox=who.sandbox,
+        content=content,
+        message_type="user_message",
+        sent_at=now(),
+        expires_at=now() + _LIFE,
+    )

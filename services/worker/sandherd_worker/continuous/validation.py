@@ -1,0 +1,154 @@
+"""Validates an agent's work: a command beside the agent, published as a tool call, whose exit status decides."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import Any, Final
+
+from sandherd.contracts.continuous import Validation
+from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.contracts.names import new_name
+from sandherd.process_signals import end
+from sandherd_worker.harnesses.base import EventSink
+from sandherd_worker.harnesses.exit_reasons import end_of_exit
+from sandherd_worker.harnesses.output import CHUNK_BYTES, TAIL, Output
+from sandherd_worker.harnesses.program import Program, RunningProgram, launch
+from sandherd_worker.processes import EXEC_VARIABLE, ProcessOwnership, Reaper
+from sandherd_worker.redaction import Redactor
+
+TOOL: Final = "validation"
+_GRACE: Final = 2.0
+"""How long a command that must end may take, and then the processes that it left, in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationResult:
+    """The result. `why` is empty if the work is valid; `output` is the end of the command's output."""
+
+    why: str = ""
+    output: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the work is valid."""
+        return not self.why
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationContext:
+    """Where the command runs, and for which sandbox."""
+
+    work_dir: Path
+    environment: Mapping[str, str]
+    sink: EventSink
+    redactor: Redactor
+    reaper: Reaper
+    ownership: ProcessOwnership
+
+
+class Validator:
+    """Runs one validation, any number of times."""
+
+    def __init__(self, wanted: Validation, place: ValidationContext) -> None:
+        self._wanted, self._place = wanted, place
+
+    async def run(self, turn: int, stopped: asyncio.Event) -> ValidationResult:
+        """Run it once, until its end, its timeout or until `stopped`. Raises what the sink raises."""
+        call, began = new_name("call"), asyncio.get_running_loop().time()
+        tool_input = {"command": self._wanted.command, "timeout_seconds": self._wanted.timeout_seconds}
+        # Published as a program, which has its own time limit: so the monitor does not report it as stuck.
+        await self._place.sink.publish(
+            AgentToolUse(turn=turn, tool=TOOL, tool_use_id=call, input=tool_input, event_subtype="program")
+        )
+        output = Output(self._place.redactor, self._place.sink.show)
+        code, found = await self._run_command(call, output, stopped)
+        await self._place.sink.publish(
+            AgentToolResult(
+                turn=turn,
+                tool_use_id=call,
+                result=output.tail or found.why,
+                result_truncated=output.length > TAIL,
+                result_full_length=output.length,
+                is_error=not found.passed,
+            )
+        )
+        await self._place.sink.publish(
+            AgentToolCompleted(
+                turn=turn,
+                tool=TOOL,
+                tool_use_id=call,
+                tool_input=tool_input,
+                tool_response={"exit_code": code, "passed": found.passed},
+                duration_ms=(asyncio.get_running_loop().time() - began) * 1000,
+            )
+        )
+        return found
+
+    async def _run_command(
+        self, call: str, output: Output, stopped: asyncio.Event
+    ) -> tuple[int | None, ValidationResult]:
+        program = Program(
+            argv=["/bin/sh", "-c", self._wanted.command],
+            environment={**self._place.environment, EXEC_VARIABLE: call},
+            work_dir=self._place.work_dir,
+        )
+        try:
+            running = await launch(program, self._place.reaper)
+        except (OSError, ValueError) as error:
+            return None, ValidationResult(why=f"it could not be started: {error}")
+        self._place.ownership.enter(call, running.leader)
+        try:
+            why = await self._run(call, running, output, stopped)
+        finally:
+            self._place.ownership.remove(call)
+        code = running.exit.result()
+        why = why or end_of_exit(code, stopped=False, memory_kills=0).error
+        return code, ValidationResult(why=why, output=output.tail)
+
+    async def _run(self, call: str, running: RunningProgram, output: Output, stopped: asyncio.Event) -> str:
+        """Run until no process of it is left; returns why it was ended, if it was."""
+        readers = asyncio.gather(output.read(running.output), _ignore(running.events))
+        readers.add_done_callback(lambda over: _kill_on_output_error(over, running))
+        halt = asyncio.ensure_future(stopped.wait())
+        try:
+            await running.write_stdin(b"")
+            either: list[asyncio.Future[Any]] = [running.exit, halt]
+            await asyncio.wait(either, timeout=self._wanted.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+            why = self._why_ended(running, stopped)
+            await _end(running)
+            await end(lambda: self._place.ownership.of(call), _GRACE)
+            await readers
+        finally:
+            halt.cancel()
+            readers.cancel()
+            running.signal(SIGKILL)
+            running.close()
+        return why
+
+    def _why_ended(self, running: RunningProgram, stopped: asyncio.Event) -> str:
+        if running.exit.done():
+            return ""
+        if stopped.is_set():
+            return "it was stopped"
+        return f"it did not end within {self._wanted.timeout_seconds} s"
+
+
+async def _end(running: RunningProgram) -> None:
+    running.signal(SIGTERM)
+    await asyncio.wait([running.exit], timeout=_GRACE)
+    running.signal(SIGKILL)
+    await running.exit
+
+
+def _kill_on_output_error(readers: "asyncio.Future[Any]", running: RunningProgram) -> None:
+    """If its output can't be stored any more, it may not continue."""
+    if not readers.cancelled() and readers.exception() is not None:
+        running.signal(SIGKILL)
+
+
+async def _ignore(events: asyncio.StreamReader) -> None:
+    """Events of the validation command are ignored: it must not publish in the agent's name."""
+    while await events.read(CHUNK_BYTES):
+        pass

@@ -1,0 +1,197 @@
+"""Membership of the herd: the sandbox's own key, its credential, and the main connection to the broker.
+
+Joining always takes the same steps: a short connection with the joiner's credentials, a request for a JWT for the
+sandbox's key, then the main connection. At about half of the JWT's lifetime a new JWT is requested the same way, and
+the main connection uses it after a reconnect. If the broker closes the main connection for good (expired, revoked), all
+steps are repeated.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import nkeys
+
+from sandherd.backoff import Backoff
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, RefusedError, read_reply
+from sandherd.bus.identity import bearer
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.subjects import CREDENTIAL
+from sandherd.telemetry import logs
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import now
+
+_KEY: Final = "worker.nk"
+_PATIENCE: Final = 20.0
+"""How long one attempt to connect may take before all steps are repeated, in seconds."""
+_ANSWER: Final = 5.0
+_SOONEST_RENEWAL: Final = 1.0
+_BACKOFF: Final = Backoff(base=0.05, cap=10.0)
+_log: Final = logs.get("enrollment")
+
+Session = Callable[[Bus], Awaitable[None]]
+Granted = Callable[[CredentialGrant], None]
+
+
+class EnrollmentRefusedError(Exception):
+    """The spawner refuses this sandbox a credential. The text is its reason."""
+
+
+def own_key(state_dir: Path) -> nkeys.KeyPair:
+    """This sandbox's own user key, created at the first start. The seed is readable only by its owner."""
+    path = state_dir / _KEY
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+        fresh.replace(path)
+    return nkeys.from_seed(bytearray(path.read_bytes().strip()))
+
+
+def renew_joiner(credentials: Path, text: str) -> None:
+    """Replace the joiner's credentials with ones that expire later, atomically. Raises `OSError`."""
+    fresh = credentials.with_name(f"{credentials.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(credentials)
+
+
+def delete_key(state_dir: Path) -> None:
+    """Delete the key, so that the next connection uses a new one: a lost worker's key may have been revoked."""
+    (state_dir / _KEY).unlink(missing_ok=True)
+
+
+class Enrollment:
+    """Keeps a connection to the broker as long as the sandbox may have one."""
+
+    def __init__(self, assignment: Assignment, session: Session, granted: Granted) -> None:
+        self._who = assignment
+        self._session = session
+        self._granted = granted
+        self._jwt = ""
+
+    async def run(self) -> None:
+        """Run the session over one connection after another, until cancelled. Raises `EnrollmentRefusedError`."""
+        attempt = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._once()
+            except EnrollmentRefusedError:
+                raise
+            except (BusError, OSError) as error:
+                self._check_not_too_late()
+                _log.warning("broker connection failed, retrying", attempt=attempt, error=str(error))
+            lasted = asyncio.get_running_loop().time() - began
+            attempt = 0 if lasted > _BACKOFF.cap else attempt + 1
+            await asyncio.sleep(_BACKOFF.delay(attempt))
+
+    def _check_not_too_late(self) -> None:
+        """Raise `EnrollmentRefusedError` if the joiner's credentials have expired: no request can succeed any more."""
+        if self._who.credentials is None:
+            return
+        expires_at = bearer(self._who.credentials.read_text()).expires_at
+        if expires_at is not None and expires_at < now():
+            raise EnrollmentRefusedError(f"the sandbox's joiner credential expired at {expires_at.isoformat()}")
+
+    async def _once(self) -> None:
+        """Join once, and keep the connection until it ends."""
+        if self._who.credentials is None:
+            await self._stay(Identity.anonymous(), None)
+            return
+        pair = own_key(self._who.state_dir)
+        try:
+            grant = await self._request_credential(pair.public_key.decode())
+            self._jwt = grant.jwt
+            await self._stay(Identity.renewing(lambda: self._jwt, pair.seed.decode()), grant)
+        finally:
+            pair.wipe()
+
+    async def _stay(self, identity: Identity, grant: CredentialGrant | None) -> None:
+        """Open the main connection and run the session, until the connection is closed for good."""
+        closed = asyncio.Event()
+        watch = ConnectionCallbacks()
+        watch.closed = closed.set
+        async with Bus.open(
+            self._who.nats_url,
+            name=f"worker {self._who.sandbox}",
+            identity=identity,
+            inbox=self._who.inbox,
+            watch=watch,
+            patience=_PATIENCE,
+        ) as bus:
+            # The uplink resends what was not acknowledged, in order; no message may overtake it.
+            watch.disconnected = bus.drop_unsent
+            _log.info("connected to broker")
+            await run_until_first(
+                closed.wait(), self._session(bus), self._renew(bus, grant), again_after=SHORT_CLEANUP_SECONDS
+            )
+
+    async def _renew(self, bus: Bus, grant: CredentialGrant | None) -> None:
+        """Renew the credential at about half of its lifetime, repeatedly. Raises `EnrollmentRefusedError`."""
+        if grant is None:
+            await asyncio.Event().wait()
+            return
+        pair = own_key(self._who.state_dir)
+        key = pair.public_key.decode()
+        pair.wipe()
+        while True:
+            await asyncio.sleep(_until_renewal(grant))
+            try:
+                grant = await self._request_credential(key)
+            except (BusError, OSError) as error:
+                _log.warning("credential not renewed yet", expires_at=grant.expires_at.isoformat(), error=str(error))
+                continue
+            self._jwt = grant.jwt
+            await bus.client.force_reconnect()
+            _log.info("credential renewed", expires_at=grant.expires_at.isoformat())
+
+    async def _request_credential(self, public_key: str) -> CredentialGrant:
+        """Request a credential over a short connection of the joiner. Raises `EnrollmentRefusedError`, `BusError`."""
+        credentials = self._who.credentials
+        if credentials is None:
+            raise BusError("there are no credentials to join with")
+        self._check_not_too_late()
+        subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
+        question = AskCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
+        async with Bus.open(
+            self._who.nats_url,
+            name=f"joiner {self._who.sandbox}",
+            identity=Identity.file(credentials),
+            inbox=f"{self._who.inbox}-join",
+            patience=_PATIENCE,
+        ) as bus:
+            try:
+                grant = read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
+                # Called before the connection is closed, which takes a moment: an agent may be waiting for it.
+                self._granted(grant)
+                self._store_joiner(credentials, grant)
+                return grant
+            except RefusedError as error:
+                if error.problem.code is Code.REFUSED:
+                    raise EnrollmentRefusedError(error.problem.message) from error
+                raise
+
+    def _store_joiner(self, credentials: Path, grant: CredentialGrant) -> None:
+        if grant.joiner is None:
+            return
+        try:
+            renew_joiner(credentials, grant.joiner)
+        except OSError as error:
+            _log.error("join credential not stored, old one stays in use", error=str(error))
+
+
+def _until_renewal(grant: CredentialGrant) -> float:
+    """Seconds until about half of the remaining lifetime; random, so that a herd that started together is spread."""
+    left = (grant.expires_at - now()).total_seconds()
+    return max(_SOONEST_RENEWAL, left * random.uniform(0.4, 0.6))

@@ -1,0 +1,200 @@
+"""Publishes the changes of files in the work tree, made by a tool or by a shell.
+
+Changes are noticed by inotify and determined by comparing; periodic scans and a final one find changes that inotify
+missed. For files that are not watched, see `ignore`.
+
+However many files change at once, only a few are held in memory: each is read when those before it are published.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from sandherd.contracts.events import ArtifactRef, EventData
+from sandherd.contracts.events.agent import AgentError
+from sandherd.contracts.events.tools import AgentFileEdited
+from sandherd.telemetry import logs
+from sandherd_worker.diffs import preview
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.text import valid_text
+from sandherd_worker.tree import MAX_FILES, FileChange, WorkTree
+
+MAX_INLINE_CHARS: Final = 50_000
+_LARGE_CHARS: Final = 5000
+_SETTLE: Final = 0.2
+"""How long changes are collected before a scan, in seconds."""
+_EVERY: Final = 30.0
+"""The interval of scans without a notification, in seconds."""
+_REST: Final = 10
+"""The pause between scans as a multiple of the last scan's cost: a large tree takes at most a tenth of a core."""
+_IDLE: Final = 100
+"""The same for scans without a notification: at most a hundredth of one core."""
+_TOGETHER: Final = 32
+_TOGETHER_CHARS: Final = 1024 * 1024
+"""How many changes are published together, and the maximum characters of their diffs."""
+_WATCH_RETRY: Final = 1.0
+_MAX_WATCH_RETRY: Final = 64.0
+"""The delay before a failed watch is restarted, in seconds: doubled each time."""
+_WATCH_TIMEOUT_MS: Final = 1000
+_STEP_MS: Final = 50
+
+Publish = Callable[[EventData], Awaitable[object]]
+StoreArtifact = Callable[[bytes], Awaitable[ArtifactRef]]
+_DiffedChange = tuple[FileChange, str | None]
+"""A change, and its diff without secrets."""
+
+
+class FileTracker:
+    """Watches one work tree from the baseline to the final scan."""
+
+    def __init__(
+        self, work_dir: Path, store: Path, redactor: Redactor, publish: Publish, store_artifact: StoreArtifact
+    ) -> None:
+        self._work_dir = work_dir
+        self._tree = WorkTree(work_dir, store, lambda text: redactor.lines(valid_text(text)))
+        self._redactor = redactor
+        self._publish = publish
+        self._store_artifact = store_artifact
+        self._stopping = asyncio.Event()
+        self._noticed = asyncio.Event()
+        self._watching: list[asyncio.Task[None]] = []
+        self._cost = 0.0
+        """CPU time of the last scan, in seconds."""
+        self._reported_too_many = self._reported_unseen = False
+        self.changed: set[str] = set()
+        """Every path for which a change was published."""
+
+    async def start(self) -> None:
+        """Record the baseline, then watch. What exists now is not reported as a change."""
+        await asyncio.to_thread(self._tree.take_baseline)
+        self._watching = [asyncio.create_task(self._notice()), asyncio.create_task(self._scan_repeatedly())]
+
+    async def finish(self) -> None:
+        """Stop watching, and scan a last time. Raises `SpoolError`."""
+        self._stopping.set()
+        self._noticed.set()
+        results = await asyncio.gather(*self._watching, return_exceptions=True)
+        await self.scan(last=True)
+        self._tree.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def abandon(self) -> None:
+        """Stop watching, without a final scan."""
+        self._stopping.set()
+        for task in self._watching:
+            task.cancel()
+
+    async def scan(self, *, last: bool = False) -> None:
+        """Scan, and publish what has changed. The `last` scan includes files under temporary names."""
+        self._cost = 0.0
+        changes = self._tree.changes(last=last)
+        while group := await asyncio.to_thread(self._next_changes, changes):
+            await asyncio.gather(*[self._publish(event) for event in [await self._event(*change) for change in group]])
+        if self._tree.too_many and not self._reported_too_many:
+            self._reported_too_many = True
+            await self._report(f"there are more than {MAX_FILES} files in the work tree; changes of the others")
+        if (unseen := self._tree.unseen) is not None and not self._reported_unseen:
+            self._reported_unseen = True
+            path = valid_text(unseen)
+            await self._report(f"the directory {path!r} can't be read; changes in such directories")
+
+    async def _report(self, what: str) -> None:
+        """Published once for each kind: every scan would find the same."""
+        await self._publish(AgentError(error=self._redactor.text(f"{what} are not reported"), phase="files"))
+
+    def _next_changes(self, changes: Iterator[FileChange]) -> list[_DiffedChange]:
+        """The next few changes, with their redacted diffs."""
+        began = time.thread_time()
+        group: list[_DiffedChange] = []
+        chars = 0
+        for found in islice(changes, _TOGETHER):
+            diff = None if found.change.diff is None else self._redactor.text(valid_text(found.change.diff))
+            group.append((found, diff))
+            chars += len(diff or "")
+            if chars >= _TOGETHER_CHARS:
+                break
+        self._cost += time.thread_time() - began
+        return group
+
+    async def _scan_repeatedly(self) -> None:
+        while not self._stopping.is_set():
+            await _set_within(self._noticed, max(_EVERY, _IDLE * self._cost))
+            await _set_within(self._stopping, _SETTLE)
+            if self._stopping.is_set():
+                return
+            self._noticed.clear()
+            await self.scan()
+            await _set_within(self._stopping, _REST * self._cost)
+
+    async def _notice(self) -> None:
+        """Trigger a scan on inotify events, and when the watch begins, since earlier changes raise no event.
+
+        If the watch fails (no watches left, a file name that is not UTF-8), it is restarted; meanwhile periodic scans
+        continue. Errors within watchfiles come as an exception group.
+        """
+        again = _WATCH_RETRY
+        while not self._stopping.is_set():
+            try:
+                await self._watch()
+            except* (OSError, RuntimeError) as errors:
+                reasons = [repr(error) for error in errors.exceptions]
+                logs.get("file_tracker").warning("file watch failed, restarting", errors=reasons, again_seconds=again)
+            await _set_within(self._stopping, again)
+            again = min(2 * again, _MAX_WATCH_RETRY)
+
+    async def _watch(self) -> None:
+        from watchfiles import awatch
+
+        changes = awatch(
+            self._work_dir,
+            watch_filter=lambda _change, path: not self._is_ignored(path),
+            debounce=100,
+            step=_STEP_MS,
+            stop_event=self._stopping,
+            rust_timeout=_WATCH_TIMEOUT_MS,
+            yield_on_timeout=True,
+            recursive=True,
+            ignore_permission_denied=True,
+        )
+        begun = False
+        async for found in changes:
+            if found or not begun:
+                self._noticed.set()
+            begun = True
+
+    def _is_ignored(self, path: str) -> bool:
+        return self._tree.ignores(os.path.relpath(path, self._work_dir))
+
+    async def _event(self, found: FileChange, diff: str | None) -> AgentFileEdited:
+        size = len(diff or "")
+        reference = await self._store_artifact((diff or "").encode()) if size > MAX_INLINE_CHARS else None
+        self.changed.add(found.path)
+        return AgentFileEdited(
+            file_path=valid_text(found.path),
+            change_type=cast('Literal["created", "modified", "deleted", "renamed"]', found.kind),
+            previous_path=None if found.previous_path is None else valid_text(found.previous_path),
+            binary=found.change.binary,
+            lines_added=found.change.added,
+            lines_removed=found.change.removed,
+            diff_preview=found.change.note if diff is None else preview(diff),
+            full_diff=diff if size <= MAX_INLINE_CHARS else None,
+            full_diff_available=size > _LARGE_CHARS,
+            full_diff_size=size,
+            full_diff_ref=reference,
+        )
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, at most `seconds`."""
+    if seconds <= 0:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,196 @@
+"""Tool approvals: the task's policy decides some here; for the others an approval is requested and awaited.
+
+A pending approval is known here and, through its event, to the message-relay, which stores it. If the broker is
+unavailable or restarts, the approval only waits longer. So it does if this worker is lost, as long as the task
+continues: when the agent of the next attempt requests the same, the message-relay treats it as the same approval, and
+an answer sent in between applies. If an agent stops waiting while its worker continues, the approval is withdrawn, and
+an event is published.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.contracts.harnesses import HERD_SERVER, Approvals, Verdict
+from sandherd.contracts.names import new_name
+from sandherd_worker.harnesses.base import MessageRefusedError
+
+_STRICT: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
+QUESTION_TOOL: Final = "ask_human"
+_QUESTION_TOOL_NAMES: Final = frozenset(
+    {QUESTION_TOOL, f"mcp__{HERD_SERVER}__{QUESTION_TOOL}", f"{HERD_SERVER}_{QUESTION_TOOL}"}
+)
+_WITHDRAWN: Final = "the turn has ended before an answer came"
+_TURN_OVER: Final = "the agent's turn has ended"
+_CALLED_OFF: Final = "the agent no longer waits for the answer"
+_NOT_ALLOWED: Final = "the task does not allow this tool"
+_NOT_SHOWN: Final = "no user can be asked: the tool's input can't be shown"
+
+Decide = Callable[[str, bool, str | None], Awaitable[None]]
+"""Passes the decision to the agent: its own id of the request, whether the tool is allowed, and the reason."""
+_Decide = Callable[[bool, str | None], Awaitable[None]]
+
+
+def policy(approvals: Approvals, tool: str) -> Verdict:
+    """The policy for a tool. An exact name has precedence over a pattern, a long pattern over a short one. Pure.
+
+    A question to a user needs no approval, unless the tool is named or a pattern denies it.
+    """
+    if tool in approvals.tools:
+        return approvals.tools[tool]
+    fitting = [
+        (len(name), _STRICT.index(policy)) for name, policy in approvals.tools.items() if fnmatchcase(tool, name)
+    ]
+    if tool in _QUESTION_TOOL_NAMES and "deny" not in {_STRICT[index] for _, index in fitting}:
+        return "allow"
+    return _STRICT[max(fitting)[1]] if fitting else approvals.otherwise
+
+
+@dataclass(frozen=True)
+class _PendingApproval:
+    decide: _Decide
+    drop: Callable[[], None]
+    """Called when it is withdrawn."""
+    waiting: asyncio.TimerHandle | None
+
+
+class ApprovalGate:
+    """All approvals and questions to a user that one agent requests."""
+
+    def __init__(
+        self,
+        approvals: Approvals,
+        publish: Callable[[EventData], Awaitable[bool]],
+        decide: Decide,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`ending`: whether the worker ends the agent; then nothing is withdrawn: the next attempt may repeat it."""
+        self._approvals = approvals
+        self._publish = publish
+        self._decide = decide
+        self._ending = ending
+        self._pending: dict[str, _PendingApproval] = {}
+        self._deciding: set[asyncio.Future[None]] = set()
+
+    async def request_approval(
+        self, question: str, tool: str, input: dict[str, Any], reason: str | None, turn: int
+    ) -> None:
+        """Decide by the task's policy, or request an approval."""
+        verdict, decide = policy(self._approvals, tool), partial(self._decide, question)
+        if verdict != "ask":
+            self._decide_later(decide, granted=verdict == "allow", reason=None if verdict == "allow" else _NOT_ALLOWED)
+            return
+        await self._request(self._wait(decide, _nothing), tool, input, reason, turn)
+
+    async def request_answer(self, question: str, turn: int) -> tuple[bool, str | None]:
+        """Publish a question to the user and wait for the answer: yes or no, and a text. The policy does not apply."""
+        answered: asyncio.Future[tuple[bool, str | None]] = asyncio.get_running_loop().create_future()
+
+        def answer(granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
+            if not answered.done():
+                answered.set_result((granted, reason))
+
+        async def decide(granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
+            answer(granted, reason)
+
+        name = self._wait(decide, lambda: answer(False, _WITHDRAWN))
+        try:
+            await self._request(name, QUESTION_TOOL, {"question": question}, question, turn)
+            return await answered
+        finally:
+            if self._pop(name) is not None:
+                await self._publish_withdrawn(name, _CALLED_OFF, turn)
+
+    def _wait(self, decide: _Decide, drop: Callable[[], None]) -> str:
+        """Register a pending approval under a new id."""
+        name, seconds = new_name("apr"), self._approvals.timeout_seconds
+        loop = asyncio.get_running_loop()
+        waiting = None if seconds is None else loop.call_later(seconds, self._lapse, name)
+        self._pending[name] = _PendingApproval(decide, drop, waiting)
+        return name
+
+    async def _request(self, name: str, tool: str, input: dict[str, Any], reason: str | None, turn: int) -> None:
+        """Publish the request. If it can't be published, the answer is no, since no user will see it."""
+        seconds = self._approvals.timeout_seconds
+        published = await self._publish(
+            AgentApprovalRequested(
+                turn=turn,
+                approval_id=name,
+                tool=tool,
+                input=input,
+                reason=reason,
+                timeout_seconds=seconds,
+                on_timeout=None if seconds is None else self._approvals.on_timeout,
+            )
+        )
+        if not published and (pending := self._pop(name)) is not None:
+            self._decide_later(pending.decide, granted=False, reason=_NOT_SHOWN)
+
+    async def answer(self, message: InboxMessage) -> None:
+        """Apply a user's answer. Raises `MessageRefusedError` if no such approval is pending."""
+        try:
+            answer = ApprovalAnswer.model_validate_json(message.content)
+        except ValidationError:
+            raise MessageRefusedError("this is not an answer to an approval") from None
+        pending = self._pop(answer.approval_id)
+        if pending is None:
+            raise MessageRefusedError("this approval is no longer pending")
+        await pending.decide(answer.granted, answer.reason)
+
+    @property
+    def waiting(self) -> int:
+        """The number of pending approvals."""
+        return len(self._pending)
+
+    async def withdraw(self, turn: int, why: str = _TURN_OVER) -> None:
+        """Withdraw all pending approvals and publish that: the turn or the agent has ended."""
+        for name in self._drop():
+            await self._publish_withdrawn(name, why, turn)
+
+    async def _publish_withdrawn(self, name: str, why: str, turn: int) -> None:
+        if not self._ending():
+            await self._publish(AgentApprovalWithdrawn(turn=turn, approval_id=name, reason=why))
+
+    async def close(self) -> None:
+        """Drop all pending approvals, and wait for running tasks to end."""
+        self._drop()
+        await cancel_and_wait(self._deciding, again_after=SHORT_CLEANUP_SECONDS)
+
+    def _drop(self) -> list[str]:
+        dropped = list(self._pending)
+        for name in dropped:
+            pending = self._pop(name)
+            if pending is not None:
+                pending.drop()
+        return dropped
+
+    def _pop(self, name: str) -> _PendingApproval | None:
+        pending = self._pending.pop(name, None)
+        if pending is not None and pending.waiting is not None:
+            pending.waiting.cancel()
+        return pending
+
+    def _lapse(self, name: str) -> None:
+        pending = self._pop(name)
+        if pending is not None:
+            text = f"not answered within {self._approvals.timeout_seconds} s"
+            self._decide_later(pending.decide, granted=self._approvals.on_timeout == "allow", reason=text)
+
+    def _decide_later(self, decide: _Decide, *, granted: bool, reason: str | None) -> None:
+        """Does not wait: the agent that receives it may itself be waiting for this code to read."""
+        task = asyncio.ensure_future(decide(granted, reason))
+        self._deciding.add(task)
+        task.add_done_callback(self._deciding.discard)
+
+
+def _nothing() -> None:
+    """The agent's own request is withdrawn by the agent itself."""

@@ -1,0 +1,68 @@
+"""Interprets how an agent's program ended."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from signal import SIGKILL, strsignal
+from typing import Final
+
+from sandherd.contracts.events.agent import AgentStreamError
+from sandherd_worker.harnesses.base import AgentEnd
+
+_SHELL_SIGKILL_STATUS: Final = 128 + SIGKILL
+_FOR_MEMORY: Final = "out of memory"
+
+
+class MemoryKills:
+    """Counts out-of-memory kills by the kernel since this was created; 0 if that is unknown."""
+
+    def __init__(self, count: Callable[[], int | None]) -> None:
+        self._count = count
+        self._before = count()
+
+    def new(self) -> int:
+        """The current count."""
+        now = self._count()
+        return 0 if now is None or self._before is None else now - self._before
+
+
+def end_of_exit(code: int, *, stopped: bool, memory_kills: int) -> AgentEnd:
+    """Interpret an exit code. `memory_kills` is the number of out-of-memory kills while the program ran."""
+    signal = -code if code < 0 else None
+    if stopped:
+        return AgentEnd(error_type="stopped", error="it was stopped", exit_code=_status(code), signal=signal)
+    if code == 0:
+        return AgentEnd(exit_code=0, stop_reason="exit")
+    if memory_kills and code in {-SIGKILL, _SHELL_SIGKILL_STATUS}:
+        return for_memory(AgentEnd(exit_code=_status(code)))
+    if signal is not None:
+        return AgentEnd(
+            error_type="signal", error=f"it was ended by signal {signal} ({strsignal(signal)})", signal=signal
+        )
+    return AgentEnd(error_type="exit_status", error=f"it ended with exit status {code}", exit_code=code)
+
+
+def not_started(program: str, error: OSError | ValueError) -> AgentEnd:
+    """The end of a program that could not be started."""
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return AgentEnd(error_type="start", error=f"{program}: {reason}")
+
+
+def for_memory(ended: AgentEnd) -> AgentEnd:
+    """The same end, with out of memory as its cause."""
+    error = ": ".join(part for part in (_FOR_MEMORY, ended.error) if part)
+    return replace(ended, error_type="out_of_memory", error=error, signal=int(SIGKILL))
+
+
+def broke_off(ended: AgentEnd, turn: int, length: int) -> AgentStreamError:
+    """The event for an agent's program that ended by itself; `length` is how much of its output is stored."""
+    return AgentStreamError(
+        turn=turn,
+        error=ended.error,
+        error_type="sigkill" if ended.signal == SIGKILL else "command_failed",
+        final_output_length=length,
+    )
+
+
+def _status(code: int) -> int | None:
+    return code if code >= 0 else None

@@ -1,0 +1,128 @@
+"""All groups of figures of `make bench`, in the order in which they are measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.bench.figures import FEWEST_RUNS, Direction, Figure
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures that are measured together. `measure` is `module:function`: a coroutine that gets a `Recorder`.
+
+    `fewest_runs` is more than the usual number where the figures vary more.
+    """
+
+    name: str
+    summary: str
+    measure: str
+    figures: tuple[Figure, ...]
+    fewest_runs: int = FEWEST_RUNS
+
+    def runs(self, wanted: int) -> int:
+        """How often it is measured if `wanted` runs are requested."""
+        return max(wanted, self.fewest_runs)
+
+
+class UnknownGroupError(ValueError):
+    """A group that does not exist was selected. The message lists the groups."""
+
+
+def select(only: str | None, groups: Sequence[Group]) -> list[Group]:
+    """The groups named in `only`, separated by commas, in their own order; all of them without it.
+
+    Raises `UnknownGroupError`.
+    """
+    if only is None:
+        return list(groups)
+    wanted = {name.strip() for name in only.split(",")} - {""}
+    known = {group.name for group in groups}
+    if unknown := sorted(wanted - known):
+        raise UnknownGroupError(f"no group {', '.join(unknown)}; the groups are: {', '.join(g.name for g in groups)}")
+    if not wanted:
+        raise UnknownGroupError(f"no group is named; the groups are: {', '.join(g.name for g in groups)}")
+    return [group for group in groups if group.name in wanted]
+
+
+def _figures(prefix: str, unit: str, *names: str, better: Direction = "lower") -> tuple[Figure, ...]:
+    return tuple(Figure(f"{prefix}.{name}", unit, better) for name in names)
+
+
+def _each(name: str) -> tuple[str, ...]:
+    """The figure of each kind of flood."""
+    return tuple(f"{name}_{kind}" for kind in ("junk", "relay", "events"))
+
+
+_SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "nats", "postgres", "sandbox")
+_RATES: Final[Mapping[str, Direction]] = {"better": "higher"}
+
+GROUPS: Final = (
+    Group(
+        "idle", "what an idle stack and its sandboxes take", "tests.bench.idling:measure",
+        _figures("idle", "MiB, % of a core", *_SERVICES),
+    ),
+    Group(
+        "clients", "what the spawner loads for each kind of runtime", "tests.bench.clients:measure",
+        _figures("idle", "MiB", "archive", "client_docker", "client_kubernetes", "client_daytona", "client_remote"),
+    ),
+    Group(
+        "ingest", "event-ingest: from publishing to storing", "tests.bench.ingest:measure",
+        _figures("ingest", "events/s", "throughput", "postgres_share", **_RATES)
+        + _figures("ingest", "ms", "latency_200", "latency_1000"),
+    ),
+    Group(
+        "requests", "requests while another project floods event-ingest", "tests.bench.request_fairness:measure",
+        _figures("requests", "ms", "beside_events", "beside_audit", "beside_trajectory"),
+    ),
+    Group("room", "what an event takes on disk", "tests.bench.room:measure", _figures("room", "bytes/event", "event")),
+    Group(
+        "telemetry", "what telemetry costs event-ingest", "tests.bench.telemetry:measure",
+        _figures("telemetry", "events/s", "throughput", "throughput_hanging", **_RATES)
+        + _figures("telemetry", "µs/event", "cost", "cost_hanging"),
+        fewest_runs=5,
+    ),
+    Group(
+        "worker", "what a worker publishes, and takes beside its agent", "tests.bench.working:measure",
+        _figures("worker", "% of a core", "idle_tree") + _figures("worker", "ms", "emit", "emit_redaction", "start")
+        + _figures("worker", "events/s", "events", **_RATES) + _figures("worker", "MiB", "memory"),
+    ),
+    Group(
+        "process", "the process runtime", "tests.bench.runtimes:measure_process",
+        _figures("runtime.process", "ms", "create", "exec"),
+    ),
+    Group(
+        "docker", "the docker runtime, with an engine of its own (root)", "tests.bench.containers:measure",
+        _figures("runtime.docker", "ms", "create", "exec") + _figures("idle", "MiB, % of a core", "spawner_docker"),
+    ),
+    Group(
+        "network", "the network forwarder of a sandbox", "tests.bench.network:measure",
+        _figures("network", "MB/s", "throughput", **_RATES) + _figures("network", "ms", "connect", "answer", "start")
+        + _figures("network", "MiB", "forwarder"),
+    ),
+    Group(
+        "messages", "from `sandherd send` to the agent", "tests.bench.delivery:measure",
+        _figures("message", "ms", "delivery"),
+    ),
+    Group(
+        "floods", "another project while a sandbox floods the broker, and afterwards", "tests.bench.flood:measure",
+        _figures("floods", "s", *_each("delay"), *_each("after"), "cut_off_junk", "cut_off_events")
+        + _figures("floods", "ms", *_each("message_during"), *_each("message_after")),
+    ),
+    Group(
+        "spawn", "from `submit` to the agent's start", "tests.bench.starting:measure",
+        _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
+    ),
+    Group(
+        "queue", "tasks per second through the queue", "tests.bench.queueing:measure",
+        _figures("queue", "tasks/s", "throughput", **_RATES),
+    ),
+    Group(
+        "scheduling", "one scheduling decision, with 10,000 tasks waiting", "tests.bench.scheduling:measure",
+        _figures("scheduling", "µs", "decision"),
+    ),
+    Group(
+        "cluster", "without a leader, after its server was killed", "tests.bench.losing:measure",
+        _figures("cluster", "s", "lost_leader"), fewest_runs=6,
+    ),
+)  # fmt: skip

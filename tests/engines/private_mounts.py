@@ -1,0 +1,16 @@
+"""A mount namespace of its own that does not hold the file systems of other tests' sandboxes.
+
+A namespace begins as a copy of the host's mounts. Where these are private, as in a container, an unmount on the host
+does not reach the copies, so a sandbox's file system would stay in use for as long as such a namespace lives.
+"""
+
+from typing import Final
+
+_RELEASE: Final = """
+while read -r _ _ _ _ point _; do
+  case $point in */sandboxes/*) umount --lazy "$point" 2>/dev/null || true ;; esac
+done </proc/self/mountinfo
+exec "$@"
+"""
+PRIVATE_MOUNTS: Final = ("unshare", "--mount", "--propagation=private", "sh", "-c", _RELEASE, "sh")
+"""The command line in front of a program that is to run with mounts of its own, as root."""

@@ -1,0 +1,23 @@
+"""The events that a worker publishes for lines on the events pipe."""
+
+import asyncio
+from typing import Any
+
+from sandherd_worker.harnesses.event_lines import LONGEST_LINE, AgentProcess, EventLines
+
+
+async def published(data: bytes, process: AgentProcess = "agent", turn: int = 1) -> list[Any]:
+    """The events for these bytes from the pipe of this process, none of whose lines is for the harness."""
+    events: list[Any] = []
+
+    async def publish(event: Any) -> None:
+        events.append(event)
+
+    async def heed(_type: str, _data: dict[str, Any]) -> None:
+        raise AssertionError("no driver's line")
+
+    reader = asyncio.StreamReader(LONGEST_LINE)
+    reader.feed_data(data)
+    reader.feed_eof()
+    await EventLines(publish, lambda: turn, heed if process == "driver" else None).read(reader)
+    return events

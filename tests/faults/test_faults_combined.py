@@ -1,0 +1,221 @@
+"""One task loses its worker three times and its broker five times: all events are stored, once, in order."""
+
+import json
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+import pytest
+
+from sandherd.client import Herd
+from sandherd.client.herd import new_task
+from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.states import TASK_ENDED, TaskState
+from sandherd.stack.control import status
+from sandherd_worker.spool_file import scan, segments
+from tests.faults.conftest import Stack, eventually
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+EVENTS = 500
+"""What the agent says in each attempt, if it is let; most of it only once it is told to go on."""
+EARLY = 350
+"""So much it says before that."""
+LATE = 450
+"""So much before it is let to its end: an agent that is to lose its worker must not be done before."""
+LOST = 3
+"""So many attempts lose their workers, each together with the broker."""
+AGENT = f"""
+for number in $(seq {EVENTS}); do
+  echo '{{"type":"agent.message","data":{{"content":"'$number'","content_length":'${{#number}}'}}}}' >&3
+  test $((number % 20)) != 0 || sleep 0.05
+  while test $number = {EARLY} && ! test -e go-{EARLY}; do sleep 0.05; done
+  while test $number = {LATE} && ! test -e go-{LATE}; do sleep 0.05; done
+done
+"""
+ENDS = {"agent.completed", "agent.failed"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """An event, by what tells it from every other one."""
+
+    source: str
+    sequence: int
+    id: str
+    type: str
+    content: str | None
+
+    @classmethod
+    def read(cls, document: bytes | str) -> "Said":
+        event = json.loads(document)
+        content = event["data"].get("content")
+        return cls(event["source"], event["sequence"], event["id"], event["type"], content)
+
+
+class Spooled:
+    """The spool of one sandbox, as it is on the disk."""
+
+    def __init__(self, stack: Stack, sandbox: str) -> None:
+        self._folder = stack.home / "sandboxes" / sandbox / "state" / "spool"
+
+    def events(self) -> list[Said]:
+        """What is in it and whole."""
+        return [
+            Said.read(record.payload)
+            for content in _contents(path for _, path in segments(self._folder))
+            for record in scan(content).records
+            if record.sequence
+        ]
+
+    async def reaches(self, number: int) -> None:
+        """Wait until it holds an event of that number or a later one."""
+
+        async def look() -> bool | None:
+            return any(event.sequence >= number for event in self.events()) or None
+
+        await eventually(look)
+
+
+def _contents(paths: Iterable[Path]) -> Iterable[bytes]:
+    for path in paths:
+        try:
+            yield path.read_bytes()
+        except FileNotFoundError:
+            continue
+
+
+def worker(sandbox: str) -> int | None:
+    """The worker of a sandbox itself, and neither what holds it nor one that makes up for it."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or [""]
+        try:
+            named = process.environ().get("SANDHERD_SANDBOX_ID") == sandbox
+        except psutil.Error:
+            continue
+        if named and "python" in words[0] and "sandherd_worker.main" in words and "--recover" not in words:
+            return int(process.pid)
+    return None
+
+
+async def attempt(herd: Herd, task: str, number: int) -> str:
+    """The sandbox of that attempt, once its agent works."""
+
+    async def look() -> str | None:
+        view = await herd.task(task)
+        assert view.state not in TASK_ENDED, view
+        return view.sandbox if view.attempt == number and view.state is TaskState.RUNNING else None
+
+    return await eventually(look)
+
+
+async def lose(stack: Stack, sandbox: str) -> list[Said]:
+    """Kill the worker and the broker in the middle of it all; returns what was in its spool by then."""
+    spool = Spooled(stack, sandbox)
+    await spool.reaches(300)
+    broker, victim = await stack.pid("nats"), worker(sandbox)
+    assert victim is not None
+    os.kill(broker, signal.SIGSTOP)  # takes nothing any more, so that the spool is not empty
+    stack.allow(sandbox, EARLY)
+    await spool.reaches(max(event.sequence for event in spool.events()) + 30)
+    os.kill(victim, signal.SIGSTOP)
+    kept = spool.events()
+    os.kill(victim, signal.SIGKILL)
+    os.kill(broker, signal.SIGKILL)
+    return kept
+
+
+async def has_restarted(stack: Stack, count: int) -> bool | None:
+    """Whether it is written down that the broker was started again so often; that is done a moment after its start."""
+    return await restarts(stack) >= count or None
+
+
+async def restarts(stack: Stack) -> int:
+    """How often the broker was started again."""
+    (broker,) = [part for part in (await status(stack.home)).parts if part.name == "nats"]
+    return broker.restarts
+
+
+async def stored(stack: Stack) -> dict[tuple[str, str], list[Said]]:
+    """All that is in the database, by its source and of whom it speaks, in the order in which the broker took it."""
+    url = (await status(stack.home)).database_url
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch("select source, entity, envelope from events order by stream_sequence")
+    finally:
+        await connection.close()
+    found: dict[tuple[str, str], list[Said]] = defaultdict(list)
+    for row in rows:
+        found[row["source"], row["entity"]].append(Said.read(row["envelope"]))
+    return found
+
+
+async def ended(herd: Herd, task: str) -> TaskView:
+    """The task, once it has ended."""
+
+    async def look() -> TaskView | None:
+        view = await herd.task(task)
+        return view if view.state in TASK_ENDED else None
+
+    return await eventually(look)
+
+
+def check_attempt(said: list[Said], spooled: list[Said]) -> int:
+    """One attempt is whole and has one end; returns how much its agent has said."""
+    assert set(spooled) <= set(said)
+    assert [event.type for event in said if event.type in ENDS] == ["agent.failed" if spooled else "agent.completed"]
+    assert said[-1].type == "agent.shutdown"
+    numbers = [event.content for event in said if event.type == "agent.message"]
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    return len(numbers)
+
+
+async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stack) -> None:
+    """Over 1,000 events, each number is stored once and in order, and each sandbox ends once."""
+    task, sandboxes, spooled = new_task(), [], list[list[Said]]()
+    harness = CommandHarness(argv=["/bin/sh", "-c", AGENT])
+    before = await restarts(stack)
+    async with stack.herd() as herd:
+        spec = TaskSpec(
+            text="count", harness=harness, retry=RetryPolicy(max_attempts=LOST + 2, first_delay_seconds=0.1)
+        )
+        await herd.submit(spec, task=task)
+        for number in range(1, LOST + 1):
+            sandboxes.append(await attempt(herd, task, number))
+            spooled.append(await lose(stack, sandboxes[-1]))
+        sandboxes.append(await attempt(herd, task, LOST + 1))
+        for moment in (150, 300):
+            await Spooled(stack, sandboxes[-1]).reaches(moment)
+            await stack.kill("nats")
+        for number in (EARLY, LATE):
+            stack.allow(sandboxes[-1], number)
+        view = await ended(herd, task)
+        audits: list[Any] = [(await stack.whole(herd, sandbox))[1] for sandbox in sandboxes]
+    assert (view.state, view.attempt) == (TaskState.COMPLETED, LOST + 1)
+    assert [(audit.missing, audit.dead) for audit in audits] == [(0, 0)] * len(sandboxes)
+    await eventually(lambda: has_restarted(stack, before + LOST + 2))
+    assert await restarts(stack) - before == LOST + 2
+    check_stored(await stored(stack), sandboxes, [*spooled, []])
+
+
+def check_stored(found: dict[tuple[str, str], list[Said]], sandboxes: list[str], spooled: list[list[Said]]) -> None:
+    """What is asked of everything that is stored, whoever has said it."""
+    for source, said in found.items():
+        assert [event.sequence for event in said] == list(range(1, len(said) + 1)), source
+    ids = [event.id for said in found.values() for event in said]
+    assert len(set(ids)) == len(ids)
+    counts = [
+        check_attempt(found[f"/sandherd/sandbox/{sandbox}", sandbox], was)
+        for sandbox, was in zip(sandboxes, spooled, strict=True)
+    ]
+    print(f"said {counts}, in the spool when lost {[len(was) for was in spooled]}")
+    assert all(spooled[:LOST])
+    assert counts[-1] == EVENTS
+    assert sum(counts) >= 1000

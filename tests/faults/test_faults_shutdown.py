@@ -1,0 +1,143 @@
+"""Stopping a stack stops its sandboxes; a crash of it does not."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sandherd.client import Herd
+from sandherd.contracts.states import SandboxState, TaskState
+from sandherd.stack.control import down, status, up
+from tests.faults.conftest import Stack, eventually, talk, worker_pid
+
+pytestmark = [pytest.mark.timeout(300)]
+
+LONG = 1_000_000
+
+
+def processes_of(sandbox: str) -> list[int]:
+    """Every process of a sandbox: all of them carry its name, and the agent's children inherit it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("SANDHERD_SANDBOX_ID") == sandbox:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
+    """A stack that a test may stop and start."""
+    # A worker that has not joined the herd yet can't say anything without a spawner, and takes all of its grace.
+    monkeypatch.setenv("SANDHERD_STOP_GRACE", "3")
+    home = Path(tempfile.mkdtemp(prefix="stopping-"))
+    try:
+        await up(home)
+        yield Stack(home)
+    finally:
+        await down(home)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def begin(herd: Herd) -> tuple[str, str]:
+    """A task that goes on for ever, and its sandbox, once its agent works."""
+    task = await herd.submit(talk(LONG))
+
+    async def running() -> str | None:
+        view = await herd.task(task)
+        return view.sandbox if view.state is TaskState.RUNNING else None
+
+    return task, await eventually(running)
+
+
+async def is_back(stack: Stack, part: str, before: int) -> None:
+    async def look() -> bool | None:
+        now = await status(stack.home)
+        return (now.ready and {found.name: found.pid for found in now.parts}.get(part, before) != before) or None
+
+    await eventually(look)
+
+
+async def kill_supervisor(stack: Stack) -> None:
+    """End the supervisor without a word; all that it had started lives on."""
+    supervisor = (await status(stack.home)).supervisor_pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+
+    async def look() -> bool | None:
+        return (await status(stack.home)).supervisor_pid is None or None
+
+    await eventually(look)
+
+
+async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = True) -> None:
+    """As it is found after the next `up`: said to be stopped, ended, and nothing missing.
+
+    An agent that had not `begun` may not have had anything to say.
+    """
+    async with stack.herd() as herd:
+        view, audit = await stack.whole(herd, sandbox)
+        ended = await herd.task(task)
+        types = [event.envelope["type"] async for event in herd.events(sandbox=sandbox)]
+    assert (ended.state, ended.error_type) == (TaskState.FAILED, "stopped")
+    assert view.state is SandboxState.TERMINATED
+    assert audit.missing == 0
+    assert audit.dead == 0
+    last_words = (types.count("agent.failed"), types.count("agent.shutdown"))
+    assert last_words == (1, 1) or (not begun and last_words == (0, 0))
+    await stack.cleared(sandbox)
+
+
+async def test_down_stops_agents_and_crashes_do_not(own_stack: Stack) -> None:
+    """A spawner or supervisor that dies leaves an agent running; `down` stops it, which the next `up` reports."""
+    stack = own_stack
+    async with stack.herd() as herd:
+        task, sandbox = await begin(herd)
+        worker = worker_pid(sandbox)
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            spawner = await stack.pid("spawner")
+            os.kill(spawner, number)
+            await is_back(stack, "spawner", spawner)
+    await kill_supervisor(stack)
+    await up(stack.home)
+    assert worker is not None
+    assert worker_pid(sandbox) == worker
+    async with stack.herd() as herd:
+        assert (await herd.task(task)).state is TaskState.RUNNING
+    assert processes_of(sandbox)
+    ended = await down(stack.home)
+    assert not ended.sandboxes_left
+    assert processes_of(sandbox) == []
+    await up(stack.home)
+    await check_stopped(stack, task, sandbox)
+
+
+async def test_down_stops_sandboxes_of_a_killed_supervisor(own_stack: Stack) -> None:
+    """A sandbox whose worker has only just been started is stopped too."""
+    stack = own_stack
+    async with stack.herd() as herd:
+        task, sandbox = await begin(herd)
+        young = await herd.submit(talk(LONG))
+
+        async def made() -> str | None:
+            return (await herd.task(young)).sandbox
+
+        fresh = await eventually(made)
+    await eventually(lambda: _answer(bool(processes_of(fresh)) or None))
+    await kill_supervisor(stack)
+    assert not (await down(stack.home)).sandboxes_left
+    assert processes_of(sandbox) + processes_of(fresh) == []
+    await up(stack.home)
+    await asyncio.gather(check_stopped(stack, task, sandbox), check_stopped(stack, young, fresh, begun=False))
+
+
+async def _answer(value: bool | None) -> bool | None:
+    return value

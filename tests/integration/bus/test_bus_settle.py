@@ -1,0 +1,46 @@
+"""Settled subscriptions have reached the broker."""
+
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+SUBJECT = "sandherd.v1.event.default.sbx-one.sandbox.running"
+
+
+async def test_settle_sends_the_ping_after_earlier_messages(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `settle` the broker has the subscription: the PING that is acknowledged was written behind it.
+
+    `nats-py`'s own `flush` does not ensure that: its PING overtakes what is not written yet.
+    """
+    async with herd.bus(Principal.CLIENT) as bus:
+        written: list[bytes] = []
+        transport: Any = bus.client._transport
+        write, writelines = transport.write, transport.writelines
+
+        def on_write(data: bytes) -> None:
+            written.append(data)
+            write(data)
+
+        def on_writelines(lines: list[bytes]) -> None:
+            written.extend(lines)
+            writelines(lines)
+
+        monkeypatch.setattr(transport, "write", on_write)
+        monkeypatch.setattr(transport, "writelines", on_writelines)
+        await bus.client.subscribe(SUBJECT)
+        await bus.flush()
+    said = b"".join(written).decode()
+    assert 0 < said.index(f"SUB {SUBJECT}") < said.rindex("PING")
+
+
+async def test_settled_subscription_receives_the_next_message(herd: Broker) -> None:
+    """After `settle` the next message of another connection is received."""
+    async with herd.bus(Principal.CLIENT) as listener, herd.bus(Principal.SPAWNER) as speaker:
+        heard = await listener.client.subscribe(SUBJECT)
+        await listener.flush()
+        await speaker.publish(SUBJECT, b"{}", msg_id="one")
+        assert (await heard.next_msg(timeout=PATIENCE)).data == b"{}"

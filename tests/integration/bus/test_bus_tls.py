@@ -1,0 +1,245 @@
+"""Connections by TLS, on a real nats-server that requires client certificates, with authorities of the test's own."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.auth.tls import CA, CERT, KEY, TlsFiles
+from sandherd.bus.connection import Bus, BusError, Identity, TlsError
+from sandherd.client.connection import Connection
+from sandherd.client.context import Context
+from sandherd.client.errors import NotReachedError
+from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.nats import find_binary, free_port
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+
+def openssl(*words: str, folder: Path) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=PATIENCE)
+
+
+def issue(folder: Path, name: str, ca: str = "ca") -> None:
+    """A key and a certificate of that authority, for this host."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key"]
+    openssl("req", *key, "-subj", f"/CN={name}", "-out", f"{name}.csr", folder=folder)
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    by = ["-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+    openssl("x509", "-req", "-in", f"{name}.csr", *by, "-out", f"{name}.crt", folder=folder)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two authorities, a server's and two clients' certificates: `stranger` is of the other authority."""
+    folder = tmp_path_factory.mktemp("tls")
+    for ca in ("ca", "other"):
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{ca}.key"]
+        openssl("req", "-x509", *key, "-subj", f"/CN={ca}", "-days", "2", "-out", f"{ca}.crt", folder=folder)
+    issue(folder, "server")
+    issue(folder, "client")
+    issue(folder, "stranger", "other")
+    return folder
+
+
+class Server:
+    """A nats-server that takes only clients with a certificate of its authority, or has other lines on TLS."""
+
+    def __init__(self, files: Path, folder: Path, tls: str | None = None) -> None:
+        self.port = free_port()
+        self.url = f"tls://127.0.0.1:{self.port}"
+        (folder / "tls.conf").write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            + (
+                f'tls {{ cert_file: "{files}/server.crt", key_file: "{files}/server.key", '
+                f'ca_file: "{files}/ca.crt", verify: true, timeout: 10 }}\n'
+                if tls is None
+                else tls
+            )
+        )
+        command = ChildCommand(arguments=[find_binary(), "-c", str(folder / "tls.conf")], log=folder / "nats.log")
+        self.child = Child(command)
+
+
+@pytest.fixture
+async def server(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
+    one = Server(files, tmp_path)
+    one.child.start()
+    yield one
+    await one.child.stop(PATIENCE)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, **paths: Path) -> None:
+    for name in (CA, CERT, KEY):
+        monkeypatch.delenv(name, raising=False)
+    for name, path in paths.items():
+        monkeypatch.setenv(name, str(path))
+
+
+def opening(server: Server, patience: float = PATIENCE) -> Any:
+    return Bus.open(server.url, name="one", identity=Identity.anonymous(), inbox="_INBOX_one", patience=patience)
+
+
+async def test_a_client_with_the_right_files_is_let_in(
+    server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the server by its authority, and the server knows it by its certificate."""
+    given(monkeypatch, **{CA: files / "ca.crt", CERT: files / "client.crt", KEY: files / "client.key"})
+    async with opening(server) as bus:
+        assert bus.connected
+        await bus.flush(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(("ca", "client"), [("ca", None), ("ca", "stranger"), ("other", "client"), (None, "client")])
+async def test_any_other_is_not(
+    server: Server, files: Path, monkeypatch: pytest.MonkeyPatch, ca: str | None, client: str | None
+) -> None:
+    """Without a certificate, with another authority's, or at a server whose authority it does not know."""
+    await well(server, files, monkeypatch)
+    pair = {CERT: files / f"{client}.crt", KEY: files / f"{client}.key"} if client else {}
+    given(monkeypatch, **pair, **({CA: files / f"{ca}.crt"} if ca else {}))
+    with pytest.raises(TlsError, match="no TLS connection to tls://") as caught:
+        async with opening(server, patience=0):
+            pass
+    assert ca == "ca" or "certificate verify failed" in str(caught.value)
+
+
+async def well(server: Server, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the server takes the right client."""
+    given(monkeypatch, **{CA: files / "ca.crt", CERT: files / "client.crt", KEY: files / "client.key"})
+    async with opening(server):
+        pass
+
+
+async def test_a_renewed_certificate_is_used_at_the_next_connection(
+    server: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a restart: the files are read again, as they are when it connects."""
+    for kind in ("crt", "key"):
+        (tmp_path / f"own.{kind}").write_bytes((files / f"client.{kind}").read_bytes())
+    given(monkeypatch, **{CA: files / "ca.crt", CERT: tmp_path / "own.crt", KEY: tmp_path / "own.key"})
+    async with opening(server) as bus:
+        for kind in ("crt", "key"):
+            (tmp_path / f"own.{kind}").write_bytes((files / f"stranger.{kind}").read_bytes())
+        await server.child.stop(PATIENCE)
+        server.child.start()
+        await eventually(lambda: refused(tmp_path))
+        for kind in ("crt", "key"):
+            (tmp_path / f"own.{kind}").write_bytes((files / f"client.{kind}").read_bytes())
+        await eventually(lambda: bus.reconnects)
+
+
+async def test_files_are_read_again_before_each_first_connect(
+    server: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that started with old files connects once they are replaced, also with another authority."""
+    old = {"ca.crt": "other.crt", "own.crt": "stranger.crt", "own.key": "stranger.key"}
+    new = {"ca.crt": "ca.crt", "own.crt": "client.crt", "own.key": "client.key"}
+    await well(server, files, monkeypatch)
+    replaced(files, tmp_path, old)
+    given(monkeypatch, **{CA: tmp_path / "ca.crt", CERT: tmp_path / "own.crt", KEY: tmp_path / "own.key"})
+    manager = opening(server)
+    opens = asyncio.create_task(manager.__aenter__())
+    await eventually(lambda: refused(tmp_path))
+    assert not opens.done()
+    replaced(files, tmp_path, new)
+    assert (await opens).connected
+    await manager.__aexit__(None, None, None)
+
+
+def replaced(files: Path, folder: Path, names: dict[str, str]) -> None:
+    for name, source in names.items():
+        (folder / name).write_bytes((files / source).read_bytes())
+
+
+def refused(folder: Path) -> bool:
+    return "TLS handshake error" in (folder / "nats.log").read_text()
+
+
+@pytest.fixture
+async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
+    """A broker without TLS, or what a man in the middle is."""
+    one = Server(files, tmp_path, tls="trace: true\n")
+    one.child.start()
+    yield one
+    await one.child.stop(PATIENCE)
+
+
+@pytest.mark.parametrize("asked_by", ["scheme", "one scheme of two", CA])
+async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
+    plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_by: str
+) -> None:
+    """By the scheme of any URL, or by a file: a server without TLS is refused, with the reason."""
+    given(monkeypatch)
+    bare = plain.url.replace("tls://", "nats://")
+    plain.url = bare
+    async with opening(plain):  # once it listens
+        pass
+    told = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    given(monkeypatch, **({CA: files / "ca.crt"} if asked_by == CA else {}))
+    urls = {"scheme": bare.replace("nats://", "tls://"), "one scheme of two": f"{bare},tls://127.0.0.1:1", CA: bare}
+    plain.url = urls[asked_by]
+    with pytest.raises(BusError) as caught:
+        async with opening(plain, patience=0):
+            pass
+    assert told == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    if asked_by != "one scheme of two":  # there the last reason may be that of the other server
+        assert isinstance(caught.value, TlsError)
+        assert "the server offers no TLS" in str(caught.value)
+
+
+async def test_tls_that_is_only_offered_is_used(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that also accepts plain text gets none from a client that asked for TLS."""
+    pair = f'cert_file: "{files}/server.crt", key_file: "{files}/server.key"'
+    one = Server(files, tmp_path, tls=f"tls {{ {pair} }}\nallow_non_tls: true\n")
+    one.child.start()
+    try:
+        given(monkeypatch, **{CA: files / "ca.crt"})
+        async with opening(one) as bus:
+            assert bus.client.is_tls
+            await bus.flush(timeout=PATIENCE)
+    finally:
+        await one.child.stop(PATIENCE)
+
+
+async def test_command_names_the_reason_and_the_files(
+    server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that there is no broker: another one would not help."""
+    await well(server, files, monkeypatch)
+    given(monkeypatch, **{CA: files / "other.crt"})
+    with pytest.raises(NotReachedError) as caught:
+        async with Connection.open(
+            Context(nats_url=server.url, credentials=None, project="demo", home=files), patience=0
+        ):
+            pass
+    problem = caught.value.problem
+    assert problem.message.startswith(f"no TLS connection to {server.url}: ")
+    assert "certificate verify failed" in problem.message
+    assert problem.remedy == "check NATS_CA, NATS_CERT and NATS_KEY"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({CERT: "client.crt"}, "belong together"),
+        ({CA: "none.crt"}, "NATS_CA=none.crt: No such file"),
+        ({CA: "names"}, "PEM"),
+        ({CERT: "client.crt", KEY: "server.key"}, "NATS_KEY=server.key"),
+    ],
+)
+def test_files_that_can_not_work_are_named(
+    files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], says: str
+) -> None:
+    """With their variables, before anything is connected."""
+    monkeypatch.chdir(files)
+    with pytest.raises(BusError, match=says):
+        TlsFiles.of(values).context()
+
+
+def test_without_files_the_client_is_as_it_was() -> None:
+    """It trusts the system's authorities where a URL asks for TLS."""
+    assert TlsFiles.of({}).context() is None

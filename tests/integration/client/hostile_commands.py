@@ -1,0 +1,100 @@
+"""All commands, by what of a hostile herd each can show: replies, refusals, events, or nothing."""
+
+from dataclasses import dataclass, field
+
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import Principal
+
+SANDBOX, TASK = "sbx-one", "task-one"
+VALUE, BATCH = "value", "batch.yaml"
+"""Files in the current directory: a secret's value, and a batch of one task with a secret that is not stored."""
+Words = tuple[str, ...]
+_SECRET = ["--secret", "A=absent"]
+
+ASKING: dict[Words, list[str]] = {
+    ("run",): ["do it", "--no-follow", "--", "true"],  # its harness is not among the hostile ones
+    ("exec",): [SANDBOX, "--status", "exc-one"],
+    ("cp",): [f"{SANDBOX}:x", "here"],
+    ("ls",): [SANDBOX, "-r"],
+    ("files",): [TASK],
+    ("diff",): [TASK],
+    ("agent-server",): [SANDBOX, "--key"],
+    ("runtimes",): [],
+    ("events",): [SANDBOX],
+    ("trajectory",): [SANDBOX],
+    ("logs",): [SANDBOX],
+    ("audit",): [SANDBOX],
+    ("doctor",): [],
+    ("tasks", "list"): [],
+    ("tasks", "get"): [TASK],
+    ("tasks", "submit"): [BATCH],
+    ("tasks", "cancel"): [TASK],
+    ("sandboxes", "list"): [],
+    ("sandboxes", "get"): [SANDBOX],
+    ("sandboxes", "create"): ["--runtime", "absent"],
+    ("sandboxes", "pause"): [SANDBOX],
+    ("sandboxes", "resume"): [SANDBOX],
+    ("sandboxes", "terminate"): [SANDBOX],
+    ("sandboxes", "prune"): ["--now"],
+    ("approvals", "list"): ["--all"],
+    ("subscriptions", "create"): ["mine"],
+    ("subscriptions", "list"): [],
+    ("subscriptions", "delete"): ["mine"],
+    ("secrets", "set"): ["mine", "--file", VALUE],
+    ("secrets", "list"): [],
+    ("secrets", "delete"): ["mine"],
+    ("dead", "list"): [],
+    ("dead", "show"): ["1"],
+    ("dead", "requeue"): ["1"],
+}
+"""What asks the herd and prints what it answers."""
+REFUSED: dict[Words, list[str]] = ASKING | {
+    ("run",): ["do it", *_SECRET, "--", "true"],
+    ("exec",): [SANDBOX, "--", "true"],
+    ("tasks", "retry"): [TASK],
+    ("sandboxes", "create"): _SECRET,
+    ("sandboxes", "extend"): [SANDBOX, "5m"],
+}
+"""What ends with the refusal that the herd answers."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A command that waits for an event about what it has given: here the hostile one that ends it."""
+
+    words: list[str]
+    event: str
+    taken_by: Principal = Principal.SPAWNER
+    state: SandboxState = SandboxState.RUNNING
+    """Of the sandbox before."""
+    data: dict[str, str] = field(default_factory=dict)
+    """What the event has to name."""
+
+
+_REFUSED, _RELAY = "sandbox.refused", Principal.MESSAGE_RELAY
+GIVEN: dict[Words, list[Given]] = {
+    ("run",): [Given(["do it", "--", "true"], "task.rejected")],
+    ("send",): [Given([SANDBOX, "hello", "-o", form], "message.rejected", _RELAY) for form in ("table", "json")],
+    ("tasks", "retry"): [Given([TASK], "task.refused", data={"command": "spawner.retry_task"})],
+    ("sandboxes", "create"): [
+        Given([], _REFUSED, data={"command": "spawner.create_sandbox"}),
+        Given([], "sandbox.failed"),
+    ],
+    ("sandboxes", "pause"): [Given([SANDBOX], _REFUSED, data={"command": "spawner.pause_sandbox"})],
+    ("sandboxes", "resume"): [
+        Given([SANDBOX], _REFUSED, state=SandboxState.PAUSED, data={"command": "spawner.resume_sandbox"})
+    ],
+    ("sandboxes", "extend"): [Given([SANDBOX, "5m"], _REFUSED, data={"command": "spawner.extend_sandbox"})],
+    ("approvals", "grant"): [Given([SANDBOX, "toolu_1"], "message.rejected", _RELAY)],
+    ("approvals", "deny"): [Given([SANDBOX, "toolu_1"], "message.rejected", _RELAY)],
+}
+FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
+"""What shows live events or output until their end."""
+NAMED: frozenset[Words] = frozenset(
+    {
+        ("up",), ("down",), ("status",), ("provision",), ("backup",), ("restore",), ("replay",),
+        ("credentials", "create"), ("harness", "install"), ("harness", "list"), ("image", "build"),
+        ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
+    }
+)  # fmt: skip
+"""Local commands: they show nothing that a sandbox or another project has written."""

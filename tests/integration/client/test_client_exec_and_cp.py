@@ -1,0 +1,232 @@
+"""`exec`, `cp`, `ls`, `runtimes` and `sandboxes` as commands, with the real services."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.client import Context, Herd
+from sandherd.contracts.requests import ExecStatus
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+Sandherd = Callable[..., Any]
+LARGE = bytes(range(256)) * 2048
+
+
+@pytest.fixture
+def context(line: Context) -> Context:
+    """The place of the real services."""
+    return line
+
+
+@pytest.fixture
+def sandherd(started: Callable[..., Any]) -> Sandherd:
+    """Run the command as a process of its own: the services here write their logs where we would look."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+async def sandbox(real: Herd, sandherd: Sandherd) -> AsyncIterator[str]:
+    """A sandbox that runs, made by the command."""
+    status, out, err = await sandherd("sandboxes", "create", "--ttl", "10m", "--memory", "512m")
+    assert (status, err) == (0, "")
+    yield out.strip()
+    await real.terminate(out.strip())
+
+
+async def test_exec_passes_output_and_exit_status_through(sandbox: str, sandherd: Sandherd) -> None:
+    """The command's output and exit status are those of `sandherd exec`."""
+    assert await sandherd("exec", sandbox, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+    status, out, err = await sandherd("exec", sandbox, "-o", "json", "--env", "A=1", "--", "sh", "-c", "echo $A")
+    found = json.loads(out)
+    assert (status, err) == (0, "")
+    assert (found["stdout"], found["exit_code"], found["state"]) == ("1\n", 0, "exited")
+    status, _, err = await sandherd("exec", sandbox, "--timeout", "1s", "--", "sleep", "600")
+    assert status == 124
+    assert "timed out after" in err
+    status, _, err = await sandherd("exec", sandbox, "--", "no-such-program")
+    assert status == 126
+    assert "could not be started" in err
+
+
+async def test_detached_command_is_found_by_name(sandbox: str, sandherd: Sandherd) -> None:
+    """`--detach` prints a name, by which the command is inspected and ended."""
+    status, out, _ = await sandherd("exec", sandbox, "--detach", "--", "sh", "-c", "echo begun; sleep 600")
+    assert status == 0
+    name = out.strip()
+    while not (await sandherd("exec", sandbox, "--status", name))[1]:
+        pass
+    assert (await sandherd("exec", sandbox, "--status", name))[1:] == ("begun\n", f"sandherd: {name}: running\n")
+    assert (await sandherd("exec", sandbox, "--kill", name))[0] == 0
+    while json.loads((await sandherd("exec", sandbox, "--status", name, "-o", "json"))[1])["state"] == "running":
+        pass
+    assert (await sandherd("exec", sandbox, "--status", "exc-unknown"))[0] == 1
+
+
+async def test_ctrl_c_ends_the_command(
+    sandbox: str, real: Herd, started: Callable[..., Any], sandherd: Sandherd
+) -> None:
+    """The command in the sandbox ends, and the client exits with status 130, without a traceback."""
+    process = await started("exec", sandbox, "--", "sh", "-c", "echo begun; sleep 600")
+    assert await process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    events = [event.envelope async for event in real.events(sandbox=sandbox, types=["agent.exec_started"])]
+    while not events:
+        events = [event.envelope async for event in real.events(sandbox=sandbox, types=["agent.exec_started"])]
+    name = events[0]["data"]["exec_id"]
+    while (state := await real.connection.request(ExecStatus(sandbox=sandbox, exec=name))).state == "running":
+        await asyncio.sleep(0.05)  # on a busy machine its end may come after that of the command that asked for it
+    assert state.state == "killed"
+
+
+async def test_files_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A file and a folder are uploaded, listed, and downloaded unchanged."""
+    (tmp_path / "src" / "inner").mkdir(parents=True)
+    (tmp_path / "src" / "large.bin").write_bytes(LARGE)
+    (tmp_path / "src" / "inner" / "run.sh").write_text("#!/bin/sh\necho hi\n")
+    (tmp_path / "src" / "inner" / "run.sh").chmod(0o755)
+    assert (await sandherd("cp", str(tmp_path / "src" / "large.bin"), f"{sandbox}:"))[0] == 0
+    assert (await sandherd("cp", str(tmp_path / "src"), f"{sandbox}:tree"))[0] == 2
+    assert (await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree"))[0] == 0
+    status, out, _ = await sandherd("ls", sandbox, "-r", "-o", "json")
+    assert status == 0
+    assert {entry["path"] for entry in json.loads(out)["entries"]} >= {"large.bin", "tree/inner/run.sh"}
+    assert (await sandherd("exec", sandbox, "--", "tree/inner/run.sh"))[1] == "hi\n"
+    # Into a folder that is there, under its own name.
+    assert (await sandherd("cp", str(tmp_path / "src" / "large.bin"), f"{sandbox}:tree/inner"))[0] == 0
+    status, out, _ = await sandherd("cp", f"{sandbox}:tree/inner/large.bin", str(tmp_path / "back.bin"), "-o", "json")
+    assert status == 0
+    assert (tmp_path / "back.bin").read_bytes() == LARGE
+    assert json.loads(out)["size"] == len(LARGE)
+    assert (await sandherd("cp", f"{sandbox}:tree", str(tmp_path / "out")))[0] == 2
+    assert (await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out")))[0] == 0
+    assert (tmp_path / "out" / "large.bin").read_bytes() == LARGE
+    assert (tmp_path / "out" / "inner" / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert not list(tmp_path.glob(".sandherd-*"))
+
+
+async def test_source_other_than_a_file_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """The refusal is one line, and nothing is read: a device has no end, and a pipe would block."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        status, _, err = await sandherd("cp", path, f"{sandbox}:z")
+        assert (status, "neither a file nor a folder" in err, err.count("\n")) == (2, True, 1)
+
+
+async def test_folder_with_links_that_lead_out_is_copied_both_ways(
+    sandbox: str, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """In the sandbox the links exist; here they are left out and named in one line. All other files arrive."""
+    for name in ("a/one", "z/two"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True)
+        (tmp_path / "src" / name).write_text(name)
+    (tmp_path / "src/m").mkdir()
+    (tmp_path / "src/m/python").symlink_to("/usr/bin/python3")
+    (tmp_path / "src/m/python3").symlink_to("python")
+    status, _, err = await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree")
+    assert (status, err) == (0, "")
+    assert await sandherd("exec", sandbox, "--", "tree/m/python3", "-c", "print(3)") == (0, "3\n", "")
+    status, _, err = await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out"))
+    assert status == 0
+    assert err == "sandherd: left out a link that may lead out of the folder: m/python -> /usr/bin/python3\n"
+    assert {path.name for path in (tmp_path / "out").rglob("*")} == {"a", "one", "m", "python3", "z", "two"}
+
+
+async def test_path_outside_the_work_tree_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """Both directions are refused, in one line."""
+    here, there = tmp_path / "x", tmp_path / "y"
+    here.write_text("x")
+    for path in ("../x", "/etc/passwd", "a/../../x"):
+        for words in (["cp", str(here), f"{sandbox}:{path}"], ["cp", f"{sandbox}:{path}", str(there)]):
+            status, _, err = await sandherd(*words)
+            assert (status, err.count("\n")) == (1, 1), (words, err)
+            assert not there.exists(), path
+
+
+async def test_file_over_the_cap_is_refused_before_sending(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """The error names the cap, and no byte is sent."""
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(257 << 20)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "big").hardlink_to(tmp_path / "big")
+    for words in (["cp", str(tmp_path / "big")], ["cp", "-r", str(tmp_path / "folder")]):
+        status, _, err = await sandherd(*words, f"{sandbox}:x")
+        assert status == 2
+        assert str(256 << 20) in err
+
+
+async def test_available_options_are_listed(line: Context, sandherd: Sandherd) -> None:
+    """`runtimes` shows what can be requested; any other request is a usage error that names the available ones."""
+    status, out, _ = await sandherd("runtimes")
+    assert status == 0
+    assert "process" in out
+    harnesses = json.loads((await sandherd("runtimes", "-o", "json"))[1])["harnesses"]
+    assert harnesses == ["command", "claude", "openhands", "acp"]
+    for words, said in (
+        (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
+        (["run", "x", "--profile", "large", "--", "true"], "omit --profile"),
+        (["sandboxes", "create", "--ttl", "20d"], "at most 604800"),
+    ):
+        status, _, err = await sandherd(*words)
+        assert status == 2
+        assert said in err
+
+
+async def test_batch_is_submitted_in_dependency_order(
+    line: Context, real: Herd, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """No task is submitted before one that it waits for; a list shows their states."""
+    tasks = [
+        {"name": "last", "text": "last", "argv": ["true"], "depends_on": ["first"]},
+        {"name": "first", "text": "first", "argv": ["true"], "priority": "high"},
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps({"tasks": tasks}))
+    status, out, _ = await sandherd("tasks", "submit", str(tmp_path / "tasks.json"), "-o", "json")
+    given = {task["name"]: task for task in json.loads(out)["tasks"]}
+    assert status == 0
+    assert list(given) == ["first", "last"]
+    assert given["last"]["depends_on"] == [given["first"]["task"]]
+    done = await asyncio.gather(*(real.wait(task["task"]) for task in given.values()))
+    assert [view.state for view in done] == ["completed", "completed"]
+    status, out, _ = await sandherd("tasks", "list")
+    assert "high" in out
+    assert "1/3" in out
+
+
+async def test_prune_lists_existing_and_wanted_sandboxes(
+    line: Context, sandherd: Sandherd, sandbox: str, herd: Broker
+) -> None:
+    """`prune` is for operators, and counts both."""
+    assert (await sandherd("sandboxes", "prune"))[0] == 1
+    operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
+    status, out, _ = await sandherd(*operator, "sandboxes", "prune", "-o", "json")
+    assert status == 0
+    assert json.loads(out) == {"present": 1, "records": 1, "orphans": [], "lost": []}
+    assert (await sandherd(*operator, "sandboxes", "prune"))[0] == 0
+
+
+async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd) -> None:
+    """Pausing, resuming and extending each print the state, or why it is impossible."""
+    assert (await sandherd("sandboxes", "pause", sandbox))[:2] == (0, f"{sandbox} is paused\n")
+    assert (await sandherd("sandboxes", "resume", sandbox))[:2] == (0, f"{sandbox} is running\n")
+    status, out, _ = await sandherd("sandboxes", "extend", sandbox, "2h", "-o", "json")
+    assert status == 0
+    assert json.loads(out)["sandbox"] == sandbox
+    status, _, err = await sandherd("sandboxes", "extend", sandbox, "20d")
+    assert status == 2
+    assert "was refused" in err

@@ -1,0 +1,103 @@
+"""Replies that a client of another project directs at followers of this one: none is an event, and none is missed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.client import Herd
+from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.requests import AskEvents, LiveTasks
+from sandherd.contracts.subjects import OUTPUT, Principal, command_subject, event_subject, request_subject
+from sandherd.stack.broker import Broker
+from tests.integration.client.test_client_follow import QUICK, in_order, told
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+OTHER, MANY = "alpha", 500
+TASK, SANDBOX = "task-one", "sbx-one"
+EVENT: Final = event_subject("default", SANDBOX, AgentMessage.type)
+TERMINAL: Final = OUTPUT.fill(project="default", sandbox=SANDBOX)
+PUBLISHED: Final = (
+    (command_subject("spawner.submit_task", OTHER), b"{}"),
+    (request_subject(LiveTasks.type, OTHER), b"{}"),
+    (request_subject(AskEvents.type, OTHER), b'{"limit": 500}'),
+)
+"""An acknowledgement of the broker, and replies of two services."""
+HEADERS: Final = {"Nats-Sequence": "1", "Nats-Stream": "EVENTS", "Status": "404"}
+Neighbours = Any
+
+
+async def direct(attacker: Bus, count: int) -> None:
+    """Have `count` acknowledgements and replies each delivered to the default project's event and output subjects."""
+    for number in range(count):
+        subject, document = PUBLISHED[number % len(PUBLISHED)]
+        for reply in (EVENT, TERMINAL):
+            await attacker.client.publish(subject, document, reply=reply, headers=HEADERS)
+    await attacker.flush(timeout=PATIENCE)
+
+
+@asynccontextmanager
+async def subscribed(client: Herd, subject: str, found: list[tuple[str, bytes]]) -> AsyncIterator[list[Msg]]:
+    """What a client's subscription is given is added to `found`; yields what a plain one to the same subject gets."""
+    plain: list[Msg] = []
+
+    async def on_event(subject: str, document: bytes) -> None:
+        found.append((subject, document))
+
+    async def on_message(message: Msg) -> None:
+        plain.append(message)
+
+    await client.connection.bus.client.subscribe(subject, cb=on_message)
+    await client.connection.listen(subject, on_event)
+    await client.connection.flush()
+    yield plain
+
+
+async def test_misdirected_replies_are_ignored(herd: Broker, client: Herd, neighbours: Neighbours) -> None:
+    """The broker delivers replies directed at events and output; none is passed on, while published ones are."""
+    events: list[tuple[str, bytes]] = []
+    output: list[tuple[str, bytes]] = []
+    async with (
+        herd.bus(Principal.CLIENT, project=OTHER) as attacker,
+        subscribed(client, "sandherd.v1.event.default.>", events) as raw_events,
+        subscribed(client, TERMINAL, output) as raw_output,
+    ):
+        await direct(attacker, 9)
+        await eventually(lambda: len(raw_events) >= 9 and len(raw_output) >= 9, "the replies, delivered")
+        assert not [
+            message
+            for message in raw_events + raw_output
+            if message.reply or "Nats-Sequence" in (message.headers or {})
+        ]
+        event = await neighbours.chat("hello")
+        worker = neighbours.buses[Principal.WORKER]
+        await worker.publish(TERMINAL, b"hello\n", msg_id="one", headers={"Status": "404"})
+        await eventually(lambda: events and output, "what was published here")
+        await client.connection.flush()
+    assert events == [(EVENT, event.to_json())]
+    assert output == [(TERMINAL, b"hello\n")]
+
+
+async def test_misdirected_events_are_neither_shown_nor_counted(
+    herd: Broker, client: Herd, neighbours: Neighbours
+) -> None:
+    """Hundreds arrive while a task is followed: its events alone are shown, without a gap, and no history is read."""
+    async with (
+        herd.bus(Principal.CLIENT, project=OTHER) as attacker,
+        client.follow(task=TASK, fresh=True, patience=QUICK) as following,
+    ):
+        flood = asyncio.create_task(direct(attacker, MANY))
+        await neighbours.begin()
+        for number in range(50):
+            await neighbours.chat(f"line {number}")
+        await flood
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 5 + 50 + 2
+    assert following.is_complete
+    assert not [request for request in neighbours.asked if isinstance(request, AskEvents) and request.task]

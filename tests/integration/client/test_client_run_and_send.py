@@ -1,0 +1,162 @@
+"""Submitting tasks and messages by command, against a real broker and small responders."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.events.message import MessageAcknowledged, MessageDelivered, MessageQueued, MessageRejected
+from sandherd.contracts.events.task import TaskFailed, TaskRejected
+from sandherd.contracts.requests import (
+    AskOutput,
+    LiveSandboxes,
+    LiveTasks,
+    Output,
+    OutputChunk,
+    PastSandboxes,
+    PastTasks,
+)
+from sandherd.contracts.subjects import Principal
+
+TASK, SANDBOX = "task-one", "sbx-one"
+INGEST = Principal.EVENT_INGEST
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+Neighbours = Any
+Sandherd = Callable[..., Any]
+
+
+def lines_of(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """`run` shows events from the first on, with the agent's output between, and ends with the task."""
+    chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
+    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    running = asyncio.ensure_future(sandherd("run", "compute it", "--", "python3", "agent.py"))
+    command = await neighbours.take(Principal.SPAWNER)
+    neighbours.task = command.subject
+    await neighbours.begin()
+    await neighbours.chat("half way")
+    await neighbours.complete()
+    status, out, err = await running
+    assert (status, err) == (0, "")
+    assert "half way" in out
+    assert "task.completed" in out.splitlines()[-1] or "working…" in out.splitlines()[-1]
+    assert "│ working…" in out
+    assert command.data.spec.harness.argv == ["python3", "agent.py"]
+
+
+async def test_failed_run_exits_with_1(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """A task that did not complete fails the command, which names what to inspect."""
+    running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "false"))
+    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
+    await neighbours.say(neighbours.teller, TaskFailed(error="no sandbox", error_type="start"))
+    status, out, err = await running
+    assert status == 1
+    assert lines_of(out)[-1]["type"] == "task.failed"
+    assert "sandherd events" in err
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+async def test_refused_task_is_a_usage_error(neighbours: Neighbours, sandherd: Sandherd, output: str) -> None:
+    """One line on standard error has the reason and the remedy, with status 2."""
+    running = asyncio.ensure_future(sandherd("run", "x", "--runtime", "nonsense", "-o", output, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    neighbours.task = command.subject
+    reason = f"there is no runtime {command.data.spec.runtime!r} here; there is: process"
+    rejected = TaskRejected(reason=reason, field="spec.runtime")
+    await neighbours.say(f"spawner/{command.subject}/{command.id.hex}", rejected)
+    status, _, err = await running
+    assert status == 2
+    assert err.startswith(f"sandherd: {command.subject} was rejected: {reason}; ")
+    assert err.count("\n") == 1
+    assert "--runtime" in err
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+async def test_send_waits_for_the_receipt(neighbours: Neighbours, sandherd: Sandherd, rejected: bool) -> None:
+    """`send` waits until the agent has the message, or can't have it, and shows how long the delivery took."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
+    command = await neighbours.take(Principal.MESSAGE_RELAY)
+    name = command.data.message
+    source = f"message-relay/{name}"
+    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), entity=SANDBOX)
+    if rejected:
+        await neighbours.say(source, MessageRejected(message_id=name, reason="it has ended"), entity=SANDBOX)
+    else:
+        await neighbours.say(source, MessageDelivered(message_id=name, delivery_ms=1.5), entity=SANDBOX)
+        await neighbours.say(source, MessageAcknowledged(message_id=name), entity=SANDBOX)
+    status, out, err = await sending
+    found = json.loads(out)
+    assert status == int(rejected)
+    assert found["state"] == ("rejected" if rejected else "acknowledged")
+    assert found.get("delivery_ms") == (None if rejected else 1.5)
+    assert ("it has ended" in err) is rejected
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ([], "user_message"),
+        (["--as", "nudge"], "guardian_nudge"),
+        (["--as", "system"], "system"),
+        (["--interrupt"], "interrupt"),
+    ],
+    ids=str,
+)
+async def test_message_has_its_sender_type(
+    neighbours: Neighbours, sandherd: Sandherd, options: list[str], kind: str
+) -> None:
+    """A message is a user's, a nudge, a system's note or an interrupt."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", *options))
+    command = await neighbours.take(Principal.MESSAGE_RELAY)
+    name = command.data.message
+    await neighbours.say(f"message-relay/{name}", MessageAcknowledged(message_id=name), entity=SANDBOX)
+    assert (await sending)[0] == 0
+    assert command.data.message_type == kind
+
+
+async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """The live subscription missed the receipt."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))
+    name = (await neighbours.take(Principal.MESSAGE_RELAY)).data.message
+    source = f"message-relay/{name}"
+    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), heard=False, entity=SANDBOX)
+    await neighbours.say(source, MessageAcknowledged(message_id=name), heard=False, entity=SANDBOX)
+    assert (await sending)[0] == 0
+
+
+@pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)
+async def test_command_is_stored_while_its_service_is_down(
+    neighbours: Neighbours, sandherd: Sandherd, words: list[str]
+) -> None:
+    """The client cannot show a state, but the command is published: the broker stores it."""
+    for request in (LiveTasks, LiveSandboxes, PastTasks, PastSandboxes):
+        await neighbours.silence(request)
+    status, out, _ = await sandherd(*words)
+    assert status == 0
+    assert "unavailable" in out
+    assert (await neighbours.take(Principal.SPAWNER)).subject == words[-1]
+
+
+async def test_interrupted_run_states_that_the_task_continues(
+    neighbours: Neighbours, started: Callable[..., Any]
+) -> None:
+    """Ctrl-C ends the watching and not the task: status 130, one line with how to stop it, no traceback."""
+    process = await started("run", "long work", "--", "sleep", "100")
+    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
+    await neighbours.begin()
+    async for line in process.stdout:
+        if b"task.running" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, err = await process.communicate()
+    assert process.returncode == 130
+    assert err.decode().splitlines() == [
+        f"sandherd: {neighbours.task} keeps running; stop it with `sandherd tasks cancel {neighbours.task}`"
+    ]

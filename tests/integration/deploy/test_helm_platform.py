@@ -1,0 +1,212 @@
+"""What a platform asks of the chart: its own labels, quotas, digests, names, and an end that leaves nothing behind."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from spawner.runtimes.kubernetes import network
+from tests.doubles.kubernetes.cluster import Cluster
+from tests.integration.deploy.charts import (
+    CHART,
+    GIVEN,
+    NAMESPACE,
+    PODS,
+    RELEASE,
+    SERVICES,
+    Json,
+    called,
+    helm,
+    merged,
+    of_kind,
+    pods,
+    rendered,
+    variables,
+)
+from tests.integration.deploy.matrix import KEDA
+
+QUOTA = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+
+
+def test_every_container_can_have_the_limits_that_a_quota_wants() -> None:
+    """Those of jobs and of the test too: else such a quota refuses their pods."""
+    services = {name: {"resources": QUOTA} for name in SERVICES}
+    objects = rendered({"services": services, "setup": {"resources": QUOTA}, "test": {"resources": QUOTA}})
+    for _, pod in pods(objects):
+        assert [container["resources"] for container in pod["spec"]["containers"]] == [QUOTA]
+
+
+def test_an_image_is_pinned_by_its_own_digest() -> None:
+    """The others are pulled by their tag."""
+    digest = "sha256:" + "a" * 64
+    objects = rendered({"image": {"digests": {"cli": digest, "monitor": digest}, "tag": "next"}})
+    images = {name: pod["spec"]["containers"][0]["image"] for name, pod in pods(objects)}
+    pinned = {name for name, image in images.items() if image.endswith(f"@{digest}")}
+    assert pinned == {"monitor", "provision", "test"}
+    assert {image.rpartition(":")[2] for name, image in images.items() if name not in pinned} == {"next"}
+
+
+@pytest.mark.parametrize(
+    ("ports", "servers"),
+    [([53], []), ([5353], ["openshift-dns"]), ([53], ["169.254.20.10", "kube-system/k8s-app=kube-dns", "fd00::a"])],
+)
+def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: list[str]) -> None:
+    """The chart opens it for the one, and the spawner, which is told, for the other."""
+    objects = rendered({"networkPolicy": {"dns": {"ports": ports, "servers": servers}}})
+    (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
+    by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.Dns(servers, ports))["spec"]["egress"][0]
+    assert rule == by_code
+    told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
+    assert told["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))
+    assert told.get("SANDHERD_KUBERNETES_DNS", "") == ",".join(servers)
+
+
+def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
+    """What it says replaces what is said for all; another service is as before."""
+    own: Json = {
+        "nodeSelector": {"pool": "own"},
+        "tolerations": [],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "low",
+        "annotations": {"reloader": "on"},
+        "serviceAccountAnnotations": {"role": "reader"},
+    }
+    common = {"nodeSelector": {"pool": "all"}, "tolerations": [{"operator": "Exists"}], "priorityClassName": "high"}
+    objects = rendered({"services": {"monitor": own}, "pods": common})
+    monitor, relay = (called(objects, "Deployment", name) for name in ("monitor", "message-relay"))
+    placed = monitor["spec"]["template"]["spec"]
+    assert (placed["nodeSelector"], placed["priorityClassName"]) == ({"pool": "own"}, "low")
+    assert placed["affinity"] == {"nodeAffinity": {}}
+    assert "tolerations" not in placed
+    others = relay["spec"]["template"]["spec"]
+    assert {key: others[key] for key in common} == common
+    assert monitor["metadata"]["annotations"] == {"reloader": "on"}
+    assert called(objects, "ServiceAccount", "monitor")["metadata"]["annotations"] == {"role": "reader"}
+    assert "annotations" not in called(objects, "ServiceAccount", "message-relay")["metadata"]
+
+
+def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
+    """Labels, a version of the standard, a quota and limits of each pod."""
+    limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
+    values = {
+        "namespaceLabels": {"team": "a"},
+        "podSecurityVersion": "v1.36",
+        "quota": {"pods": 5},
+        "limitRange": limits,
+    }
+    objects = rendered({"sandboxes": values})
+    labels = of_kind(objects, "Namespace")[0]["metadata"]["labels"]
+    assert labels["team"] == "a"
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["pod-security.kubernetes.io/enforce-version"] == "v1.36"
+    assert of_kind(objects, "LimitRange")[0]["spec"]["limits"] == limits
+    assert of_kind(objects, "ResourceQuota")[0]["spec"]["hard"] == {"pods": 5}
+
+
+@pytest.mark.parametrize(
+    ("sandboxes", "name"),
+    [
+        ({}, "sandherd-sandboxes"),
+        ({"createNamespace": False, "namespace": "shared"}, f"{PODS}-sandboxes"),
+        ({"namespace": NAMESPACE}, f"{PODS}-sandboxes"),
+    ],
+)
+def test_only_in_a_namespace_of_its_own_a_release_has_fixed_names(sandboxes: Json, name: str) -> None:
+    """So that another release can take them over there, and that several can have sandboxes in any other."""
+    objects = rendered({"sandboxes": {**sandboxes, "quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
+    confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_kept(one)]
+    assert [one["metadata"]["name"] for one in confining] == [name] * 3
+
+
+def is_kept(one: Json) -> bool:
+    return "helm.sh/resource-policy" in one["metadata"].get("annotations", {})
+
+
+def test_connections_to_the_broker_have_their_authority_and_certificate() -> None:
+    """Those of services and of the job that makes streams; sandboxes have others, which only the spawner sees."""
+    tls = {"secret": "services", "ca": "ca.pem", "cert": "tls.crt", "key": "tls.key"}
+    objects = rendered({"nats": {"url": "tls://nats.nats.svc:4222", "tls": tls, "sandboxTls": {"secret": "boxes"}}})
+    seen = {name: (variables(pod["spec"]["containers"][0]), mounted(pod)) for name, pod in pods(objects)}
+    for name in (*SERVICES, "provision"):
+        told, secrets = seen[name]
+        assert told["NATS_CA"] == f"{secrets['services']}/ca.pem"
+        assert told["NATS_CERT"] == f"{secrets['services']}/tls.crt"
+        assert told["NATS_KEY"] == f"{secrets['services']}/tls.key"
+        assert ("boxes" in secrets) == (name == "spawner")
+    told, secrets = seen["spawner"]
+    assert told["SANDHERD_SANDBOX_NATS_CA"] == f"{secrets['boxes']}/ca.crt"
+    assert "SANDHERD_SANDBOX_NATS_CERT" not in told
+    assert "services" not in seen["migrate"][1].keys() | seen["test"][1].keys()
+
+
+def mounted(pod: Json) -> dict[str, str]:
+    """Where the Secrets of a pod are, by their names."""
+    places = {one["name"]: one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
+    secrets = {one["name"]: one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
+    return {secret: places[name] for name, secret in secrets.items()}
+
+
+def test_what_is_asked_for_besides_is_made() -> None:
+    """With templates in its texts."""
+    more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}
+    made = of_kind(rendered({"extraObjects": [more]}), "ConfigMap")
+    assert f"{RELEASE}-more" in {one["metadata"]["name"] for one in made}
+
+
+def test_agents_that_still_run_stay_confined_when_the_release_is_removed() -> None:
+    """All that is in their namespace stays, except the spawner's rights; and nothing else does."""
+    objects = rendered({"sandboxes": {"quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
+    kept = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
+    assert kept == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
+    among = {one["kind"] for one in objects if one["metadata"].get("namespace") == f"{NAMESPACE}-sandboxes"}
+    assert among - kept == {"Role", "RoleBinding"}
+
+
+def test_hook_objects_are_deleted_after_success() -> None:
+    """Helm removes no hooks with a release: those that have succeeded are gone by then, a failed job after a day."""
+    for one in rendered():
+        notes = one["metadata"].get("annotations", {})
+        if "helm.sh/hook" in notes and one["kind"] != "ServiceAccount":
+            assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"].split(",")
+        if one["kind"] == "Job":
+            assert one["spec"]["ttlSecondsAfterFinished"] == 86_400
+
+
+def test_retained_objects_have_names_independent_of_the_release() -> None:
+    """So it takes them over instead of adding a second quota."""
+    names = [kept(release) for release in (RELEASE, "other")]
+    assert names[0] == names[1]
+    assert len(names[0]) == 3
+
+
+def kept(release: str) -> set[tuple[str, str]]:
+    given = json.dumps(merged(GIVEN, {"sandboxes": {"quota": {"pods": 5}}}))
+    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return {
+        (one["kind"], one["metadata"]["name"])
+        for one in found
+        if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})
+    }
+
+
+@pytest.mark.parametrize(("live", "expected"), [(None, 2), (1, 2), (6, 6)])
+def test_scaling_never_lowers_the_replicas_that_there_are(live: int | None, expected: int) -> None:
+    """The real helm asks a cluster for them, and begins with `min` where there is none."""
+    with Cluster() as cluster:
+        cluster.api.open_to_all = True
+        if live is not None:
+            kind = {"apiVersion": "apps/v1", "kind": "Deployment"}
+            body: Json = kind | {"metadata": {"name": f"{PODS}-spawner"}, "spec": {"replicas": live}}
+            cluster.now(lambda: cluster.store.create("deployments", NAMESPACE, body))
+        given = json.dumps(merged(GIVEN, {"autoscaling": KEDA}))
+        where = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig), "--values", "-"]
+        done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, said=given)
+    assert done.returncode == 0, done.stderr
+    assert replicas(done.stdout)[f"{PODS}-spawner"] == expected
+
+
+def replicas(text: str) -> dict[str, Any]:
+    objects = [one for one in yaml.safe_load_all(text) if one]
+    return {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(objects, "Deployment")}

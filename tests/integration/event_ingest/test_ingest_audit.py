@@ -1,0 +1,69 @@
+"""The audit finds events that were never published, and those that are not their source's."""
+
+import asyncio
+from typing import Any
+
+from sandherd.contracts.requests import AskAudit
+
+
+async def settled(running: Any, count: int, **asked: Any) -> Any:
+    """An audit once so many events are stored, and nothing is on its way."""
+    await running.stored(count)
+    while True:
+        audit = await running.ask(AskAudit(**asked))
+        if audit.unstored == 0:
+            return audit
+        await asyncio.sleep(0.01)
+
+
+def ended(script: Any, task: str, sandbox: str, *, unsaid: bool = False) -> list[Any]:
+    """A life of which the spawner says whether something was left unsaid."""
+    *events, last = script.life(task, sandbox)
+    return [*events, last.model_copy(update={"data": last.data.model_copy(update={"unsaid": unsaid})})]
+
+
+def last_word(script: Any, sandbox: str) -> Any:
+    return script.agent("agent.shutdown", sandbox, reason="done", timestamp=script.clock)
+
+
+async def test_sandbox_without_a_shutdown_event_is_reported(running: Any, script: Any) -> None:
+    """The agent failed or published nothing that arrived; a recovery completes it."""
+    events = [
+        *ended(script, "task-1", "sbx-whole"),
+        *script.messages("sbx-whole", 2),
+        last_word(script, "sbx-whole"),
+        *ended(script, "task-2", "sbx-broken-off"),
+        *script.messages("sbx-broken-off", 2),
+        *ended(script, "task-3", "sbx-silent", unsaid=True),
+        *ended(script, "task-4", "sbx-never-spoke"),
+        *script.life("task-5", "sbx-lives")[:-1],
+        *script.messages("sbx-lives", 1),
+    ]
+    await running.say(events)
+    audit = await settled(running, len(events))
+    assert (audit.missing, audit.unsaid, audit.unsaid_sandboxes) == (0, 2, ["sbx-broken-off", "sbx-silent"])
+    alone = await settled(running, len(events), sandbox="sbx-silent")
+    assert alone.unsaid_sandboxes == ["sbx-silent"]
+    rest = [last_word(script, "sbx-broken-off"), *script.messages("sbx-silent", 1), last_word(script, "sbx-silent")]
+    await running.say(rest)
+    assert (await settled(running, len(events) + len(rest))).unsaid == 0
+
+
+async def test_number_used_twice_is_a_conflict(running: Any, script: Any) -> None:
+    """Both events are stored, and the audit counts one as foreign to the source; others are unaffected."""
+    said = script.messages("sbx-1", 4)
+    forged = script.messages("sbx-1", 1)[0].model_copy(update={"sequence": 2})
+    await running.say([*said, forged, *script.messages("sbx-2", 3)])
+    audit = await settled(running, 8)
+    assert (audit.missing, audit.conflicts) == (0, 1)
+    assert [(source.sandbox, source.conflicts) for source in audit.sources] == [("sbx-1", 1)]
+
+
+async def test_forged_sequence_does_not_hide_missing_events(running: Any, script: Any) -> None:
+    """The forged gap is reported apart from others, with the number that the source claims."""
+    forged = script.messages("sbx-1", 2)[1].model_copy(update={"sequence": 2**31 - 1})
+    lossy = script.messages("sbx-2", 5)
+    await running.say([forged, *lossy[:2], *lossy[3:]])
+    audit = await settled(running, 5)
+    assert (audit.missing, audit.implausible, audit.conflicts) == (1, 1, 0)
+    assert {source.sandbox: source.missing for source in audit.sources} == {"sbx-1": 2**31 - 2, "sbx-2": 1}

@@ -1,0 +1,156 @@
+"""Delivered events are stored once and verbatim, and an invalid one affects no other."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from event_ingest.schema import ensure_partitions, partition_name
+from sandherd.bus.consumers.consumer import DONE, Dead, Retry
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import derived_uuid
+
+
+async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
+    """Unknown members, numbers, blanks and control characters are stored as published."""
+    [event] = script.messages("sbx-1", 1)
+    said = json.loads(event.to_json())
+    said["newer"] = "extension"
+    said["data"] |= {"content": "a\x01b \U0001f41f", "later_field": [1.50, 2**70]}
+    document = json.dumps(said, indent=1).encode()
+    [delivery] = history.delivered([event])
+    assert await history.ingest.handle([delivery._replace(data=document)]) == [DONE]
+    [row] = await history.rows("select *, envelope::text as text from events")
+    assert row["text"].encode() == document
+    assert (row["id"], row["sequence"], row["entity"], row["type"]) == (event.id, 1, "sbx-1", "agent.message")
+    assert row["size"] == len(document)
+
+
+async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> None:
+    """An event delivered twice, in one batch and in a later one, is one row and one in every count."""
+    events = script.messages("sbx-1", 10)
+    assert await history.hear([*events, *events[:3]]) == [DONE] * 13
+    assert await history.hear(events) == [DONE] * 10
+    [row] = await history.rows("select stored, highest, sequence_sum from sources")
+    assert row == {"stored": 10, "highest": 10, "sequence_sum": 55}
+    assert await history.rows("select * from refusals") == [{"project": "default", "duplicates": 13}]
+    assert await history.rows("select count(*) from events") == [{"count": 10}]
+
+
+async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any) -> None:
+    """Another event under a used id is counted as refused and does not vanish as if it were stored."""
+    mine, others = script.messages("sbx-1", 1), script.messages("sbx-2", 1)
+    stolen = others[0].model_copy(update={"id": mine[0].id})
+    assert await history.hear(mine) == [DONE]
+    first, second = await history.hear([stolen, *mine])
+    assert isinstance(first, Dead)
+    assert (first.problem.code, first.problem.field) == (Code.CONFLICT, "id")
+    assert second == DONE
+    assert await history.rows("select duplicates from refusals") == [{"duplicates": 1}]
+
+
+def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
+    """Deliveries that are no events, or none that Postgres takes, and what is said of them."""
+    document = json.loads(delivery.data)
+    return [
+        (delivery._replace(data=b"{"), Code.INVALID_JSON),
+        (delivery._replace(data=b"\xff\xfe"), Code.INVALID_JSON),
+        (delivery._replace(data=json.dumps(document | {"data": {}}).encode()), Code.INVALID_FIELD),
+        (delivery._replace(data=delivery.data.replace(b'"word 0"', b'"\\ud800"')), Code.INVALID_JSON),
+        (
+            delivery._replace(data=json.dumps(document | {"time": "0001-01-01T00:00:00+14:00"}).encode()),
+            Code.INVALID_FIELD,
+        ),
+        (delivery._replace(data=json.dumps(document | {"project": "other"}).encode()), Code.WRONG_SUBJECT),
+        (
+            delivery._replace(data=json.dumps(document | {"source": "/sandherd/sandbox/sbx-2"}).encode()),
+            Code.WRONG_SUBJECT,
+        ),
+        (delivery._replace(subject=delivery.subject.replace("agent.message", "agent.unheard_of")), Code.UNKNOWN_TYPE),
+        (delivery._replace(data=delivery.data.replace(b'"turn":0', b'"turn":0,"x":NaN')), Code.INVALID_JSON),
+        (delivery._replace(data=b" " * 300_000), Code.TOO_LARGE),
+        (delivery._replace(data=delivery.data.replace(b'"word 0"', b'"a\\u0000"')), Code.INVALID_FIELD),
+        (
+            delivery._replace(data=json.dumps(document | {"id": str(UUID(int=0, version=4))}).encode()),
+            Code.INVALID_FIELD,
+        ),
+    ]
+
+
+async def test_invalid_messages_affect_no_other(history: Any, script: Any) -> None:
+    """Each kind of bad message, spread over a batch, goes to DEAD with its reason; all others are stored."""
+    good = script.messages("sbx-1", 40)
+    [bad] = script.messages("sbx-9", 1)
+    poisons = _poisons(bad, history.delivered([bad])[0])
+    batch: list[Any] = history.delivered(good)
+    for place, (poison, _) in enumerate(poisons):
+        batch.insert(place * 4 + 1, poison)
+    outcomes = await history.ingest.handle(batch)
+    codes = [outcome.problem.code for outcome in outcomes if isinstance(outcome, Dead)]
+    assert codes == [code for _, code in poisons]
+    assert [outcome for outcome in outcomes if not isinstance(outcome, Dead)] == [DONE] * len(good)
+    assert await history.rows("select count(*) from events") == [{"count": len(good)}]
+
+
+async def test_event_refused_by_postgres_is_singled_out(history: Any, script: Any) -> None:
+    """Data that passes every check and that Postgres refuses is found by halving the batch."""
+    await _forbid(history, "poison")
+    events = script.messages("sbx-1", 100)
+    for place in (0, 41, 99):
+        events[place] = events[place].model_copy(
+            update={"data": events[place].data.model_copy(update={"content": "poison"})}
+        )
+    outcomes = await history.hear(events)
+    assert [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Dead)] == [0, 41, 99]
+    assert await history.rows("select stored from sources") == [{"stored": 97}]
+
+
+async def _forbid(history: Any, word: str) -> None:
+    async with history.database.writing() as connection:
+        await connection.execute(f"alter table events add check (envelope::text not like '%{word}%')")
+
+
+async def test_replicas_store_concurrently_without_deadlock(history: Any, script: Any) -> None:
+    """Events delivered in opposite orders at the same time are stored once each, and none is dropped."""
+    events = [event for place in range(20) for event in script.life(f"task-{place}", f"sbx-{place}")]
+    events += [event for place in range(20) for event in script.messages(f"sbx-{place}", 5)]
+    deliveries = history.delivered(events)
+    batches = [deliveries[start : start + 40] for start in range(0, len(deliveries), 40)]
+    jobs = [history.ingest.handle(batch) for batch in [*batches, *[batch[::-1] for batch in batches]]]
+    outcomes = await asyncio.gather(*jobs)
+    assert all(outcome == DONE for batch in outcomes for outcome in batch)
+    assert await history.rows("select sum(stored)::int as stored from sources") == [{"stored": len(events)}]
+
+
+async def test_unavailable_database_requests_redelivery(
+    history: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No uncommitted event is acknowledged: every event of the batch is requested again, invalid ones are not."""
+    monkeypatch.setattr("event_ingest.ingest.DATABASE_TIMEOUT", 0.01)
+    history.database._set_problem("stopped")
+    events = script.messages("sbx-1", 3)
+    batch = [*history.delivered(events), history.delivered(events)[0]._replace(data=b"{")]
+    outcomes = await history.ingest.handle(batch)
+    assert [type(outcome) for outcome in outcomes] == [Retry, Retry, Retry, Dead]
+
+
+async def test_ids_of_no_partition_move_to_their_day(history: Any, script: Any) -> None:
+    """An id from a wrong clock is stored in the default partition, is a duplicate there too, and moves to its day."""
+    later = datetime.now(UTC) + timedelta(days=30)
+    [event] = [
+        event.model_copy(update={"id": derived_uuid(later, "an event")}) for event in script.messages("sbx-1", 1)
+    ]
+    assert await history.hear([event]) == [DONE]
+    assert await history.rows("select count(*) from events_default") == [{"count": 1}]
+    async with history.database.writing() as connection:
+        made = await ensure_partitions(connection, later)
+        again = await ensure_partitions(connection, later)
+    assert later.date() in made
+    assert again == []
+    assert await history.rows("select count(*) from events_default") == [{"count": 0}]
+    assert await history.rows(f"select count(*) from {partition_name(later.date())}") == [{"count": 1}]
+    assert await history.hear([event]) == [DONE]
+    assert await history.rows("select count(*) from events") == [{"count": 1}]

@@ -1,0 +1,89 @@
+"""Which events a subscription has: by type, by what they are about, from when on; and how that is changed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.requests import AskEvents, Subscribe
+from sandherd.contracts.subjects import Principal, request_subject
+from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, take, waits, words
+
+
+async def test_a_subscription_has_the_events_about_what_it_names(running: Any, script: Any) -> None:
+    """Of two sandboxes of a project those of one; with a type, those of that type only."""
+    one, two = script.messages("sbx-1", 3, project="p1"), script.messages("sbx-2", 3, project="p1")
+    await running.say([*one, *two])
+    about = await subscribe(running, "about", start="all", entities=["sbx-2"])
+    narrow = await subscribe(running, "narrow", start="all", entities=["sbx-2", "sbx-1"], types=["task", "agent.*"])
+    assert (about.entities, about.waiting) == (["sbx-2"], 3)
+    assert (narrow.entities, narrow.types, narrow.waiting) == (["sbx-1", "sbx-2"], ["agent", "task"], 6)
+    assert sorted(words(await take(running, about, 3))) == sorted(event.data.content for event in two)
+    assert (await subscribe(running, "none", start="all", entities=["sbx-1"], types=["task"])).waiting == 0
+
+
+async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, script: Any) -> None:
+    """What was acknowledged does not come again; from then on only events of the new filter come."""
+    await running.say(script.messages("sbx-1", 2, project="p1"))
+    first = await subscribe(running, start="all", types=["agent"])
+    await take(running, first, 2)
+    with pytest.raises(RefusedError) as refused:
+        await subscribe(running, start="all", entities=["sbx-2"])
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.CONFLICT, "types")
+    changed = await subscribe(running, entities=["sbx-2"], update=True)
+    assert (changed.consumer, changed.types, changed.entities) == (first.consumer, [], ["sbx-2"])
+    assert (changed.created_at, changed.idle_seconds) == (first.created_at, first.idle_seconds)
+    later = script.messages("sbx-2", 1, project="p1")
+    await running.say([*script.messages("sbx-3", 1, project="p1"), *later])
+    await waits(running, "alerts", 1)
+    assert words(await take(running, changed, 1)) == [later[0].data.content]
+    assert await subscribe(running, entities=["sbx-2"], update=True) == await subscribe(running, entities=["sbx-2"])
+    fresh = await subscribe(running, "fresh", update=True)
+    assert fresh.entities == [], "one that does not exist is created"
+
+
+async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> None:
+    """At all that the stream has, for one before it; at nothing, for one after it."""
+    await running.say(script.messages("sbx-1", 4, project="p1"))
+    now = datetime.now(UTC)
+    assert (await subscribe(running, "past", start=now - timedelta(hours=1))).waiting == 4
+    assert (await subscribe(running, "future", start=now + timedelta(hours=1))).waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("types", "field"), [(["agent", "moon"], "types.1"), (["agent."], "types.0"), (["*"], "types.0")]
+)
+async def test_both_filters_of_types_are_one(running: Any, types: list[str], field: str) -> None:
+    """What one request refuses, the other does, with the same words; and both take a domain in either form."""
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    problems = []
+    for request in (Subscribe(name="alerts", types=types), AskEvents(types=types)):
+        with pytest.raises(RefusedError) as refused:
+            await bus.ask(request, "p1")
+        problems.append(refused.value.problem)
+    assert problems[0] == problems[1]
+    assert (problems[0].code, problems[0].field) == (Code.INVALID_FIELD, field)
+    for form in ("monitor", "monitor.*"):
+        await bus.ask(AskEvents(types=[form]), "p1")
+        assert (await bus.ask(Subscribe(name="same", types=[form]), "p1")).types == ["monitor"]
+
+
+async def test_a_wrong_start_names_the_field_and_nothing_of_its_type(running: Any) -> None:
+    """As it stands in the request."""
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    subject = request_subject(Subscribe.type, "p1")
+    reply = await bus.request(subject, b'{"name": "copy", "start": "yesterday"}')
+    assert b'"field":"start"' in reply.replace(b'": ', b'":')
+    assert b"a stream sequence, nor a time" in reply
+
+
+async def test_too_many_filters_are_refused(running: Any) -> None:
+    """The broker checks each event against every filter of every subscription."""
+    entities = [f"sbx-{number}" for number in range(16)]
+    types = [name for name in EVENTS if name.startswith("agent.")][:17]
+    with pytest.raises(RefusedError) as refused:
+        await subscribe(running, entities=entities, types=types)
+    assert refused.value.problem.field == "entities"

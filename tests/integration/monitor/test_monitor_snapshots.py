@@ -1,0 +1,119 @@
+"""The snapshot in its bucket, and a stream that lacks the events after it."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from monitor.actions import Actions
+from monitor.event_reader import EventReader
+from monitor.herd import Herd
+from monitor.main import compose, limits_of
+from monitor.snapshot_store import SnapshotStore
+from monitor.state import ObservedEvent
+from monitor.watch import Watch
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Registrar, write_secret
+from sandherd.bus.lease import Lease
+from sandherd.bus.publisher import EventPublisher
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.subjects import Principal
+from tests.patience import PATIENCE
+
+World = Any
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def herd_of(count: int, position: int) -> Herd:
+    herd = Herd()
+    for number in range(count):
+        herd.fold(ObservedEvent("default", f"sbx-{number}", "agent.started", number + 1, NOW))
+    herd.position = position
+    return herd
+
+
+async def test_last_saved_snapshot_is_restored(world: World) -> None:
+    """Three saves use two sets of pieces in turn."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        keeping = SnapshotStore(bus)
+        assert (await keeping.restore()).live == {}
+        for count in (1, 4000, 7):
+            await keeping.save(herd_of(count, count), fence=3)
+        restored = await SnapshotStore(bus).restore()
+    assert restored.live == herd_of(7, 7).live
+    assert restored.position == keeping.position == 7
+
+
+async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> None:
+    """Both restored the same; the successor saved; the old holder's later save is refused."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await SnapshotStore(bus).save(herd_of(1, 1), fence=1)
+        old, successor = SnapshotStore(bus), SnapshotStore(bus)
+        await old.restore()
+        await successor.restore()
+        await successor.save(herd_of(3, 30), fence=2)
+        await old.save(herd_of(2, 20), fence=1)
+        restored = await SnapshotStore(bus).restore()
+    assert restored.position == 30
+    assert old.position == 1
+
+
+async def test_incomplete_snapshot_is_skipped(world: World) -> None:
+    """The stream is read from its first event instead."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await SnapshotStore(bus).save(herd_of(2, 9), fence=1)
+        await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
+        restored = await SnapshotStore(bus).restore()
+    assert (restored.position, restored.live) == (0, {})
+
+
+async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is held and the broker is down: the watch does not end, and continues from the snapshot afterwards."""
+    monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
+    service = compose(world.herd.settings(Principal.MONITOR, check_interval=0.1))
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await SnapshotStore(bus).save(herd_of(3, 30), fence=1)
+        await world.herd.kill()
+        actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
+        watch = Watch(
+            bus, Lease(bus, "monitor.watch", "test"), limits_of(service.settings),
+            actions=actions, reader=EventReader(bus), meters=service.meters,
+        )  # fmt: skip
+        with capture_logs() as lines:
+            watching = asyncio.create_task(watch.run(service.settings.check_interval))
+            await logged(lines, watching, event="snapshot unavailable, retrying")
+            await world.herd.restart()
+            await logged(lines, watching, event="snapshot restored", position=30, sandboxes=3)
+        await cancel_and_wait([watching])
+
+
+async def logged(lines: list[Any], watching: "asyncio.Task[None]", **line: Any) -> None:
+    """Wait for a line in the log, for as long as the watch goes on."""
+    async with asyncio.timeout(PATIENCE):
+        while not any(line.items() <= found.items() for found in lines):
+            assert not watching.done(), watching
+            await asyncio.sleep(0.05)
+
+
+async def test_stream_without_the_next_position_is_read_from_its_first(world: World) -> None:
+    """Positions 1 to 5 are gone; a snapshot at 2 continues with 6."""
+    for number in range(8):
+        await world.by_spawner(f"sbx-{number}", "sandbox.requested")
+    path = world.herd.home / "creds" / "test.creds"
+    write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
+    async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
+        await admin.js.purge_stream("EVENTS", seq=6)
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        follower = EventReader(bus)
+        await follower.start(2)
+        got: list[int] = []
+        while len(got) < 3:
+            got += [event.stream_sequence for event in await follower.next_batch()]
+        reached = await follower.reached(got[-1])
+        assert (await follower.reached(got[-1] - 1)).left >= 1
+        await follower.stop()
+    assert got == [6, 7, 8]
+    assert reached.left == 0
+    assert abs((datetime.now(UTC) - reached.requested_at).total_seconds()) < 60

@@ -1,0 +1,186 @@
+"""Every command where its surroundings are hostile: a home that can't be used, an output that can't be written."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sandherd.cli.app import build
+from sandherd.stack import down, up
+from tests.integration.operating.forked_commands import Case
+from tests.patience import PATIENCE
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+PROGRAM = "tests.integration.operating.forked_commands"
+NAME = 'jörg "a", 日本'
+STRANGE = "é→日"
+ENDS_THE_STACK = ("down",)
+WITHOUT_HOME = {("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push")}
+"""Commands that use no home: they work, or fail for another reason."""
+REPORTS = {"doctor", "audit", "status"}
+"""Commands whose result is a list of problems: with status 1, and each with its remedy."""
+NOT_IN_PROC = WITHOUT_HOME | {("down",), ("config", "show"), ("harness", "list")}
+"""And commands that only read what a home has, where nothing is: they have nothing to do."""
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name, below in (inner or {}).items():
+        yield from leaves(below, (*path, name))
+
+
+LEAVES = dict(leaves(typer.main.get_command(build())))
+
+
+def sample(kind: Any, folder: Path) -> str:
+    """A value of this type: a folder that exists, the first of an enumeration, else a name that nothing has."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return next(iter(kind)).value
+    return str(folder) if "Path" in str(kind) else "task-x"
+
+
+def words(path: tuple[str, ...], above: Path) -> list[str]:
+    """The command with a value for all that it requires. Folders exist, and are of this command alone."""
+    found, folder = list(path), above / "-".join(path)
+    folder.mkdir(exist_ok=True)
+    (folder / "other").touch()
+    for parameter in LEAVES[path].params:
+        if not parameter.required:
+            continue
+        value = sample(parameter.type_descriptor.annotation, folder)
+        found += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
+    return found
+
+
+def played(cases: list[Case], folder: Path) -> list[Case]:
+    folder.mkdir()
+    command = [sys.executable, "-m", PROGRAM, str(folder)]
+    given = json.dumps([asdict(case) for case in cases])
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=6 * PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return [Case(**case) for case in json.loads(done.stdout)]
+
+
+def told(case: Case) -> str:
+    """What a command said that failed: one line, which names what to do; never a traceback. Raises `AssertionError`."""
+    status, _, error = case.done
+    assert "Traceback" not in error, (case.words, error)
+    assert "Exception ignored" not in error, (case.words, error)
+    if status:
+        assert status in {1, 2}, (case.words, status, error)
+        lines = [line for line in error.splitlines() if line.startswith("sandherd: ")]
+        assert len(lines) == 1 or REPORTS & {*case.words}, (case.words, error)
+        assert all(";" in line for line in lines), (case.words, lines)
+    return error
+
+
+@pytest.fixture
+def surroundings() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+
+
+@pytest.mark.parametrize("kind", ["file", "proc", "bytes"])
+def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str], kind: str) -> None:
+    """A file, a place where nothing can be created, a name that is no UTF-8: status 1 or 2, and what to do."""
+    (tmp_path / "file").touch()
+    (tmp_path / "there").mkdir()
+    home = {"file": str(tmp_path / "file"), "proc": "/proc/none", "bytes": str(tmp_path / "j\udcf6rg")}[kind]
+    given = os.fsencode(home).decode("utf-8", "surrogateescape")
+    cases = [Case(["--home", given, *words(path, tmp_path / "there")], surroundings) for path in LEAVES]
+    works = NOT_IN_PROC if kind == "proc" else WITHOUT_HOME
+    for path, case in zip(LEAVES, played(cases, tmp_path / "played"), strict=True):
+        told(case)
+        assert case.done[0] or path in works, case
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Path]:
+    """The home of a running stack, with a name that is neither ASCII nor without separators."""
+    above = Path(tempfile.mkdtemp(prefix="strange-"))
+    above.chmod(0o755)
+    home = above / NAME
+    try:
+        asyncio.run(up(home))
+        yield home
+    finally:
+        asyncio.run(down(home))
+        shutil.rmtree(above, ignore_errors=True)
+
+
+@pytest.fixture
+def live(stack: Path, tmp_path: Path) -> list[tuple[str, ...]]:
+    """The commands that are run with a stack, with a folder that is none of theirs."""
+    (tmp_path / "there").mkdir()
+    return [path for path in LEAVES if path != ENDS_THE_STACK]
+
+
+def test_unwritable_output_is_one_line_and_a_failure(
+    stack: Path, live: list[tuple[str, ...]], tmp_path: Path, surroundings: dict[str, str]
+) -> None:
+    """Output to /dev/full and to a closed descriptor fails for every command, also for `--help`."""
+    environ = surroundings | {"SANDHERD_HOME": str(stack)}
+    given = [*(words(path, tmp_path / "there") for path in live), *([*path, "--help"] for path in LEAVES)]
+    outputs = ("kept", "full", "closed")
+    found = played([Case(line, environ, output) for line in given for output in outputs], tmp_path / "played")
+    for kept, *others in zip(*(found[number::3] for number in range(3)), strict=True):
+        for case in others:
+            error = told(case)
+            if kept.done[1] and not kept.done[0]:
+                assert case.done[0] == 1, case
+                # What the first call deleted or created is no longer there, or already, for the others.
+                assert "could not be written" in error or {"delete", "create", "init", "context"} & {*case.words}, case
+
+
+def test_ascii_output_is_escaped_and_json_stays_json(
+    stack: Path, live: list[tuple[str, ...]], tmp_path: Path, surroundings: dict[str, str]
+) -> None:
+    """No command fails for letters that the encoding of the terminal lacks."""
+    environ = surroundings | {"SANDHERD_HOME": str(stack)}
+    task = ["run", STRANGE, "--", "echo", STRANGE]
+    (done,) = played([Case(task, environ)], tmp_path / "task")
+    assert done.done[0] == 0, done
+    cases = [Case(words(path, tmp_path / "there"), environ, encoding="ascii") for path in live]
+    more = [["tasks", "list"], ["tasks", "list", "-o", "json"], ["status"], ["--home", str(stack), "status"]]
+    found = played([*cases, *(Case(line, environ, encoding="ascii") for line in more)], tmp_path / "played")
+    for case in found:
+        told(case)
+        assert case.done[1].isascii()
+        assert case.done[2].isascii()
+    table, document = found[len(cases)], found[len(cases) + 1]
+    assert table.done[0] == document.done[0] == 0
+    assert json.loads(document.done[1])["tasks"][0]["text"] == STRANGE
+    assert r"\u2192" in table.done[1]
+
+
+def test_real_process_with_closed_streams_and_ascii_locale_fails_cleanly(
+    stack: Path, surroundings: dict[str, str]
+) -> None:
+    """A shell starts it with `>&-`, `2>&-`, `<&-`, `>/dev/full`, and PYTHONIOENCODING and LC_ALL without UTF-8."""
+    sandherd = Path(sys.executable).with_name("sandherd")
+    environ = surroundings | {"SANDHERD_HOME": str(stack)}
+    for redirected, status in ((">&-", 1), (">/dev/full", 1), ("2>&-", 0), ("<&-", 0)):
+        script = f'"{sandherd}" tasks list {redirected}'
+        done = subprocess.run(["/bin/sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done
+        assert "Traceback" not in done.stderr
+        assert "Exception ignored" not in done.stderr
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    for more in ({"PYTHONIOENCODING": "ascii"}, ascii_only):
+        command = [str(sandherd), "tasks", "list"]
+        done = subprocess.run(command, env=environ | more, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert bool(done.returncode) == done.stderr.startswith("sandherd: "), done

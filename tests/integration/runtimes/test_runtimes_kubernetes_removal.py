@@ -1,0 +1,111 @@
+"""The removal of boxes whose objects something else holds: it takes as long as that does, and nobody is misled."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+import pytest
+
+from spawner.runtimes.boxes.provider import BoxState, ProviderError, ProviderFault
+from spawner.runtimes.kubernetes import objects
+from tests.doubles.kubernetes.cluster import Cluster
+from tests.doubles.kubernetes.store import Json
+from tests.integration.runtimes.clusters import change, left, listening, made, pod_of, until
+from tests.integration.runtimes.conftest import WAITS, Boxes
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+HELD = {"metadata": {"finalizers": ["example.org/audit"]}}
+RELEASED = {"metadata": {"finalizers": None}}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster of the test's own."""
+    with Cluster(sandboxes="v1beta1") as one:
+        yield one
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
+    async with made(cluster) as boxes:
+        yield boxes
+
+
+async def test_a_removal_ends_when_the_last_finalizer_is_removed(cluster: Cluster, pods: Boxes) -> None:
+    """Not before: nothing of the box is left then."""
+    box = await pods.make()
+    change(cluster, box.name, HELD)
+    removing = pods.removing(box.name)
+    await until(lambda: pod_of(cluster, box.name)["metadata"].get("deletionGracePeriodSeconds") == 0)
+    assert not removing.done()
+    change(cluster, box.name, RELEASED)
+    await removing
+    assert left(cluster) == []
+
+
+@pytest.mark.parametrize("held", ["pod", "sandbox"])
+async def test_a_removal_that_a_finalizer_prevents_fails_and_names_it(
+    cluster: Cluster, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be repeated; so it is not taken for done."""
+    monkeypatch.setattr(objects, "_FINALIZERS_SECONDS", 0.5)
+    async with made(cluster, "v1beta1") as boxes:
+        box = await boxes.make()
+        kind = "pods" if held == "pod" else "sandboxes"
+        hold(cluster, kind, HELD)
+        for _ in range(2):
+            with pytest.raises(ProviderError, match=r"finalizers still hold it: example\.org/audit") as caught:
+                await boxes.provider.remove(box.name)
+            assert caught.value.fault is ProviderFault.TIMED_OUT
+        hold(cluster, kind, RELEASED)
+        await boxes.provider.remove(box.name)
+        assert cluster.objects("pods") + cluster.objects("sandboxes") == []
+
+
+def hold(cluster: Cluster, kind: str, patch: Json) -> None:
+    """Set or remove the finalizer of the only object of a kind."""
+    for item in cluster.objects(kind):
+        meta = item["metadata"]
+        cluster.now(partial(cluster.store.patch, kind, meta["namespace"], meta["name"], patch))
+
+
+async def test_a_box_is_not_created_where_its_removal_has_not_ended(
+    cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would be the ended one: it is refused for the moment, with what holds it."""
+    monkeypatch.setattr(objects, "_FINALIZERS_SECONDS", 0.5)
+    spec = pods.spec()
+    await pods.provider.create(spec)
+    change(cluster, spec.name, HELD)
+    with pytest.raises(ProviderError):
+        await pods.provider.remove(spec.name)
+    with pytest.raises(ProviderError, match=r"example\.org/audit.*retry later") as caught:
+        await pods.provider.create(spec)
+    assert caught.value.fault is ProviderFault.TRANSIENT
+    change(cluster, spec.name, RELEASED)
+    assert (await pods.provider.create(spec)).alive
+
+
+async def test_a_box_that_its_cluster_has_ended_is_not_created_with_success(cluster: Cluster, pods: Boxes) -> None:
+    """As when the reply to its creation was lost, and it was evicted since: its loss is reported."""
+    spec = pods.spec()
+    await pods.provider.create(spec)
+    await cluster.later(cluster.kubelet.evict(pod_of(cluster, spec.name), "Evicted", "low on memory"))
+    with pytest.raises(ProviderError, match=r"evicted.*low on memory") as caught:
+        await pods.provider.create(spec)
+    assert caught.value.fault is ProviderFault.NOT_FOUND
+
+
+async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods: Boxes) -> None:
+    """Neither ours nor a user's: whoever reads the box meanwhile reads that it was deleted."""
+    box = await pods.make(WAITS)
+    change(cluster, box.name, HELD)
+    async with listening(pods) as heard:
+        removing = pods.removing(box.name)
+        await until(lambda: pod_of(cluster, box.name)["metadata"].get("deletionGracePeriodSeconds") == 0)
+        found = await pods.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
+        assert found is not None
+        assert "was deleted" in found.problem
+        assert "by its cluster" not in found.problem
+        change(cluster, box.name, RELEASED)
+        await removing
+        await until(lambda: box.name in heard)

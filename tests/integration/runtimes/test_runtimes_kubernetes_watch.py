@@ -1,0 +1,76 @@
+"""Watching pods: one list, and then a watch that continues after each interruption."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.doubles.kubernetes.cluster import Cluster
+from tests.integration.runtimes.clusters import listening, made, pod_of, until
+from tests.integration.runtimes.conftest import Boxes
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster of the test's own: its history is lost for nobody else."""
+    with Cluster() as one:
+        yield one
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
+    async with made(cluster) as boxes:
+        yield boxes
+
+
+def asked(cluster: Cluster, what: str) -> list[str]:
+    """The lists or the watches of all our pods that were asked for."""
+    paths = [path for method, path in list(cluster.api.asked) if method == "GET" and "labelSelector" in path]
+    return [path for path in paths if ("watch=true" in path) == (what == "watches")]
+
+
+async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxes) -> None:
+    """There is one list and one watch, however long it takes."""
+    async with listening(pods) as heard:
+        box = await pods.make()
+        await until(lambda: box.name in heard)
+        marks = cluster.api.marks
+        await until(lambda: cluster.api.marks >= marks + 2)
+        assert (len(asked(cluster, "lists")), len(asked(cluster, "watches"))) == (1, 1)
+
+
+async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Boxes) -> None:
+    """The next watch continues from the last version, also for the end of a pod that no list has."""
+    async with listening(pods) as heard:
+        box = await pods.make()
+        await until(lambda: box.name in heard)
+        heard.clear()
+        pod = pod_of(cluster, box.name)
+        cluster.now(cluster.api.cut)
+        await cluster.later(cluster.kubelet.delete(pod, 0))
+        await until(lambda: box.name in heard)
+        assert len(asked(cluster, "lists")) == 1
+    assert await pods.provider.get(box.name) is None
+
+
+async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxes) -> None:
+    """The server has forgotten older versions, and no new list is needed."""
+    async with listening(pods) as heard:
+        box = await pods.make()
+        await until(lambda: box.name in heard)
+        cluster.now(lambda: cluster.store.create("networkpolicies", "sandherd", {"metadata": {"name": "other"}}))
+        marks, version = cluster.api.marks, cluster.now(lambda: cluster.store.version)
+        await until(lambda: cluster.api.marks >= marks + 2)
+
+        def lost() -> None:
+            cluster.api.cut()
+            cluster.store.forget()
+
+        cluster.now(lost)
+        await until(lambda: len(asked(cluster, "watches")) == 2)
+        assert f"resourceVersion={version}" in asked(cluster, "watches")[-1]
+        heard.clear()
+        await pods.provider.remove(box.name)
+        await until(lambda: box.name in heard)
+        assert len(asked(cluster, "lists")) == 1

@@ -1,0 +1,123 @@
+"""Paused sandboxes of the process runtime, and warm ones that wait for an assignment."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.attempt_inputs import Previous
+from sandherd.contracts.specs import SandboxLimits
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
+
+Open = Callable[..., Awaitable[Any]]
+PlanFor = Callable[..., SandboxPlan]
+Eventually = Callable[..., Awaitable[Any]]
+COUNTS = (
+    "import os, pathlib, signal, time\nsignal.signal(15, lambda *_: os._exit(0))\n"
+    "if os.fork(): pathlib.Path('up').touch()\nname = f'count-{os.getpid()}'\n"
+    "while True:\n    open(name, 'a').write('x'); time.sleep(0.01)"
+)
+TELLS = (
+    "import json, os, pathlib\nstate = pathlib.Path(os.environ['SANDHERD_STATE_DIR'])\n"
+    "import sandherd_worker.warm as warm\nimport sys\nfound = dict(os.environ)\n"
+    "if '--warm' in sys.argv: found = warm.wait_for_identity(os.environ)\n"
+    "if found:\n    pathlib.Path('telling').write_text(json.dumps(found))\n    os.replace('telling', 'told')"
+)
+
+
+def counted(runtime: Any, unit: str) -> list[int]:
+    return sorted(path.stat().st_size for path in runtime.layout.directory(unit).work.glob("count-*"))
+
+
+@pytest.mark.parametrize("options", [{}, {"use_groups": False}], ids=["by the kernel's freezer", "by signals"])
+@pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+async def test_paused_sandbox_freezes_every_process(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, options: dict[str, Any], isolation: str
+) -> None:
+    """No process of a frozen sandbox runs; it continues, and can be ended while it is frozen."""
+    runtime = await open_process(COUNTS, isolation, **options)
+    for unit in ("sbx-1", "sbx-2"):
+        await runtime.create(plan_for(unit))
+        await eventually(lambda unit=unit: len(counted(runtime, unit)) == 2)
+    await runtime.pause("sbx-1")
+    await runtime.pause("sbx-1")
+    frozen, other = counted(runtime, "sbx-1"), counted(runtime, "sbx-2")
+    await eventually(lambda: all(now > then + 5 for now, then in zip(counted(runtime, "sbx-2"), other, strict=True)))
+    assert counted(runtime, "sbx-1") == frozen
+    assert [(seen.alive, seen.frozen) for seen in await runtime.find_all()] == [(True, True), (True, False)]
+    await runtime.resume("sbx-1")
+    assert not (await runtime.observe("sbx-1")).frozen
+    await eventually(lambda: all(now > then for now, then in zip(counted(runtime, "sbx-1"), frozen, strict=True)))
+    await runtime.pause("sbx-1")
+    await runtime.stop("sbx-1", 5)
+    seen = await runtime.observe("sbx-1")
+    assert (seen.alive, seen.end.code, seen.frozen) == (False, 0, None)
+    await runtime.pause("sbx-2")
+    await runtime.remove("sbx-2")
+    assert await runtime.observe("sbx-2") is None
+
+
+async def test_pause_of_a_missing_sandbox_is_refused(open_process: Open) -> None:
+    """The error's fault is `lost`."""
+    runtime = await open_process(COUNTS)
+    with pytest.raises(RuntimeFailedError) as caught:
+        await runtime.pause("sbx-none")
+    assert caught.value.fault is RuntimeFault.LOST
+
+
+async def test_warm_unit_becomes_the_assigned_sandbox(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """The unit gets the variables of a cold start; assigned twice, it begins once."""
+    runtime = await open_process(TELLS)
+    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
+    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
+    seen = await runtime.observe("wrm-1")
+    assert (seen.alive, seen.runs, seen.project) == (True, 1, None)
+    place = runtime.layout.directory("wrm-1")
+    assert not place.joiner.exists()
+    await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
+    await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
+    await eventually((place.work / "told").exists)
+    await runtime.create(plan_for("sbx-2"))
+    cold = runtime.layout.directory("sbx-2").work / "told"
+    await eventually(cold.exists)
+    assert (await runtime.observe("wrm-1")).runs == 1
+    warm_text = (place.work / "told").read_text().replace("wrm-1", "sbx-2").replace("sbx-1", "sbx-2")
+    assert variables_of(warm_text) == variables_of(cold.read_text())
+
+
+def variables_of(text: str) -> dict[str, str]:
+    return {name: value for name, value in json.loads(text).items() if name.isupper() and name != "PWD"}
+
+
+async def test_dead_warm_unit_is_started_again_when_claimed(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """The claim gets a sandbox all the same."""
+    runtime = await open_process(TELLS)
+    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
+    await runtime.ending.end_all(runtime.layout.directory("wrm-1"))
+    assert not (await runtime.observe("wrm-1")).alive
+    await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
+    await eventually((runtime.layout.directory("wrm-1").work / "told").exists)
+    assert (await runtime.observe("wrm-1")).project == "p1"
+
+
+async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The worker finds the offer and a folder for it; without one it gets neither."""
+    runtime = await open_process(TELLS)
+    offer = Previous(attempt=1, sandbox="sbx-0", error="no", error_type="worker_lost")
+    await runtime.create(replace(plan_for("sbx-1"), previous=offer, attempt=2, max_work_bytes=5))
+    await runtime.create(replace(plan_for("sbx-2"), task=None))
+    texts = [runtime.layout.directory(unit).work / "told" for unit in ("sbx-1", "sbx-2")]
+    for text in texts:
+        await eventually(text.exists)
+    given, bare = (variables_of(text.read_text()) for text in texts)
+    assert given["SANDHERD_PREVIOUS_FILE"] == "/sandbox/state/previous.json"
+    assert given["SANDHERD_PREVIOUS_DIR"] == "/sandbox/previous"
+    assert (given["SANDHERD_MAX_WORK_BYTES"], given["SANDHERD_ATTEMPT"]) == ("5", "2")
+    assert Previous.model_validate_json(runtime.layout.directory("sbx-1").offer.read_text()) == offer
+    assert {"SANDHERD_PREVIOUS_FILE", "SANDHERD_TASK_ID"}.isdisjoint(bare)

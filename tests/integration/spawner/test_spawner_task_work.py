@@ -1,0 +1,98 @@
+"""The files that a task begins with: whose they may be, and how long they are stored."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import UploadChunk
+from sandherd.service.service import Service
+from sandherd.stack.broker import Broker
+from spawner.tasks.unsubmitted_uploads import LIFE, UnsubmittedUploads
+from tests.integration.spawner.played import access_room
+from tests.patience import PATIENCE
+
+Make = Callable[..., Service]
+CONTENT = b"not even an archive"
+
+
+async def uploaded(person: Any, task: str) -> ArtifactRef:
+    """One piece, stored for a task that is not submitted yet."""
+    name = new_name("upl")
+    await person.bus.ask(UploadChunk(sandbox=task, artifact=name, index=0, data=CONTENT), "p1", timeout=PATIENCE)
+    return ArtifactRef(
+        artifact=name,
+        subject=f"sandherd.v1.artifact.p1.{task}.{name}",
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        chunks=1,
+    )
+
+
+async def test_upload_for_another_task_is_refused(spawner: Make, person: Any) -> None:
+    """A reference to a sandbox's artifact is refused too: a task begins with its own user's uploads."""
+    async with spawner().running():
+        work = await uploaded(person, "task-other")
+        lies = [work, work.model_copy(update={"subject": "sandherd.v1.artifact.p1.task-mine.*", "artifact": "*"})]
+        for number, reference in enumerate(lies):
+            await person.submit(["true"], f"task-mine-{number}", work=reference)
+            await person.hears(f"task-mine-{number}", "task.rejected")
+            assert person.said(f"task-mine-{number}", "task.rejected")["field"] == "spec.work"
+
+
+async def stored(herd: Broker, work: ArtifactRef) -> int:
+    async with herd.provisioner() as jetstream:
+        info = await jetstream.stream_info("ARTIFACTS", subjects_filter=work.subject)
+        return sum((info.state.subjects or {}).values())
+
+
+async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, herd: Broker) -> None:
+    """It no longer counts against the project's quota; one of a task that exists is not affected."""
+    async with spawner().running():
+        kept, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
+        await person.submit(["true"], "task-one", work=kept)
+        await person.hears("task-one", "task.submitted")
+        await person.submit(["true"], "task-one", work=kept, depends_on=["task-one"])
+        await person.hears("task-one", "task.refused")
+        await person.submit(["true"], "task-two", work=lost, depends_on=["task-two"])
+        await person.hears("task-two", "task.rejected")
+
+        async def deleted() -> bool:
+            return await stored(herd, lost) == 0
+
+        await person.eventually(deleted)
+        assert await stored(herd, kept) == 1
+
+
+async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:
+    """Those of a task, those of a sandbox, and unfinished ones that still grow are kept."""
+    async with access_room(herd) as live:
+        idle, growing = await uploaded(person, "task-idle"), await uploaded(person, "task-growing")
+        uploads, now = UnsubmittedUploads(live), datetime.now(UTC)
+        await uploads.delete(now)
+        await person.bus.ask(
+            UploadChunk(sandbox="task-growing", artifact=growing.artifact, index=1, data=CONTENT),
+            "p1",
+            timeout=PATIENCE,
+        )
+        await uploads.delete(now + timedelta(minutes=30))
+        await uploads.delete(now + LIFE)
+        assert (await stored(herd, idle), await stored(herd, growing)) == (0, 2)
+
+
+async def test_files_of_a_task_are_deleted_with_its_record(spawner: Make, person: Any, herd: Broker) -> None:
+    """They are not deleted before: each attempt begins with them."""
+    async with spawner(keep_ended=0.3).running():
+        work = await uploaded(person, "task-one")
+
+        assert await stored(herd, work) == 1
+        await person.submit(["true"], "task-one", work=work)
+        await person.hears("task-one", "task.failed")
+        assert "not a complete tar archive" in person.said("task-one", "task.failed")["error"]
+
+        async def deleted() -> bool:
+            return await person.task("task-one") is None and await stored(herd, work) == 0
+
+        await person.eventually(deleted)

@@ -1,0 +1,84 @@
+"""`sandherd up` with a home on a file system that is too small, or full: mounted in a mount namespace of the test."""
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from sandherd.bus.provision import ProvisionError
+from sandherd.stack.disk_space import (
+    EXISTING_BROKER,
+    EXISTING_DATABASE,
+    NEW_BROKER,
+    NEW_DATABASE,
+    RECORDS,
+    missing_space,
+    refused_for_space,
+)
+from tests.engines.private_mounts import PRIVATE_MOUNTS
+from tests.engines.small_disk import small_disk
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+
+SCRIPT = Path(__file__).parent / "small_home.sh"
+SANDHERD = Path(sys.executable).with_name("sandherd")
+MIB = 1 << 20
+NEW_MIB = (NEW_DATABASE + NEW_BROKER + RECORDS).bytes // MIB
+EXISTING_MIB = (EXISTING_DATABASE + EXISTING_BROKER + RECORDS).bytes // MIB
+
+
+async def played(folder: Path) -> dict[str, tuple[int, str]]:
+    """Exit status and standard error of each `up`."""
+    sizes = (str(NEW_MIB - 1), str(NEW_MIB + 1), str(EXISTING_MIB + 1))
+    command = [*PRIVATE_MOUNTS, str(SCRIPT), str(SANDHERD), str(folder), *sizes]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        out, error = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()  # its trap ends the stack
+            await process.wait()
+    if b"unshare" in error or b"mount:" in error:
+        pytest.fail(f"no file system can be mounted here, run the tests as root: {error.decode()}", pytrace=False)
+    parts = re.split(r"^=== (\S+) ?(\d*)\n", out.decode(), flags=re.MULTILINE)[1:]
+    return {
+        name: (int(status or 0), text) for name, status, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    }
+
+
+async def test_up_states_the_needed_space_before_it_writes(folder: Path) -> None:
+    """Too small: one line with what is free and needed, and nothing is created. The smallest disk that it accepts does.
+
+    An existing herd needs less; on a full disk it is not started, no deletion of the herd's data is advised, and with
+    space again it has all its tasks.
+    """
+    found = await played(folder)
+    status, error = found["too-small"]
+    assert (status, found["created"][1]) == (1, "")
+    assert re.fullmatch(rf"sandherd: \S+ has \d+ MiB free of {NEW_MIB} MiB, which a new stack needs .*\n", error)
+    assert found["smallest"] == (0, ""), found
+    assert found["ran"][0] == 0
+    assert found["again"] == (0, ""), found
+    status, error = found["full"]
+    assert status == 1
+    assert re.fullmatch(rf"sandherd: \S+ has 0 MiB free of {EXISTING_MIB} MiB, which the stack needs .*\n", error)
+    for text in (found["too-small"][1], error):
+        assert "delete" not in text
+        assert "free space there" in text
+    assert found["freed"] == (0, ""), found
+    assert '"state": "completed"' in found["tasks"][1]
+
+
+async def test_disk_that_fills_during_the_start_is_named(tmp_path: Path) -> None:
+    """The reported error decides, even after partial files are gone; any other error is no matter of space."""
+    async with small_disk(tmp_path / "disk", size=200 * MIB, inodes=50) as disk:
+        assert "inodes free of" in str(missing_space(disk.path / "home", 1))
+    home = tmp_path / "home"
+    assert missing_space(home, 1) is None
+    for reported in ("initdb: could not write: No space left on device", "consumer X: disk full"):
+        assert "the disk was full while the stack started" in str(refused_for_space(home, 1, reported))
+    assert refused_for_space(home, 3, "event-ingest: ended 3 times") is None
+    assert refused_for_space(home, 1, str(ProvisionError("stream X: storage type can not be changed"))) is None

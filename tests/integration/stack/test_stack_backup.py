@@ -1,0 +1,170 @@
+"""`sandherd backup` and `restore` of a local stack: with nothing but the command, as a new user has it."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from sandherd.process_signals import ended
+from sandherd.stack import down, maintenance
+from sandherd.stack import status as stack_status
+from sandherd.stack.cluster import size_of
+from tests.patience import PATIENCE
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+
+SANDHERD = Path(sys.executable).with_name("sandherd")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder for homes and a backup; the stacks of the homes are ended."""
+    found = Path(mkdtemp(prefix="kept-"))
+    found.chmod(0o755)
+    try:
+        yield found
+    finally:
+        for name in ("first", "second", "third"):
+            asyncio.run(down(found / name))
+        shutil.rmtree(found, ignore_errors=True)
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(home)}
+
+
+async def sandherd(home: Path, *words: str, status: int = 0, **settings: str) -> str:
+    """What it prints; on standard error if `status` is not 0."""
+    environ = environment(home) | settings
+    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    out, error = await process.communicate()
+    assert process.returncode == status, (words, out.decode(), error.decode())
+    return (error if status else out).decode()
+
+
+def settings_of(home: Path) -> dict[str, str]:
+    found = maintenance.environment(home)
+    assert found is not None
+    return found
+
+
+async def tasks(home: Path) -> dict[str, Any]:
+    found = json.loads(await sandherd(home, "tasks", "list", "-o", "json"))["tasks"]
+    return {task["text"]: task for task in found}
+
+
+async def until_state(home: Path, text: str, state: str) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        while (await tasks(home)).get(text, {}).get("state") != state:
+            await asyncio.sleep(0.3)
+    found: dict[str, Any] = (await tasks(home))[text]
+    return found
+
+
+async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_home(place: Path) -> None:
+    """Keys, streams and history in one folder. The agent at work goes on in its sandbox; the new home has it all.
+
+    Where there is a folder, a running stack or another herd, one line says so, and nothing is changed.
+    """
+    first, second, saved = place / "first", place / "second", place / "monday"
+    await sandherd(first, "up")
+    await sandherd(first, "run", "done", "--", "true")
+    script = "while [ ! -e go ]; do sleep 0.2; done"
+    await sandherd(first, "run", "at work", "--no-follow", "--", "sh", "-c", script)
+    at_work = await until_state(first, "at work", "running")
+    rows = json.loads(await sandherd(first, "backup", str(saved), "-o", "json"))
+    assert {"stream": "history", "state": "saved"} in rows
+    assert [path for path in (saved, *saved.rglob("*")) if path.stat().st_mode & 0o077 and path != saved] == []
+    assert "already exists" in await sandherd(first, "backup", str(saved), status=1)
+    assert "run `sandherd down` first" in await sandherd(first, "restore", str(saved), status=1)
+    still = (await tasks(first))["at work"]
+    assert (still["state"], still["attempt"], still["sandbox"]) == ("running", 1, at_work["sandbox"])
+    await sandherd(first, "exec", at_work["sandbox"], "--", "touch", "go")
+    assert (await until_state(first, "at work", "completed"))["attempt"] == 1
+    await sandherd(first, "down")
+    assert "differ from the backup" in await sandherd(first, "restore", str(saved), status=1)
+    await sandherd(second, "restore", str(saved))
+    assert "as it was" in await sandherd(second, "restore", str(saved))
+    await sandherd(second, "up")
+    assert (await tasks(second))["done"]["state"] == "completed"
+    async with asyncio.timeout(PATIENCE):
+        while (await tasks(second))["at work"]["attempt"] != 2:  # its sandbox is not in this home
+            await asyncio.sleep(0.3)
+    await sandherd(place / "none", "backup", str(place / "other"), status=1)
+    assert not (place / "other").exists()
+
+
+async def test_a_failed_restoration_is_repeated_as_a_whole(place: Path) -> None:
+    """A history of which a part was restored would pass for the whole."""
+    first, second, saved = place / "first", place / "second", place / "monday"
+    await sandherd(first, "up")
+    await sandherd(first, "down")
+    await sandherd(first, "backup", str(saved))
+    dump = (saved / "history.dump").read_bytes()
+    (saved / "history.dump").write_bytes(dump[: len(dump) * 3 // 4])
+    assert "pg_restore failed" in await sandherd(second, "restore", str(saved), status=1)
+    (saved / "history.dump").write_bytes(dump)
+    rows = json.loads(await sandherd(second, "restore", str(saved), "-o", "json"))
+    assert {"stream": "history", "state": "restored"} in rows
+
+
+async def test_a_running_stack_keeps_its_settings_and_is_not_stopped_in_vain(place: Path) -> None:
+    """It has the variables of `up`, not those of `backup`. For a folder that can't be created it is not stopped."""
+    home = place / "first"
+    await sandherd(home, "up", SANDHERD_MAX_SANDBOXES="7")
+    supervisor = (await stack_status(home)).supervisor_pid
+    (place / "file").touch()
+    assert "can't be written" in await sandherd(home, "backup", str(place / "file" / "folder"), status=1)
+    assert (await stack_status(home)).supervisor_pid == supervisor
+    await sandherd(home, "backup", str(place / "monday"), SANDHERD_MAX_SANDBOXES="1")
+    assert (await stack_status(home)).supervisor_pid != supervisor
+    assert settings_of(home)["SANDHERD_MAX_SANDBOXES"] == "7"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_an_interrupted_backup_leaves_the_stack_running_and_no_folder(
+    place: Path, number: signal.Signals
+) -> None:
+    """Whether the signal comes while the stack ends or later, it is started again with its settings."""
+    home = place / "first"
+    await sandherd(home, "up", SANDHERD_MAX_SANDBOXES="7")
+    supervisor = (await stack_status(home)).supervisor_pid
+    assert supervisor is not None
+    process = await asyncio.create_subprocess_exec(
+        SANDHERD, "backup", str(place / "monday"), env=environment(home), stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        await ended(supervisor)
+    process.send_signal(number)
+    _, error = await process.communicate()
+    assert (process.returncode, b"the backup was interrupted" in error) == (1, True), error
+    assert (await stack_status(home)).ready
+    assert settings_of(home)["SANDHERD_MAX_SANDBOXES"] == "7"
+    assert [path.name for path in place.iterdir()] == ["first"]
+
+
+async def test_a_stack_of_three_servers_is_restored_with_three_or_with_one(place: Path) -> None:
+    """As many servers as were backed up, or as --replicas states."""
+    first, saved = place / "first", place / "monday"
+    await sandherd(first, "up", "--nats", "3")
+    await sandherd(first, "run", "done", "--", "true")
+    await sandherd(first, "down")
+    await sandherd(first, "backup", str(saved))
+    assert "1 or 3 nats-servers, not 2" in await sandherd(
+        place / "second", "restore", str(saved), "--replicas", "2", status=2
+    )
+    for home, words, servers in (("second", (), 3), ("third", ("--replicas", "1"), 1)):
+        await sandherd(place / home, "restore", str(saved), *words)
+        assert size_of(place / home) == servers
+        await sandherd(place / home, "up")
+        assert (await tasks(place / home))["done"]["state"] == "completed"
+        await sandherd(place / home, "down")

@@ -1,0 +1,136 @@
+"""A local stack that lost something: `status` and `doctor` name it, and `up` repairs what can be repaired."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from sandherd.stack import Phase, down, status, up
+from tests.patience import PATIENCE
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+SANDHERD = Path(sys.executable).with_name("sandherd")
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """The home of a stack that runs, and has run one task."""
+    directory = Path(mkdtemp(prefix="damaged-"))
+    try:
+        asyncio.run(up(directory))
+        asyncio.run(sandherd(directory, "run", "one", "--", "true"))
+        yield directory
+    finally:
+        asyncio.run(down(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
+    environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(home)}
+    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+def children(pid: int) -> list[int]:
+    """The processes of a Postgres: each has a connection, or a job."""
+    return [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def until(look: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(PATIENCE):
+        while not (found := await look()):
+            await asyncio.sleep(0.2)
+    return found
+
+
+async def checks(home: Path) -> dict[str, Any]:
+    _, out, error = await sandherd(home, "doctor", "-o", "json")
+    assert "Traceback" not in error
+    return {check["check"]: check for check in json.loads(out)}
+
+
+@pytest.mark.parametrize("content", [None, "{cut"])
+async def test_up_restores_the_files_of_clients(home: Path, content: str | None) -> None:
+    """Deleted or damaged context, deleted credentials of the client and of a service: all is there after `up`."""
+    (home / "creds" / "client-default.creds").unlink()
+    (home / "creds" / "monitor.creds").unlink()
+    context = home / "context.json"
+    if content is None:
+        context.unlink()
+    else:
+        context.write_text(content)
+    before = await status(home)
+    assert (await sandherd(home, "up"))[0] == 0
+    assert (await sandherd(home, "tasks", "list"))[0] == 0
+    assert (home / "creds" / "monitor.creds").exists()
+    assert (await status(home)).supervisor_pid == before.supervisor_pid
+
+
+async def test_credential_that_is_no_text_does_not_end_the_stack(home: Path) -> None:
+    """It is created again when the stack repairs its files."""
+    before = await status(home)
+    damaged = home / "creds" / "monitor.creds"
+    damaged.write_bytes(b"\xff\xfe")
+    (home / "creds" / "client-default.creds").unlink()
+    assert (await sandherd(home, "up"))[0] == 0
+    assert damaged.read_bytes().startswith(b"-----BEGIN")
+    assert (await status(home)).supervisor_pid == before.supervisor_pid
+
+
+async def test_hanging_database_is_not_ready(home: Path) -> None:
+    """`status` says that it does not respond, and `doctor` advises to check it rather than to migrate."""
+    standing = await up(home)
+    (pid,) = [part.pid for part in standing.parts if part.name == "postgres"]
+    assert pid is not None
+    server = [pid, *children(pid)]
+    for process in server:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        stopped = await status(home)
+        (postgres,) = [part for part in stopped.parts if part.name == "postgres"]
+        assert (stopped.phase, postgres.running, postgres.ready) == (Phase.NOT_READY, True, False)
+        assert "does not respond" in postgres.detail
+
+        async def named() -> Any:
+            check = (await checks(home)).get("migrations", {})
+            return check if check.get("state") == "wrong" else None
+
+        assert "Postgres" in (await until(named))["remedy"]
+    finally:
+        for process in reversed(server):
+            os.kill(process, signal.SIGCONT)
+    assert (await up(home)).ready
+
+
+async def test_audit_of_an_unknown_name_is_an_error(home: Path) -> None:
+    """Zeros would mean that all is stored."""
+    code, _, error = await sandherd(home, "audit", "nope")
+    assert code == 1
+    assert "no events are stored of sandbox nope" in error
+
+
+async def test_deleted_data_of_the_broker_is_named(home: Path) -> None:
+    """After `down`, the loss of the broker's files, and `up`, doctor names the loss and the remedy."""
+    await down(home)
+    shutil.rmtree(home / "nats" / "data")
+    await up(home)
+
+    async def named() -> Any:
+        return (await checks(home)).get("broker data")
+
+    check = await until(named)
+    assert check["state"] == "wrong"
+    assert "the broker's data was deleted or replaced" in check["found"]
+    assert "backup" in check["remedy"]
+    assert "--past" in check["remedy"]

@@ -1,0 +1,88 @@
+"""Agents of every kind end exactly once in a real worker, whichever process is killed, and leave nothing."""
+
+import asyncio
+import signal
+from typing import Any
+
+import psutil
+import pytest
+
+from sandherd_worker.exits import ExitCode
+from tests.integration.worker.conformance.acts import Run
+from tests.integration.worker.conformance.adapters import Adapter
+
+pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(300)]
+
+HIDES = "env -i setsid /bin/sh -c 'echo $$ >hidden; exec sleep 4715' &"
+SPAWNS = f"(setsid sleep 4715 &); ({HIDES}); until test -s hidden; do sleep 0.05; done; touch began; sleep 4715"
+GRACE = 10.0
+"""What a runtime gives by itself."""
+
+
+async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """Start it, and wait until it is in a command that has put processes of its own out of reach.
+
+    One of them has gone out of its session, another one has forgotten its whole environment, too.
+    """
+    agent.begins(Run(SPAWNS))
+    await sandbox.start(SANDHERD_STOP_GRACE=str(GRACE))
+    await eventually((sandbox.work / "began").exists, "the agent is at it")
+    await sandbox.event("tool_use")
+
+
+def hidden(sandbox: Any) -> bool:
+    """Whether the process that has forgotten its environment still lives."""
+    try:
+        status = psutil.Process(int((sandbox.work / "hidden").read_text())).status()
+    except psutil.NoSuchProcess:
+        return False
+    return bool(status != psutil.STATUS_ZOMBIE)
+
+
+async def test_killed_agent_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
+    """After a SIGKILL there is one failure with its signal, no process, not even an orphan; the session is stored."""
+    await busy(agent, sandbox, eventually)
+    if agent.keeps_session:
+        await eventually(lambda: any((sandbox.state / "driver").rglob("*.jsonl")), "the session is on the disk")
+    agent.victim(which).kill()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.type, failed.data.error_type, failed.data.signal) == ("agent.failed", "signal", 9)
+    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(kept) == agent.keeps_session
+    assert (await sandbox.events())[-1].type == "agent.shutdown"
+    assert agent.processes() == []
+    assert not hidden(sandbox)
+
+
+async def test_killed_worker_leaves_nothing(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """After a SIGKILL the recovery ends the agent with all its children, and reports the lost worker once."""
+    await busy(agent, sandbox, eventually)
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert agent.processes() != []
+    assert await sandbox.run("--recover") == ExitCode.DRAINED
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.type, failed.data.error_type) == ("agent.failed", "worker_lost")
+    events = await sandbox.events()
+    assert events[-1].type == "agent.shutdown"
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert agent.processes() == []
+    # Nobody but a control group could still find it.
+    psutil.Process(int((sandbox.work / "hidden").read_text())).kill()
+
+
+async def test_stopped_worker_drains_within_its_grace(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """The kill at the end of the grace is not needed: there is one end, the shutdown event, and the session."""
+    await busy(agent, sandbox, eventually)
+    sandbox.signal(signal.SIGTERM)
+    kill = asyncio.get_running_loop().call_later(GRACE, sandbox.process.kill)
+    assert await sandbox.ended() == ExitCode.DRAINED
+    kill.cancel()
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.type, failed.data.error_type) == ("agent.failed", "stopped")
+    assert (await sandbox.events())[-1].type == "agent.shutdown"
+    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(kept) == agent.keeps_session
+    assert agent.processes() == []
+    assert not hidden(sandbox)

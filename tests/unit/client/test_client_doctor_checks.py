@@ -1,0 +1,159 @@
+"""Checks of the doctor and their states."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from sandherd.bus.identity.credentials import Bearer
+from sandherd.cli.doctor.check import Check, CheckState
+from sandherd.cli.doctor.checks import (
+    check_audit,
+    check_credential,
+    check_disk_limits,
+    check_isolation,
+    check_service,
+    check_skew,
+    check_unpublished,
+    check_version,
+)
+from sandherd.cli.render import catalogue
+from sandherd.contracts.requests import Audit, Catalogue, RuntimeView
+from sandherd.contracts.subjects import Principal
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BEARER = Bearer("U…", "client-default", Principal.CLIENT, "default", "_INBOX_U…")
+
+
+def an_audit(*, missing: int = 0, unstored: int = 0, dead: int = 0) -> Audit:
+    return Audit(
+        sources=[],
+        source_count=3,
+        event_count=10,
+        missing=missing,
+        duplicates_refused=0,
+        unstored=unstored,
+        dead=dead,
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        (None, CheckState.RIGHT),
+        (timedelta(days=1), CheckState.RIGHT),
+        (timedelta(minutes=5), CheckState.WARNING),
+        (timedelta(0), CheckState.WRONG),
+        (timedelta(days=-1), CheckState.WRONG),
+    ],
+)
+def test_credential_is_judged_by_its_remaining_life(left: timedelta | None, state: CheckState) -> None:
+    """An expired credential is an error, one that expires soon a warning; both name a remedy."""
+    check = check_credential(replace(BEARER, expires_at=None if left is None else NOW + left), Path("x.creds"), NOW)
+    assert check.state is state
+    assert (check.remedy is not None) is (state is not CheckState.RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [((2, 15, 1), CheckState.RIGHT), ((2, 12, 0), CheckState.RIGHT), ((2, 11, 9), CheckState.WRONG)],
+)
+def test_old_broker_is_wrong(version: tuple[int, int, int], state: CheckState) -> None:
+    """A broker that lacks what leases need is found, with the version that has it."""
+    check = check_version(version, "nats://x", 1.0)
+    assert check.state is state
+    assert "nats-server" in check.found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state"),
+    [(0, CheckState.RIGHT), (-3, CheckState.RIGHT), (6, CheckState.WRONG), (-600, CheckState.WRONG)],
+)
+def test_skewed_clock_is_wrong(seconds: float, state: CheckState) -> None:
+    """Both directions count."""
+    assert check_skew(timedelta(seconds=seconds)).state is state
+
+
+@pytest.mark.parametrize(
+    ("audit", "name", "state"),
+    [
+        (an_audit(), "history", CheckState.RIGHT),
+        (an_audit(missing=1), "history", CheckState.WRONG),
+        (an_audit().model_copy(update={"unsaid": 1, "unsaid_sandboxes": ["sbx-1"]}), "history", CheckState.WRONG),
+        (an_audit().model_copy(update={"conflicts": 1}), "history", CheckState.WRONG),
+        (an_audit().model_copy(update={"implausible": 1}), "history", CheckState.WRONG),
+        (an_audit(unstored=20_000), "history lag", CheckState.WARNING),
+        (an_audit(dead=2), "dead letters", CheckState.WARNING),
+    ],
+)
+def test_history_is_judged_by_its_audit(audit: Audit, name: str, state: CheckState) -> None:
+    """A gap is wrong; a lag and dead letters are warnings; each has a remedy."""
+    checks: dict[str, Check] = {check.name: check for check in check_audit(audit)}
+    assert checks[name].state is state
+    assert all(check.remedy for check in checks.values() if check.state is not CheckState.RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("body", "ready", "state", "found"),
+    [
+        ("broker: ok", True, CheckState.RIGHT, "http://x is ready"),
+        ("broker: ok streams: look: EVENTS is 91% full", True, CheckState.WARNING, "EVENTS is 91% full"),
+        ("broker: no connection", False, CheckState.WRONG, "broker: no connection"),
+    ],
+)
+def test_ready_service_may_have_a_warning(body: str, ready: bool, state: CheckState, found: str) -> None:
+    """A nearly full stream makes no service wrong, but is shown, with a remedy, before it is full."""
+    check = check_service("event-ingest", "http://x", body, ready=ready)
+    assert check.state is state
+    assert check.found.endswith(found)
+    assert (check.remedy is not None) is (state is not CheckState.RIGHT)
+
+
+def test_quarantined_sandboxes_are_counted_with_their_folder(tmp_path: Path) -> None:
+    """On the machine of a stack, the check names how many sandboxes have unpublished events, and where."""
+    assert check_unpublished(tmp_path) == []
+    (tmp_path / "sandboxes").mkdir()
+    assert [check.state for check in check_unpublished(tmp_path)] == [CheckState.RIGHT]
+    for name in ("sbx-one", "sbx-two"):
+        (tmp_path / "kept" / name).mkdir(parents=True)
+    (check,) = check_unpublished(tmp_path)
+    assert check.state is CheckState.WARNING
+    assert check.found == f"2 ended sandboxes with unpublished events, in {tmp_path / 'kept'}"
+    assert check.remedy is not None
+    assert "retried" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("disks", "expected"),
+    [
+        ({"process": "none"}, [(CheckState.WARNING, "not limited in runtime process")]),
+        ({"process": "none", "docker": "file system"}, [(CheckState.WARNING, "not limited in runtime process")]),
+        ({"process": "file system", "docker": ""}, [(CheckState.RIGHT, "limited by file system in runtime process")]),
+        ({"docker": ""}, []),
+    ],
+)
+def test_runtime_without_a_disk_limit_is_reported(
+    disks: dict[str, str], expected: list[tuple[CheckState, str]]
+) -> None:
+    """Another runtime with one does not hide it; an unknown limit is not judged."""
+    checks = check_disk_limits([RuntimeView(runtime=name, disk=disk) for name, disk in disks.items()])
+    assert [(check.state, check.found) for check in checks] == expected
+    assert all(check.remedy for check in checks if check.state is CheckState.WARNING)
+
+
+def test_gaps_of_isolation_are_shown_by_runtimes_and_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    """`sandherd runtimes` lists them below its table and `doctor` as checks with a remedy."""
+    golden = json.loads((files("sandherd.contracts") / "golden/v1/replies/spawner.list_runtimes.json").read_text())
+    found = Catalogue.model_validate(golden["ok"])
+    lacking = [(one.runtime, gap) for one in found.runtimes for gap in one.gaps]
+    assert lacking
+    catalogue.print_catalogue(found)
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{runtime}: {gap}" in text for runtime, gap in lacking)
+    checks = check_isolation(found.runtimes)
+    assert [(check.name, check.found) for check in checks] == [(f"runtime {runtime}", gap) for runtime, gap in lacking]
+    assert all(check.state is CheckState.WARNING and check.remedy for check in checks)
+    assert check_isolation([one.model_copy(update={"gaps": []}) for one in found.runtimes]) == []

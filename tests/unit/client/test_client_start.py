@@ -1,0 +1,78 @@
+"""What a command loads, and what it does not: each module costs CPU time in every call."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sandherd.cli.app import COMMANDS, build, build_for
+from sandherd.contracts import requests
+
+HEAVY = (
+    "csv", "importlib.metadata", "opentelemetry", "rich", "sandherd.bus.auth.permissions",
+    "sandherd.contracts.commands",
+    "sandherd.contracts.events", "sandherd.contracts.requests.access", "sandherd.contracts.streams",
+    "sandherd.settings.model", "sandherd.stack", "structlog", "tarfile", "yaml", "zipfile",
+)  # fmt: skip
+WHOLE: Any = typer.main.get_command(build())
+LISTS = """
+import json, sys
+from sandherd.lazy_imports import start_lean
+start_lean()
+from sandherd.cli.exit_status import status_of
+status_of(sys.argv[1:])
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def loaded_by(*arguments: str, home: Path) -> set[str]:
+    """The modules that a command has loaded at its end; there is no broker."""
+    environ = {**os.environ, "SANDHERD_HOME": str(home), "NATS_URL": "nats://127.0.0.1:9"}
+    program = [sys.executable, "-c", LISTS, *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environ)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def described(command: Any) -> Any:
+    """A command's help and options, and those of its subcommands."""
+    options = [(one.opts, one.secondary_opts, getattr(one, "help", None), one.required) for one in command.params]
+    inner = {name: described(one) for name, one in getattr(command, "commands", {}).items()}
+    return command.help, command.epilog, options, inner
+
+
+@pytest.mark.parametrize("group", ["tasks", "sandboxes"])
+def test_list_command_loads_only_what_it_needs(group: str, tmp_path: Path) -> None:
+    """Neither the models of events and commands, nor a library for logs, traces, tables or settings files."""
+    loaded = loaded_by(group, "list", home=tmp_path)
+    assert "nats" in loaded  # it has tried to connect
+    assert not loaded & set(HEAVY)
+    assert {name for name in loaded if name.startswith("sandherd.cli.commands.")} == {f"sandherd.cli.commands.{group}"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_single_command_is_built_like_all(name: str) -> None:
+    """Help, options and subcommands are those of the whole command line."""
+    alone: Any = typer.main.get_command(build_for(["--home", "x", name]))
+    assert alone.commands.keys() == {name}
+    assert described(alone.commands[name]) == described(WHOLE.commands[name])
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["nonsense"], ["--home", "tasks"], ["--help", "tasks"]])
+def test_line_without_a_command_builds_all(words: list[str]) -> None:
+    """The help lists all commands, and an error suggests one."""
+    whole: Any = typer.main.get_command(build_for(words))
+    assert whole.commands.keys() == COMMANDS.keys()
+
+
+def test_exported_request_names_are_those_of_their_modules() -> None:
+    """Each exported name is defined in the module that it is imported from; other names raise `AttributeError`."""
+    for name, module in requests._HOMES.items():
+        found = getattr(requests, name)
+        assert found is getattr(sys.modules[f"sandherd.contracts.requests.{module}"], name)
+    with pytest.raises(AttributeError):
+        _ = requests.Nonsense

@@ -1,0 +1,95 @@
+"""Purge decisions: never unhandled messages, no more than needed, and never of owners with few."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from event_ingest.retention_policy import (
+    GOAL,
+    MIN_PIECES,
+    PURGE_THRESHOLD,
+    is_nearly_full,
+    limit_pieces,
+    next_purge_sequence,
+)
+from sandherd.service.stream_usage import StreamFill, remark
+
+SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=200)
+HOLDINGS = st.dictionaries(
+    st.tuples(st.sampled_from(["p1", "p2"]), st.integers(1, 30).map(lambda number: f"sbx-{number}")),
+    st.integers(1, 20_000),
+    min_size=1,
+)
+
+
+def a_fill(held: int, limit: int, *, messages: int = 100, first: int = 1) -> StreamFill:
+    return StreamFill("EVENTS", held, limit, messages, first, first + messages - 1, refuses=True)
+
+
+def cleared(sizes: list[int], limit: int, handled: int) -> StreamFill:
+    """A stream of messages of these sizes, after room was given in it."""
+    fill = a_fill(sum(sizes), limit, messages=len(sizes))
+    while (cut := next_purge_sequence(fill, handled)) is not None:
+        assert cut > fill.first
+        held = sum(sizes[cut - 1 :])
+        fill = replace(fill, held=held, first=cut, messages=len(sizes) - cut + 1)
+    return fill
+
+
+@given(SIZES, st.integers(0, 250), st.floats(0.5, 3))
+def test_clearing_frees_handled_messages_up_to_the_goal(sizes: list[int], handled: int, over: float) -> None:
+    """Messages are removed until the goal is reached or all handled ones are; unhandled ones stay."""
+    limit = max(1, int(sum(sizes) / over))
+    fill = cleared(sizes, limit, min(handled, len(sizes)))
+    assert fill.first <= handled + 1 or handled >= len(sizes)
+    assert fill.ratio <= GOAL or fill.first == min(handled, len(sizes)) + 1 or not fill.messages
+
+
+@given(SIZES, st.floats(0.5, 3))
+def test_clearing_exceeds_the_goal_by_one_step_at_most(sizes: list[int], over: float) -> None:
+    """No more than a sixteenth of the messages is removed beyond the goal."""
+    limit = max(1, int(sum(sizes) / over))
+    fill = cleared(sizes, limit, len(sizes))
+    step_before = max(1, fill.first - max(1, len(sizes) // 16))
+    if fill.first > 1:
+        assert sum(sizes[step_before - 1 :]) / limit > GOAL
+
+
+def test_stream_is_cleared_from_the_threshold_on() -> None:
+    """Below the threshold it is left alone; a stream without a limit is never full."""
+    assert not is_nearly_full(a_fill(int(100 * PURGE_THRESHOLD) - 1, 100))
+    assert is_nearly_full(a_fill(int(100 * PURGE_THRESHOLD), 100))
+    assert not is_nearly_full(a_fill(10**9, 0))
+
+
+@given(HOLDINGS)
+def test_owners_of_few_chunks_lose_none(pieces: dict[tuple[str, str], int]) -> None:
+    """All that lose some retain the same number, no fewer than any other, and no fewer than the minimum."""
+    total = sum(pieces.values())
+    kept = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
+    levels = set(kept.values())
+    assert len(levels) <= 1
+    for level in levels:
+        assert level >= MIN_PIECES
+        assert all((pieces[key] > level) is (key in kept) for key in pieces)
+
+
+@given(HOLDINGS)
+def test_goal_is_reached_unless_only_minimums_are_left(
+    pieces: dict[tuple[str, str], int],
+) -> None:
+    """The rest is at the goal, or each owner has the minimum or less."""
+    total = sum(pieces.values())
+    kept = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
+    left = sum((pieces | kept).values())
+    assert left <= total * GOAL or max((pieces | kept).values()) <= MIN_PIECES
+
+
+def test_only_streams_that_refuse_are_reported_as_full() -> None:
+    """A nearly full stream is named if it refuses when full; one that discards the oldest is full every day."""
+    near = a_fill(90, 100)
+    assert remark([near, a_fill(10, 100)]) == (
+        "EVENTS is 90% full; a full stream accepts no messages, and its publishers wait"
+    )
+    assert remark([replace(near, stream="OUTPUT", refuses=False)]) is None

@@ -1,0 +1,44 @@
+"""The list of tests that `make test` leaves out names tests that exist, and tests that show each claim instead."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.long_runs import LONG_RUNS, LongRun
+
+TESTS = Path(__file__).parents[2]
+
+
+def functions(file: str) -> set[str]:
+    """The names of a file's tests."""
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def left_out(file: str, function: str) -> bool:
+    """Whether all tests of this function are left out."""
+    return any(run.includes(f"tests/{file}::{function}") and run.includes(f"tests/{file}::{function}[x]")
+               for run in LONG_RUNS)  # fmt: skip
+
+
+@pytest.mark.parametrize("run", LONG_RUNS, ids=lambda run: run.file)
+def test_each_long_run_names_its_claim_and_what_shows_it(run: LongRun) -> None:
+    """The tests exist, and so do the tests that show their claim, which are not left out themselves."""
+    known = functions(run.file)
+    assert {name.partition("[")[0] for name in run.names} <= known
+    assert run.claim
+    assert run.shown_by
+    for shown in run.shown_by:
+        file, _, function = shown.partition("::")
+        assert function in functions(file), shown
+        assert not left_out(file, function), shown
+
+
+def test_a_pattern_includes_the_named_parameters_only() -> None:
+    """`*` stands for any parameters, and brackets mean themselves."""
+    run = LongRun("a.py", ("test_a[x-*]", "test_b*"), "claim", ("b.py::test_c",))
+    included = [name for name in ("test_a[x-1]", "test_a[y-1]", "test_a", "test_b", "test_b[q]") if
+                run.includes(f"tests/a.py::{name}")]  # fmt: skip
+    assert included == ["test_a[x-1]", "test_b", "test_b[q]"]
+    assert not run.includes("tests/b.py::test_b")

@@ -1,0 +1,151 @@
+"""The recipes of CONTRIBUTING.md, followed step by step in a copy of the sources.
+
+Those for a runtime and a harness are followed by `tests/integration/spawner/test_spawner_plugins.py`.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = "libs/sandherd/contracts/golden/v1"
+CHECK_RECORDS = """
+from pathlib import Path
+from sandherd.contracts.records import RECORDS
+from tests.contracts.test_contracts_golden import stems
+from tests.contracts.test_contracts_golden import test_shared_record_is_read_and_written_unchanged as check
+golden = Path("libs/sandherd/contracts/golden/v1")
+assert stems(golden / "records") == RECORDS.keys(), RECORDS.keys() ^ stems(golden / "records")
+for kind in RECORDS:
+    check(golden, kind)
+"""
+
+
+class Copy:
+    """A copy of what the recipes change, with which programs are run; what is not edited is a link."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for part in (
+            "libs/sandherd",
+            "services/spawner",
+            "services/event-ingest",
+            "tests/unit/house",
+            "tests/contracts",
+        ):
+            shutil.copytree(ROOT / part, folder / part, copy_function=os.symlink)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replace a text that is there once."""
+        path = self.folder / file
+        text = path.read_text()
+        assert text.count(old) == 1, (file, old)
+        path.unlink()
+        path.write_text(text.replace(old, new))
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with the copy's packages, before those that are installed."""
+        folders = [self.folder, self.folder / "libs", *(self.folder / "services").iterdir(), ROOT]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+        command = [sys.executable, *words]
+        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+def recipe(title: str) -> str:
+    """The text of a recipe."""
+    found = re.search(rf"\n### {title}\n(.*?)(?=\n##)", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert found, title
+    return found[1]
+
+
+def test_a_task_field_is_added_by_its_recipe(copy: Copy) -> None:
+    """Declared, it is missed in each view; added in each, in none. The files are those that the recipe leads to."""
+    assert "python -m tests.unit.house.task_fields" in recipe("Add a task field")
+    check = ("-m", "tests.unit.house.task_fields")
+    copy.edit(
+        "libs/sandherd/contracts/specs.py",
+        '    on_retry: Literal["offer", "restore"] = "offer"\n',
+        "    owner: SafeName | None = Field(default=None, exclude_if=lambda owner: owner is None)\n"
+        '    on_retry: Literal["offer", "restore"] = "offer"\n',
+    )
+    missed = copy.run(*check).stderr.splitlines()
+    assert len(missed) == 6
+    assert all(line.startswith("TaskSpec.owner is not in ") for line in missed)
+    copy.edit(
+        "libs/sandherd/cli/commands/run.py",
+        "    priority: Annotated[\n",
+        "    owner: str | None = None,\n    priority: Annotated[\n",
+    )
+    copy.edit(
+        "libs/sandherd/cli/commands/run.py",
+        "        priority=priority,\n",
+        "        owner=owner,\n        priority=priority,\n",
+    )
+    copy.edit(
+        "libs/sandherd/contracts/events/task.py",
+        "    resumes: SafeName",
+        "    owner: SafeName | None = None\n    resumes: SafeName",
+    )
+    copy.edit(
+        "services/spawner/spawner/tasks/decisions.py",
+        "            priority=task.spec",
+        "            owner=task.spec.owner,\n            priority=task.spec",
+    )
+    copy.edit(
+        "libs/sandherd/contracts/requests/live.py",
+        "    waits_for: str",
+        "    owner: SafeName | None = None\n    waits_for: str",
+    )
+    copy.edit(
+        "services/spawner/spawner/tasks/record.py",
+        "            priority=self",
+        "            owner=self.spec.owner,\n            priority=self",
+    )
+    read_models = "services/event-ingest/event_ingest/read_models.py"
+    copy.edit(
+        read_models, "    retried_sequence: int = 0\n", "    owner: str | None = None\n    retried_sequence: int = 0\n"
+    )
+    copy.edit("services/event-ingest/event_ingest/statements.py", '"text", "harness"', '"owner", "text", "harness"')
+    copy.edit(
+        "services/event-ingest/event_ingest/queries/records.py",
+        "        priority=row",
+        '        owner=row["owner"],\n        priority=row',
+    )
+    copy.edit(
+        "tests/unit/house/task_fields.py", '("linger_seconds", "priority",', '("owner", "linger_seconds", "priority",'
+    )
+    done = copy.run(*check)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_record_is_added_by_its_recipe(copy: Copy) -> None:
+    """Without an example it is missed; with one that has every field set it is read and written unchanged."""
+    steps = recipe("Add a key-value record")
+    assert "RECORDS" in steps
+    assert f"{GOLDEN}/records" in steps
+    copy.edit(
+        "libs/sandherd/contracts/records.py",
+        'RECORDS: dict[str, type[SharedRecord]] = {"sandbox": ',
+        "class SharedPoolRecord(SharedRecord):\n"
+        '    """A warm sandbox."""\n\n'
+        '    bucket: ClassVar[str] = "pool"\n\n    state: str = "requested"\n    task: SafeName | None = None\n\n\n'
+        'RECORDS: dict[str, type[SharedRecord]] = {"pool": SharedPoolRecord, "sandbox": ',
+    )
+    assert "AssertionError: {'pool'}" in copy.run("-c", CHECK_RECORDS).stderr
+    example = copy.folder / GOLDEN / "records" / "pool.json"
+    example.write_text(json.dumps({"state": "ready"}))
+    assert copy.run("-c", CHECK_RECORDS).returncode != 0
+    example.write_text(json.dumps({"state": "ready", "task": "task-1"}))
+    done = copy.run("-c", CHECK_RECORDS)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,26 @@
+"""Clients of providers are loaded only where they are used."""
+
+import subprocess
+import sys
+
+_LIGHT = """
+import sys
+from spawner.runtimes.kubernetes.factory import open_kubernetes
+loaded = {name for name in sys.modules if name.startswith("kubernetes_asyncio.")}
+assert {name for name in loaded if ".models." in name or ".api." in name} == set(), loaded
+"""
+_WHOLE = """
+from kubernetes_asyncio import client, watch
+assert client.V1Pod is client.models.V1Pod
+assert issubclass(client.CoreV1Api, object) and watch.Watch
+from spawner.runtimes.kubernetes.cluster import ApiClient
+assert client.ApiClient is ApiClient
+"""
+
+
+def test_kubernetes_client_is_loaded_lazily() -> None:
+    """The client's thousand modules of models and calls are not loaded at the start, but can be imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LIGHT + _WHOLE], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

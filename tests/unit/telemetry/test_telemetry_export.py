@@ -1,0 +1,187 @@
+"""Export of spans and metrics: complete, and never blocked by a hanging or unreachable collector."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from opentelemetry import trace
+from prometheus_client import CollectorRegistry
+
+from sandherd.telemetry import spans, traces
+from sandherd.telemetry.fields import ALWAYS
+from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.otlp_exporter import OtlpExporter
+from sandherd.telemetry.traceparents import new_traceparent, of_agent
+from tests.doubles.otlp.receiver import Collector, collecting
+from tests.patience import PATIENCE
+
+AGENT = "invoke_agent claude"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def no_provider() -> Iterator[None]:
+    """OpenTelemetry keeps one provider for each process; here each test has its own."""
+    before, trace._TRACER_PROVIDER = trace._TRACER_PROVIDER, None
+    trace._TRACER_PROVIDER_SET_ONCE._done = False
+    yield
+    trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE._done = before, before is not None
+
+
+class Exported:
+    """A process that exports."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.registry = CollectorRegistry()
+        self.meters = Meters(self.registry)
+        self._exporting = OtlpExporter("tested", endpoint, self.registry, self.meters)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._exporting.stop)
+
+    def exported(self, signal: str, outcome: str) -> float | None:
+        return self.registry.get_sample_value("sandherd_exports_total", {"signal": signal, "outcome": outcome})
+
+
+def tell(own: str, parent: str | None = None) -> None:
+    values: spans.Values = {spans.AGENT_NAME: "claude", spans.ERROR_TYPE: "signal"}
+    traces.record(spans.AGENT, parent, NOW, NOW + timedelta(seconds=3), values, own=own)
+
+
+async def test_span_is_exported_with_its_derived_id() -> None:
+    """A span that others named before has that very id, its parent, its times and its failure."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        task = new_traceparent()
+        agent = of_agent(task)
+        tell(agent, task)
+        traces.record(spans.TASK, None, NOW, NOW, {}, own=task)
+        with traces.span(spans.HANDLE, agent, {spans.TYPE: "agent.started"}):
+            inside = traces.current_traceparent()
+        await exported.stop()
+    found = {span.name: span for span in collector.spans}
+    told, root, handled = found["invoke_agent claude"], found["task"], found["handle agent.started"]
+    assert f"00-{told.trace}-{told.span}-01" == agent
+    assert f"00-{root.trace}-{root.span}-01" == task
+    assert (told.parent, root.parent, handled.parent) == (root.span, "", told.span)
+    assert (told.ended - told.begun, told.failed, root.failed) == (3_000_000_000, True, False)
+    assert inside is not None
+    assert inside.split("-")[1] == root.trace
+    assert exported.exported("traces", "sent") == 3
+
+
+async def test_span_contains_no_error_text() -> None:
+    """An error's text may contain a secret: the span has failed, without it."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        with suppress(ValueError), traces.span(spans.ANSWER, None, {spans.TYPE: "spawner.exec"}):
+            raise ValueError("sk-ant-0123456789 is no name")
+        await exported.stop()
+    (span,) = collector.spans
+    assert (span.name, span.failed) == ("answer spawner.exec", True)
+    assert "sk-ant" not in span.whole
+    assert __name__ not in span.whole, "nor where it broke"
+
+
+async def test_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a sampler by trace id, all spans of one trace are exported or none."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        for task in (new_traceparent() for _ in range(200)):
+            tell(of_agent(task), task)
+            traces.record(spans.TASK, None, NOW, NOW, {}, own=task)
+        await exported.stop()
+    kept = {name: {span.trace for span in collector.spans if span.name == name} for name in ("task", AGENT)}
+    assert kept["task"] == kept[AGENT]
+    assert 0 < len(kept["task"]) < 200
+
+
+async def test_exported_metrics_equal_those_of_prometheus() -> None:
+    """Sums, gauges and histograms have the same names and figures; a histogram's buckets are not cumulative."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        exported.meters.count("sandherd_tokens_total", 5, kind="input")
+        exported.meters.set("sandherd_connected", 1)
+        for took in (0.002, 0.002, 0.3, 100):
+            exported.meters.observe("sandherd_handler_seconds", took, consumer="event-ingest")
+        await exported.stop()
+    points = collector.points["sandherd-tested"]
+    (tokens,) = points["sandherd_tokens_total"]
+    assert (tokens.as_double, tokens.attributes[0].value.string_value) == (5, "input")
+    assert points["sandherd_connected"][0].as_double == 1
+    (handler,) = points["sandherd_handler_seconds"]
+    assert (handler.count, sum(handler.bucket_counts), handler.bucket_counts[-1]) == (4, 4, 1)
+    assert len(handler.bucket_counts) == len(handler.explicit_bounds) + 1
+    assert handler.sum == pytest.approx(100.304)
+    assert not handler.HasField("min")
+    assert (collector.units["sandherd_handler_seconds"], collector.units["sandherd_connected"]) == ("s", "")
+
+
+async def test_hanging_collector_delays_no_stop() -> None:
+    """The stop completes while the collector still holds its requests, however many."""
+    async with collecting("hangs") as collector:
+        exported = Exported(collector.endpoint)
+        for _ in range(10_000):
+            tell(new_traceparent())
+        await exported.stop()
+        assert still_held(collector)
+        assert collector.spans == []
+        waiting = 10_000 - (exported.exported("traces", "lost") or 0)
+        assert 2048 <= waiting <= 2048 + 512, "what did not fit was not counted as lost"
+
+
+def still_held(collector: Collector) -> bool:
+    return collector.held > 0 and not collector.release.is_set()
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_unreachable_collector_is_counted_and_logged_once(
+    away: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused spans count as lost, and the log has one line about them."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    async with collecting("refuses") as collector:
+        exported = Exported("http://127.0.0.1:9" if away else collector.endpoint)
+        tell(new_traceparent())
+        await exported.stop()
+    assert (exported.exported("traces", "sent"), exported.exported("traces", "lost")) == (0, 1)
+    assert exported.exported("metrics", "lost")
+    assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+
+
+async def test_collector_for_traces_only_is_logged_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of traces refuses metrics: that is logged the first time, not at every export."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    async with collecting("traces") as collector:
+        exported = Exported(collector.endpoint)
+        async with asyncio.timeout(PATIENCE):
+            while (exported.exported("metrics", "lost") or 0) < 50 or len(collector.spans) < 5:
+                tell(new_traceparent())
+                await asyncio.sleep(0.02)
+        await exported.stop()
+    assert exported.exported("traces", "lost") == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+
+
+def test_log_line_of_any_thread_names_its_service() -> None:
+    """Exports run in threads, which begin without the context of their starter."""
+    code = (
+        "import threading; from sandherd.telemetry import logs; logs.configure('monitor');"
+        "say = logs.get('tested').info; say('here');"
+        "thread = threading.Thread(target=say, args=('there',)); thread.start(); thread.join()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["here", "there"]
+    assert all({field.name for field in ALWAYS} <= line.keys() for line in lines), lines
+    assert {line["service"] for line in lines} == {"monitor"}

@@ -1,0 +1,24 @@
+"""The start of a program: which modules are not loaded, and when garbage is collected again."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from sandherd.lazy_imports import end_start, load_nats, start_lean
+
+usual = gc.get_threshold()
+start_lean()
+print(gc.get_threshold()[0] > usual[0])
+load_nats()
+import nats, sys
+print("aiohttp" in sys.modules)
+end_start()
+print(gc.get_threshold() == usual, gc.get_freeze_count() > 1000)
+"""
+
+
+def test_garbage_is_collected_rarely_only_during_the_start() -> None:
+    """Imported objects are excluded from later collections; nats-py has not loaded its client of websockets."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True", "True"]
