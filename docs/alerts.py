@@ -75,13 +75,13 @@ def documents() -> dict[Path, str]:
 def index(found: dict[str, Json]) -> str:
     """The page that links to the others."""
     rows = (
-        (f"[{name}]({name}.md)", rule["labels"]["severity"], rule.get("for", ""), _said(rule))
+        (f"[{name}]({name}.md)", rule["labels"]["severity"], rule.get("for", ""), _description(rule))
         for name, rule in found.items()
     )
     listed = table(("alert", "severity", "for", "meaning"), rows)
     return page("Runbooks", "deploy/prometheus/rules", _HEAD, listed, _FOOT)
 
 
-def _said(rule: Json) -> str:
+def _description(rule: Json) -> str:
     """The description, with the names of labels in place of values that only a firing alert has."""
     return _FILLED_IN.sub(lambda match: code(match[1]), rule["annotations"]["description"])

@@ -110,10 +110,10 @@ def _of(kind: str) -> Json:
 def _settings() -> Json:
     """The definitions of the settings, without secrets and without what the chart sets."""
     whole = _plain(Settings.model_json_schema())
-    variables, said = environment_names(), schemas.field_docs(Settings)
+    variables, descriptions = environment_names(), schemas.field_docs(Settings)
     left_out = {name for name, variable in variables.items() if variable.secret} | {*SET_BY_THE_CHART, *_OF_NO_USE}
     properties = {
-        name: {"description": said.get(name, ""), **field}
+        name: {"description": descriptions.get(name, ""), **field}
         for name, field in sorted(whole.pop("properties").items())
         if name not in left_out
     }

@@ -206,9 +206,9 @@ def nack() -> Iterator[Json]:
 
 
 def _manifest(kind: str, name: str, spec: Json) -> Json:
-    said = {key: value for key, value in spec.items() if value is not None}
+    present = {key: value for key, value in spec.items() if value is not None}
     metadata = {"name": name.lower().replace("_", "-")}
-    whole = {**said, "preventDelete": True, "account": "sandherd"}
+    whole = {**present, "preventDelete": True, "account": "sandherd"}
     return {"apiVersion": "jetstream.nats.io/v1beta2", "kind": kind, "metadata": metadata, "spec": whole}
 
 

@@ -18,9 +18,14 @@ _OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.
 
 def errors() -> str:
     """All error types: transient or permanent, who reports it, and what it means."""
-    said = member_docs(ErrorType)
+    descriptions = member_docs(ErrorType)
     rows = (
-        (code(kind), "transient" if is_transient(kind) else "permanent", finder(kind), said.get(kind.name, EMPTY))
+        (
+            code(kind),
+            "transient" if is_transient(kind) else "permanent",
+            finder(kind),
+            descriptions.get(kind.name, EMPTY),
+        )
         for kind in ErrorType
     )
     return page(

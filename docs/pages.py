@@ -320,5 +320,5 @@ def right(name: str, found: permissions.Permissions) -> Iterator[str]:
     for title, patterns in lists.items():
         if patterns:
             yield f"{title}:\n\n" + "".join(f"- `{pattern}`\n" for pattern in patterns)
-    if found.answers:
-        yield f"replies to what it receives: {found.answers.count} message within {found.answers.seconds:g} s\n"
+    if found.replies:
+        yield f"replies to what it receives: {found.replies.count} message within {found.replies.seconds:g} s\n"

@@ -21,7 +21,7 @@ from sandherd.telemetry import logs, spans, traces
 from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
-_log: Final = logs.get("answering")
+_log: Final = logs.get("requests")
 
 
 @dataclass(frozen=True)

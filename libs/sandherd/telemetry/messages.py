@@ -56,11 +56,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
         _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
-        _error("broker connection closed permanently", "The client gave up; the process ends.", _BROKER),
+        _error(
+            "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
+        ),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
         _info("connection lost while it was closed", "Messages in transit at the end are redelivered."),
-        _error("consumer not responding, rebinding", "A consumer is bound again.", _BROKER),
+        _error(
+            "consumer not responding, rebinding",
+            "No message and no heartbeat came from a consumer; it is requested anew.",
+            _BROKER,
+        ),
         _error("consumers not created, retrying", "A service waits for its consumers.", _BROKER),
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
@@ -219,8 +225,16 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
         _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
         _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
-        _error("agent server events not written to spool", "The same, of an agent server.", "Check its disk."),
-        _error("agent server status file not written", "The same, of its status.", "Check its disk."),
+        _error(
+            "agent server events not written to spool",
+            "The disk of its sandbox is full or failed.",
+            "Check the sandbox's disk.",
+        ),
+        _error(
+            "agent server status file not written",
+            "The status of an agent server is not stored.",
+            "Check the sandbox's disk.",
+        ),
         _error("state directory is in use by another worker", "A second worker was started.", "End one of them."),
         _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
         _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
@@ -235,7 +249,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     ),
     "stack (`sandherd up`)": (
         _info("stack phase changed", "`phase` is the new one."),
-        _error("stack not started", "`error` has the cause.", "As the error states."),
+        _error("stack not started", "`error` has the cause and the fix.", "Follow `error`."),
         _error("stack ended by an error", "`error` has the cause.", "Run `sandherd up` again."),
         _error("stack state not written", "The home's disk is full or not writable.", "Free space."),
         _warning("deleted files written again", "Clients had no credential or no addresses for a second."),

@@ -36,7 +36,7 @@ recognises it by its id."""
 _MAX_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
 """Message types that an agent may need before it can take what is queued ahead of them."""
-_log: Final = logs.get("pump")
+_log: Final = logs.get("inbox_delivery")
 
 
 class InboxDelivery:

@@ -35,7 +35,7 @@ OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 WORKER_PAYLOAD: Final = 288 * 1024
 """A worker's largest message in bytes: 256 KiB of data (design §4), and space for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
-WORKER_ANSWERS_IN: Final = 30.0
+WORKER_REPLY_SECONDS: Final = 30.0
 """How long a worker may take to reply, in seconds. No requester waits that long; but on a loaded machine a late reply
 must not become a permission violation."""
 
@@ -60,7 +60,7 @@ class Permissions:
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
-    answers: ReplyPermission | None = None
+    replies: ReplyPermission | None = None
 
     def claims(self) -> dict[str, Any]:
         """The fields of a user's claims, or of a signing key's template, for these permissions."""
@@ -68,8 +68,8 @@ class Permissions:
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
         found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
-        if self.answers:
-            found["resp"] = {"max": self.answers.count, "ttl": int(self.answers.seconds * 1e9)}
+        if self.replies:
+            found["resp"] = {"max": self.replies.count, "ttl": int(self.replies.seconds * 1e9)}
         return found
 
 
@@ -89,7 +89,7 @@ def for_service(service: Principal) -> Permissions:
         ),
         subscribe=_unique([*_subscribe_subjects(service, own), *live_of(service), f"{inbox(service, service)}.>"]),
         deny_publish=_unique(_table_consumers(service)),
-        answers=ReplyPermission(seconds=60),
+        replies=ReplyPermission(seconds=60),
     )
 
 
@@ -123,7 +123,7 @@ def worker_template() -> Permissions:
         subscribe=_unique(
             [*_subscribe_subjects(Principal.WORKER, _TEMPLATE), f"{inbox(Principal.WORKER, '{{name()}}')}.>"]
         ),
-        answers=ReplyPermission(seconds=WORKER_ANSWERS_IN),
+        replies=ReplyPermission(seconds=WORKER_REPLY_SECONDS),
     )
 
 
