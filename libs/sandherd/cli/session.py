@@ -18,7 +18,7 @@ from sandherd.settings.loader import SettingSource
 from sandherd.telemetry import logs
 
 PATIENCE: Final = 5.0
-"""How long to try to connect to the broker, in seconds."""
+"""How long to try to connect to the broker, in seconds. A default address is tried once: no stack is known there."""
 
 _DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
 
@@ -72,7 +72,8 @@ async def standing(view: Awaitable[TaskView | SandboxView]) -> str | None:
 async def _talk(context: Context, work: Work, *, create: bool = False) -> int:
     # The command itself reports what matters to the user, in one line.
     logs.configure("client", "critical")
-    async with Herd.connect(context, patience=PATIENCE) as herd:
+    known = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
+    async with Herd.connect(context, patience=PATIENCE if known else 0) as herd:
         if not create and _may_be_mistyped(context):
             from sandherd.client.projects import require_project  # only needed with --project
 
