@@ -1,10 +1,11 @@
-"""Files of tasks: what a task begins with, and what its last attempt left, also after its sandbox has ended."""
+"""Files of tasks, also after their sandboxes have ended, and other artifacts that events refer to."""
 
 from typing import IO, TYPE_CHECKING
 
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.sandboxes.operations import SandboxOperations
 from sandherd.contracts.errors import Code
+from sandherd.contracts.subjects import ARTIFACT
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
@@ -57,6 +58,29 @@ class TaskFiles(SandboxOperations):
                 raise
             raise _start_deleted(name) from None
         return True
+
+    async def artifact(self, reference: "ArtifactRef", out: IO[bytes], *, moved: "Moved | None" = None) -> None:
+        """Write what an event of this project refers to into an empty file, and verify its size and SHA-256.
+
+        `reference` is a value of the event's `artifacts`, or of another field of this type. `HerdError` has the code
+        `invalid_field` if it is of another project or no artifact's, and `not_found` if it is no longer stored.
+        """
+        owner = _owner(reference, self.connection.project)
+        await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
+
+
+def _owner(reference: "ArtifactRef", project: str) -> str:
+    """The sandbox or task that an artifact is stored under: a sandbox may have written anything into its event."""
+    names = ARTIFACT.match(reference.subject)
+    if names is None or names["project"] != project or names["artifact"] != reference.artifact:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{reference.subject[:120]!r} is not the subject of an artifact of project {project}",
+            field="subject",
+            remedy="use a reference from an event of this project",
+        )
+    checked_name(reference.artifact, "artifact")
+    return checked_name(names["sandbox"], "subject")
 
 
 def _start_deleted(task: str) -> HerdError:

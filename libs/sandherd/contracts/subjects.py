@@ -99,7 +99,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "upload_chunk", _USERS, "Store a piece of a large file for an upload."),
     _request(_P.SPAWNER, "upload", _USERS, "Upload a file or folder to a sandbox."),
     _request(_P.SPAWNER, "download", _USERS, "Download a file or folder from a sandbox."),
-    _request(_P.SPAWNER, "download_chunk", _USERS, "Return the next piece of a download."),
+    _request(_P.SPAWNER, "download_chunk", _READERS, "Return the next piece of a download or an artifact."),
     _request(_P.SPAWNER, "set_secret", _USERS, "Store a named secret, for the project's tasks."),
     _request(_P.SPAWNER, "secrets", _USERS, "List named secrets."),
     _request(_P.SPAWNER, "delete_secret", _USERS, "Delete a named secret."),

@@ -198,3 +198,15 @@ async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveSta
         problem = await refused(client, piece(1, b"x" * 2000))
         assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "send it again")
         assert (await jetstream.stream_info("ARTIFACTS")).state.messages == 1
+
+
+async def test_subscriber_reads_artifacts_of_its_project_only(herd: Broker, live: LiveState, client: Bus) -> None:
+    """A subscriber reads the chunks that an event refers to; those of another project do not exist for it."""
+    await make_record(live)
+    await client.ask(piece(0), "p1")
+    request = DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=0)
+    async with herd.bus(P.SUBSCRIBER, project="p1") as own, herd.bus(P.SUBSCRIBER, project="p2") as other:
+        assert (await own.ask(request, "p1")).data == b"0"
+        with pytest.raises(RefusedError) as caught:
+            await other.ask(request, "p2")
+        assert caught.value.problem.code is Code.NOT_FOUND

@@ -88,7 +88,7 @@ class Download(DownloadFields, SandboxFields, Request[FileRead]):
 
 
 class DownloadChunk(PieceFields, SandboxFields, Request[ArtifactPiece]):
-    """Return the next piece of what `Download` has stored, or of any artifact of that sandbox."""
+    """Return the next piece of what `Download` has stored, or of any artifact of that sandbox or task."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "spawner.download_chunk"
