@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import nats.js.errors
@@ -93,6 +94,25 @@ async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypat
     assert [delivery.deliveries for delivery in collector.seen] == [1, 2, 3, 4, 5]
     assert letter.data == b"a"
     assert "out of order" in (letter.headers or {})["Sandherd-Reason"]
+
+
+async def test_consumer_ends_although_a_handler_swallows_the_cancellation(herd: Broker) -> None:
+    """As nats-py does in a request whose reply comes in the same turn: a task group would wait for it forever."""
+    handling = asyncio.Event()
+
+    async def swallow_one(_: Delivery) -> Outcome:
+        handling.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Future()
+        return DONE
+
+    async with herd.bus(Principal.SPAWNER) as bus:
+        task = asyncio.create_task(consume(bus, CONSUMER, swallow_one, health=Health()))
+        await say(herd, "a")
+        await asyncio.wait_for(handling.wait(), PATIENCE)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+    assert done == {task}
 
 
 async def test_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:

@@ -20,6 +20,20 @@ def test_nothing_waits_in_a_way_that_swallows_a_cancellation(product: list[Any])
     assert {source.name for source in product if any(uses(source.tree))} == REASONS.keys()
 
 
+def test_no_task_group_in_the_product(product: list[Any]) -> None:
+    """`asyncio.TaskGroup` cancels a task once, and waits forever for one that swallows it: use `run_until_first`."""
+    assert [source.name for source in product if "TaskGroup" in {*attributes(source.tree)}] == []
+
+
+def attributes(tree: ast.AST) -> Iterator[str]:
+    """The names of all attributes and imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
 def uses(tree: ast.AST) -> Iterator[int]:
     """The lines that use `asyncio.wait_for`, however it came there."""
     for node in ast.walk(tree):

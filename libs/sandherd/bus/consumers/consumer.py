@@ -6,7 +6,6 @@ rate are redelivered later (`intake`). Of two replicas that read one consumer, e
 that the broker delivers to it; compare-and-set on the records decides between them.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -32,6 +31,7 @@ from sandherd.bus.consumers.outcomes import (
 )
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError, Puller, bind_with_retries
 from sandherd.bus.health import Health
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.streams import BY_CONSUMER, Consumer
 from sandherd.telemetry import logs
 
@@ -75,10 +75,12 @@ async def consume(
 ) -> None:
     """Pass each message to `handle`, up to `concurrency` at a time, those of one lane in order. Until cancelled."""
     row = BY_CONSUMER[consumer]
-    async with HeldMessages.open(bus, row, counted, limits, skip) as held, asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(_handle_each(held, handle))
-        await _pull(bus, row, held.accept, health, batch=_PULLED, window=_PULLED)
+    async with HeldMessages.open(bus, row, counted, limits, skip) as held:
+        # Not a TaskGroup: it cancels a task once, and one that is just receiving a reply would ignore that.
+        await run_until_first(
+            _pull(bus, row, held.accept, health, batch=_PULLED, window=_PULLED),
+            *(_handle_each(held, handle) for _ in range(concurrency)),
+        )
 
 
 async def consume_batches(
@@ -97,10 +99,11 @@ async def consume_batches(
     Up to `in_flight` batches are handled at a time, in any order: one is read while another is being stored.
     """
     row = BY_CONSUMER[consumer]
-    async with HeldMessages.open(bus, row, counted, limits, None) as held, asyncio.TaskGroup() as group:
-        for _ in range(in_flight):
-            group.create_task(_handle_batches(held, handle, batch))
-        await _pull(bus, row, held.accept, health, batch=batch, window=batch * 4)
+    async with HeldMessages.open(bus, row, counted, limits, None) as held:
+        await run_until_first(
+            _pull(bus, row, held.accept, health, batch=batch, window=batch * 4),
+            *(_handle_batches(held, handle, batch) for _ in range(in_flight)),
+        )
 
 
 async def _pull(
