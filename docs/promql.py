@@ -103,12 +103,12 @@ def _selector(part: Any, within: Within) -> Labels:
         raise QueryError(f"{part.name} is a counter: rate or increase" if grows else f"{part.name} is a gauge")
     if within.added and not grows and name not in COUNTED | _OWN:
         raise QueryError(f"{name} is the same in every replica, or is exposed by one: take max or min")
-    own = {label.name: label.values for label in metric.labels} if metric else {}
+    own = {label.name: label for label in metric.labels} if metric else {}
     known = frozenset(own) | SCRAPED | ({"le"} if part.name.endswith("_bucket") else frozenset())
     for matcher in part.matchers.matchers:
         _known({matcher.name}, known, part.name)
-        if matcher.name in own and _PLAIN.fullmatch(matcher.value):
-            _known(set(matcher.value.split("|")), own[matcher.name], f"{part.name}, {matcher.name}")
+        if matcher.name in own and not own[matcher.name].named and _PLAIN.fullmatch(matcher.value):
+            _known(set(matcher.value.split("|")), own[matcher.name].values, f"{part.name}, {matcher.name}")
     return known
 
 

@@ -26,7 +26,8 @@ The field `event` of a log line is one of these texts. They are constant: search
 """
 LABELS_HEAD: Final = f"""\
 A label has only these values and `{OTHER}`: no id, no subject, no text of an agent becomes one, so the number of series
-is always limited. Ids are in spans and logs.
+is always limited. Ids are in spans and logs. Names are labels of the metrics of subscriptions alone, which have at most
+100 series each.
 """
 METRICS_HEAD: Final = """\
 A gauge that only the holder of a lease knows (tasks, sandboxes, the pool, the watch) is exposed by that replica alone,
@@ -124,7 +125,8 @@ def labels() -> Iterator[Row]:
         for label in metric.labels:
             found.setdefault((label.name, label.meaning), (label, []))[1].append(metric.name)
     for label, names in found.values():
-        yield code(label.name), ", ".join(map(code, names)), label.meaning, values(label.values)
+        allowed = "names" if label.named else values(label.values)
+        yield code(label.name), ", ".join(map(code, names)), label.meaning, allowed
 
 
 def values(given: Iterable[str]) -> str:

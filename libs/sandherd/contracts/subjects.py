@@ -78,6 +78,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _event("message", _P.MESSAGE_RELAY, "Events of a message to an agent."),
     _event("approval", _P.MESSAGE_RELAY, "Events of an approval."),
     _event("monitor", _P.MONITOR, "Findings and decisions of the monitor, and their outcomes."),
+    _event("subscription", _P.EVENT_INGEST, "Events of a durable subscription."),
     _command(_P.SPAWNER, "submit_task", _USERS, "Submit a task."),
     _command(_P.SPAWNER, "cancel_task", _USERS | {_P.MONITOR}, "Cancel a task."),
     _command(_P.SPAWNER, "retry_task", _USERS, "Retry a task."),

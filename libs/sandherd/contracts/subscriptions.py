@@ -31,3 +31,11 @@ def consumer_name(project: str, place: int) -> str:
 def consumer_names(project: str) -> list[str]:
     """The names of all consumers that a project may have. Raises `UnsafeNameError`."""
     return [consumer_name(project, place) for place in PLACES]
+
+
+def project_of_consumer(name: str) -> str | None:
+    """The project of a subscription's consumer; None for any other consumer."""
+    project, _, place = name.removeprefix("sub-").rpartition("-")
+    if not name.startswith("sub-") or not place.isdecimal() or int(place) not in PLACES:
+        return None
+    return project or None

@@ -192,6 +192,8 @@ class Settings(
     """After this time, an event that a subscriber has not acknowledged is redelivered."""
     subscription_idle: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_IDLE")] = 604_800
     """After this time without a fetch, a subscription is deleted."""
+    subscription_warning: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_WARNING")] = 86_400
+    """How long before that the event `subscription.neglected` warns; at most half of that time."""
 
     @field_validator("profiles", mode="after")
     @classmethod

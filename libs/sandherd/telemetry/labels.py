@@ -4,6 +4,7 @@ So no id, subject or text ever becomes a label, whatever a service passes. Value
 here, as libs import no service; a test compares both.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, get_args
@@ -12,6 +13,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.specs import Priority
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
@@ -19,6 +21,7 @@ from sandherd.contracts.subjects import TABLE, MessageKind
 from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
+_SAFE: Final = re.compile(SAFE_NAME_PATTERN)
 LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
 IDLE_RULES: Final = ("dead", "too_old", "finished", "stuck", "idle", "flooding")
 STEERING_RULES: Final = ("loop",)
@@ -34,6 +37,12 @@ class Label:
     name: str
     meaning: str
     values: frozenset[str]
+    named: bool = False
+    """Whether it may have any safe name; the code that sets it limits how many there are at a time."""
+
+    def admits(self, value: str) -> bool:
+        """Whether the label may have this value."""
+        return value in self.values or (self.named and _SAFE.fullmatch(value) is not None)
 
 
 def _types(kind: MessageKind) -> Iterator[str]:
@@ -74,6 +83,8 @@ EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))
 EVENT: Final = _label("type", "The type of the event.", EVENTS)
+PROJECT: Final = Label("project", "The project of one of the 100 subscriptions with most to read.", frozenset(), True)
+SUBSCRIPTION: Final = Label("subscription", "The name of that subscription.", frozenset(), True)
 PURGED_STREAM: Final = _label("stream", "A stream that is purged to make space.", ("EVENTS", "ARTIFACTS"))
 TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_read", "cache_write"))
 MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)

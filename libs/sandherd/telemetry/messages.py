@@ -101,6 +101,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
         _warning("purge failed, retrying", "A full stream was not purged.", _BROKER),
+        _warning("subscriptions not measured, retrying", "Their lag is not current.", "Check broker and Postgres."),
+        _warning("subscription expires soon", "It has no reader.", "Inform its team, or delete it."),
     ),
     "message-relay": (
         _info("approval requested again", "A restarted agent repeated a request."),

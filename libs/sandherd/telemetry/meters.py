@@ -51,6 +51,12 @@ class Meters:
         """Set a gauge."""
         self._of(name, labels).set(value)
 
+    def replace(self, name: str, series: Iterable[tuple[dict[str, str], float]]) -> None:
+        """Set a gauge to these series only: those that it had before are no longer exposed."""
+        self.hide(name)
+        for labels, value in series:
+            self.set(name, value, **labels)
+
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add an observation to a histogram."""
         self._of(name, labels).observe(value)
@@ -79,7 +85,7 @@ class Meters:
             return meter
         if len(labels) != len(row.labels):
             raise KeyError(f"{row.name} has the labels {[label.name for label in row.labels]}, not {list(labels)}")
-        known = [labels[label.name] if labels[label.name] in label.values else OTHER for label in row.labels]
+        known = [labels[label.name] if label.admits(labels[label.name]) else OTHER for label in row.labels]
         series = meter.labels(*known)
         if OTHER not in known:
             # Cached for known values only: with arbitrary values the cache would grow without limit.

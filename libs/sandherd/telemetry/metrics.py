@@ -1,4 +1,7 @@
-"""The table of all metrics: name, kind, unit, meaning and labels. A label is a small enumeration, never an id."""
+"""The table of all metrics: name, kind, unit, meaning and labels. A label is a small enumeration, never an id.
+
+Only the metrics of subscriptions have names of users as labels, of a limited number of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -109,6 +112,20 @@ _INGEST: Final = (
     Metric("sandherd_model_call_seconds", _H, "s", "Time until a model began to respond.", (), _LONG),
     Metric("sandherd_tool_call_seconds", _H, "s", "Time of an agent's tool call.", (), _LONG),
     Metric("sandherd_turn_seconds", _H, "s", "Time of an agent's turn.", (), _HOURS),
+    Metric(
+        "sandherd_subscription_lag_messages",
+        _G,
+        "1",
+        "Events that wait for a subscription, delivered or not.",
+        (of.PROJECT, of.SUBSCRIPTION),
+    ),
+    Metric(
+        "sandherd_subscription_unread_seconds",
+        _G,
+        "s",
+        "Time since something was fetched from a subscription.",
+        (of.PROJECT, of.SUBSCRIPTION),
+    ),
     Metric("sandherd_spans_spared_total", _C, "1", "Spans of calls not exported because there were too many."),
 )
 _RELAY: Final = (

@@ -25,6 +25,7 @@ from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
+from event_ingest.subscription_watch import SubscriptionWatch
 from sandherd.contracts.requests import (
     AskApprovals,
     AskAudit,
@@ -70,6 +71,7 @@ def compose(settings: Settings) -> Service:
     service.background("database", database.run_checks)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
+    service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
     service.examining.add(PartKind.REMARK, lambda: check_broker_data(database, service.bus))

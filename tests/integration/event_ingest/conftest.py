@@ -37,6 +37,7 @@ SPEAKERS = {
     "message": Principal.MESSAGE_RELAY,
     "approval": Principal.MESSAGE_RELAY,
     "monitor": Principal.MONITOR,
+    "subscription": Principal.EVENT_INGEST,
 }
 
 

@@ -82,6 +82,7 @@ async def work(home: Path) -> str:
         assert [piece async for piece in ran.output()] == []
         assert ran.state is not None
         assert ran.state.exit_code == 0
+        await herd.subscribe("read-by-nobody", start="all")
         await all_stored(herd)
     return steered
 

@@ -21,6 +21,7 @@ FAULTS: Final = {
     "sandherd_ingest_oldest_seconds": "SandherdIngestBehind",
     "sandherd_ingest_gaps": "SandherdEventsMissing",
     "sandherd_spool_events": "SandherdSpoolsGrow",
+    "sandherd_subscription_lag_messages": "SandherdSubscriptionBehind",
     "sandherd_monitor_lag_messages": "SandherdMonitorBehind",
     "sandherd_consumer_pending": "SandherdConsumerStuck",
     "sandherd_consumer_redelivered": "SandherdDeliveredAgain",

@@ -212,6 +212,7 @@ def _api(service: Principal) -> Iterator[str]:
         yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
     if service is SUBSCRIPTIONS_OF:
         yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
+        yield f"{prefix}.CONSUMER.LIST.{SUBSCRIBED}"
     if account_of(service) is Account.HERD:
         yield from _trusted(service)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
 _BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
-HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "SINCE")
+HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
 
 
 def _safe(name: str) -> str:
@@ -91,7 +91,7 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
 
 @app.command("list", epilog=example("sandherd subscriptions list", "sandherd subscriptions list -o json"))
 def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's subscriptions, with the number of events waiting in each."""
+    """List the project's subscriptions, with how many events wait in each, and when it was last read."""
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk
 
@@ -148,4 +148,5 @@ def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
 def _row(one: "Subscription") -> list[object]:
     types = ", ".join(one.types) or "all"
     types += f" about {', '.join(one.entities)}" if one.entities else ""
-    return [one.name, one.consumer, types, one.waiting, one.unacknowledged, one.created_at]
+    read = "now" if one.is_read else one.active_at
+    return [one.name, one.consumer, types, one.waiting, one.unacknowledged, read, one.created_at]

@@ -10,6 +10,7 @@ from sandherd.contracts.events import (
     message,
     monitor,
     sandbox,
+    subscription,
     task,
     tools,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "message",
     "monitor",
     "sandbox",
+    "subscription",
     "task",
     "tools",
 ]

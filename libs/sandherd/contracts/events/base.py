@@ -9,7 +9,7 @@ from sandherd.contracts.events.summaries import plain_fields
 from sandherd.contracts.model import Count, Model, Number
 from sandherd.contracts.states import State
 
-Emitter = Literal["agent", "driver", "worker", "spawner", "monitor", "message-relay"]
+Emitter = Literal["agent", "driver", "worker", "spawner", "monitor", "message-relay", "event-ingest"]
 """Who creates an event. A worker publishes what `agent` and `driver` create in its sandbox: `agent` is any agent's
 program, `driver` the process that runs an agent's SDK."""
 

@@ -48,6 +48,11 @@ class Subscription(Model):
     """After this time an unacknowledged event is redelivered."""
     idle_seconds: Seconds
     """If nothing is fetched for this time, the subscription is deleted."""
+    is_read: bool | None = None
+    """Whether a reader waits for events at present."""
+    active_at: Moment | None = None
+    """The last delivery or acknowledgement since the broker's start, or else its creation. It expires at the earliest
+    `idle_seconds` after this, while no reader waits."""
 
 
 class SubscriptionList(Model):

@@ -14,6 +14,7 @@ import nats.js.errors
 from nats.js.api import ConsumerInfo
 
 from event_ingest.queries.stream_reader import broker_unavailable
+from event_ingest.subscription_activity import active_at, is_read
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
 from sandherd.bus.subscription_consumers import (
@@ -181,6 +182,8 @@ def view(info: ConsumerInfo) -> Subscription:
         most_unacknowledged=max(0, info.config.max_ack_pending or 0),
         ack_wait_seconds=info.config.ack_wait or 0,
         idle_seconds=info.config.inactive_threshold or 0,
+        is_read=is_read(info),
+        active_at=active_at(info),
     )
 
 

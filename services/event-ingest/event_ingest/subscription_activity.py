@@ -1,0 +1,93 @@
+"""When a subscription was last read, and when it is neglected so long that its readers are warned. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from nats.js.api import ConsumerInfo
+
+from sandherd.bus.subscription_consumers import NAME
+from sandherd.contracts.events.subscription import SubscriptionNeglected
+from sandherd.contracts.subscriptions import project_of_consumer
+
+MAX_MEASURED: Final = 100
+"""How many subscriptions are measured, those with most to read first: their names are labels of metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The state of one subscription: how much waits, and when something was last fetched."""
+
+    project: str
+    name: str
+    consumer: str
+    waiting: int
+    unacknowledged: int
+    delivered: int
+    """How many deliveries there were: its position, which stays while nothing is fetched."""
+    active_at: datetime
+    """The broker's time of the last delivery or acknowledgement, or of its creation."""
+    last_read_at: datetime
+    """The same, or later, if a reader was seen waiting for events."""
+    idle: timedelta
+    """After this time without a fetch the broker deletes it."""
+
+    @property
+    def lag(self) -> int:
+        """Events that are not acknowledged."""
+        return self.waiting + self.unacknowledged
+
+    @property
+    def expires_at(self) -> datetime:
+        """The earliest time at which the broker deletes it."""
+        return self.last_read_at + self.idle
+
+    def needs_warning(self, warning: timedelta, now: datetime) -> bool:
+        """Whether it expires within `warning`, or within half of its idle time if that is less."""
+        return now >= self.expires_at - min(warning, self.idle / 2)
+
+    def event(self, now: datetime) -> SubscriptionNeglected:
+        """The event that warns of its end."""
+        return SubscriptionNeglected(
+            waiting=self.waiting,
+            unacknowledged=self.unacknowledged,
+            last_read_at=self.last_read_at,
+            expires_at=max(self.expires_at, now),
+        )
+
+
+def is_read(info: ConsumerInfo) -> bool:
+    """Whether a reader waits for events at present."""
+    return bool(info.num_waiting)
+
+
+def active_at(info: ConsumerInfo) -> datetime:
+    """The last delivery or acknowledgement that the broker knows of: none from before its own start."""
+    moments = [info.created, *(place.last_active for place in (info.delivered, info.ack_floor) if place)]
+    return max(moment.astimezone(UTC) for moment in moments if moment is not None)
+
+
+def reading_of(info: ConsumerInfo, seen_at: datetime | None) -> Reading | None:
+    """The state of a subscription; None for any other consumer. `seen_at`: when a reader was last seen waiting."""
+    project, name = project_of_consumer(info.name), (info.config.metadata or {}).get(NAME)
+    if project is None or name is None:
+        return None
+    active = active_at(info)
+    return Reading(
+        project=project,
+        name=name,
+        consumer=info.name,
+        waiting=info.num_pending or 0,
+        unacknowledged=info.num_ack_pending or 0,
+        delivered=info.delivered.consumer_seq if info.delivered else 0,
+        active_at=active,
+        last_read_at=max(active, seen_at) if seen_at else active,
+        idle=timedelta(seconds=info.config.inactive_threshold or 0),
+    )
+
+
+def largest_lags(readings: Iterable[Reading]) -> list[Reading]:
+    """The subscriptions that are measured: those with most to read, and of these the longest unread first."""
+    ordered = sorted(readings, key=lambda one: (-one.lag, one.last_read_at, one.project, one.name))
+    return ordered[:MAX_MEASURED]

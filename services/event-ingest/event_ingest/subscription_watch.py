@@ -1,0 +1,118 @@
+"""Measures the lag of all subscriptions, and publishes a warning before a neglected one expires.
+
+Every replica does both. A warning has an id that is derived from what it warns of, so of several it is one event; what
+was published already is in the history, also after a restart.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import nats.errors
+import nats.js.errors
+from nats.js.api import ConsumerInfo
+
+from event_ingest.database import Database
+from event_ingest.subscription_activity import Reading, is_read, largest_lags, reading_of
+from sandherd.bus.errors import BusError
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events.subscription import SubscriptionNeglected
+from sandherd.contracts.subscriptions import STREAM
+from sandherd.service.service import Service
+from sandherd.telemetry import logs
+
+_INTERVAL: Final = 30.0
+_PAGE: Final = 256
+"""How many consumers the broker lists at once."""
+_UNAVAILABLE: Final = (
+    nats.errors.Error,
+    nats.js.errors.Error,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    BusError,
+    ContractError,
+    TimeoutError,
+    OSError,
+)
+_WARNED: Final = """
+select id, time from events where project = $1 and entity = $2 and type = $3 order by stream_sequence desc limit 1
+"""
+_log: Final = logs.get("subscription_watch")
+
+
+class SubscriptionWatch:
+    """The part of event-ingest that looks at all subscriptions, of all projects, every half minute."""
+
+    def __init__(self, service: Service, database: Database) -> None:
+        self._service = service
+        self._database = database
+        self._warning = timedelta(seconds=service.settings.subscription_warning)
+        self._seen: dict[str, datetime] = {}
+        """When a reader was last seen waiting, by consumer."""
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        interval = min(_INTERVAL, self._service.settings.subscription_idle / 8)
+        while True:
+            try:
+                await self.measure(datetime.now(UTC))
+            except _UNAVAILABLE as error:
+                _log.warning("subscriptions not measured, retrying", error=repr(error))
+            await asyncio.sleep(interval)
+
+    async def measure(self, now: datetime) -> None:
+        """Measure every subscription, and warn of those that expire soon."""
+        infos = await self._read_consumers()
+        seen = {info.name: now if is_read(info) else self._seen.get(info.name) for info in infos}
+        self._seen = {name: at for name, at in seen.items() if at is not None}
+        readings = [one for info in infos if (one := reading_of(info, seen[info.name])) is not None]
+        self._set_gauges(readings, now)
+        for reading in readings:
+            if reading.needs_warning(self._warning, now):
+                await self._warn(reading, now)
+
+    async def _read_consumers(self) -> list[ConsumerInfo]:
+        found: list[ConsumerInfo] = []
+        while True:
+            page = await self._service.bus.js.consumers_info(STREAM, len(found))
+            found.extend(page)
+            if len(page) < _PAGE:
+                return found
+
+    def _set_gauges(self, readings: list[Reading], now: datetime) -> None:
+        measured = [({"project": one.project, "subscription": one.name}, one) for one in largest_lags(readings)]
+        meters = self._service.meters
+        meters.replace("sandherd_subscription_lag_messages", [(labels, one.lag) for labels, one in measured])
+        meters.replace(
+            "sandherd_subscription_unread_seconds",
+            [(labels, max(0.0, (now - one.last_read_at).total_seconds())) for labels, one in measured],
+        )
+
+    async def _warn(self, reading: Reading, now: datetime) -> None:
+        """Publish the warning, unless there is one since the subscription was last read."""
+        async with self._database.reading() as connection:
+            row = await connection.fetchrow(_WARNED, reading.project, reading.name, SubscriptionNeglected.type)
+        if row is not None and row["time"] > reading.last_read_at:
+            return
+        await self._publish(reading, row["id"] if row is not None else None, now)
+
+    async def _publish(self, reading: Reading, before: UUID | None, now: datetime) -> None:
+        bus, data = self._service.bus, reading.event(now)
+        facts = data.type, reading.consumer, reading.name, reading.delivered, before
+        id = bus.ids.derive(reading.active_at, *facts)
+        await bus.publish_event(
+            wrap(
+                data,
+                data.type,
+                id=id,
+                source=f"/sandherd/event-ingest/{reading.name}/{id.hex}",
+                sequence=1,
+                project=reading.project,
+                subject=reading.name,
+                time=now,
+            )
+        )
+        _log.warning("subscription expires soon", project=reading.project, subscription=reading.name)
