@@ -24,7 +24,8 @@ from spawner.runtimes.contract import (
     RuntimeFault,
     SandboxPlan,
     WarmPlan,
-)
+)  # fmt: skip
+from spawner.runtimes.runtime_logs import LogQuery, LogSource
 
 _RETRY_SECONDS: Final = 5.0
 _log: Final = logs.get("runtime.boxes")
@@ -150,6 +151,17 @@ class BoxRuntime:
             message = f"runtime {self.name}: no port of a sandbox can be reached"
             raise RuntimeFailedError(RuntimeFault.REFUSED, message)
         return await provider_call(self._provider.address(unit, port))
+
+    async def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the box's program, as its provider keeps it."""
+        if not isinstance(self._provider, LogSource):
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} keeps no log of a sandbox")
+        try:
+            async with aclosing(self._provider.logs(unit, query)) as pieces:  # type: ignore[type-var]  # a generator
+                async for piece in pieces:
+                    yield piece
+        except ProviderError as error:
+            raise RuntimeFailedError(AS[error.fault], str(error), wait=error.wait) from error
 
     async def quarantine(self, unit: str) -> None:
         """Stop the box and quarantine it at its provider, because it contains undelivered events."""

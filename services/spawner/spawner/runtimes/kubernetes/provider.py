@@ -18,12 +18,13 @@ from spawner.runtimes.boxes.provider import (
     ProviderError,
     ProviderFault,
 )
-from spawner.runtimes.kubernetes import entrypoint, execution, states
+from spawner.runtimes.kubernetes import entrypoint, execution, pod_logs, states
 from spawner.runtimes.kubernetes.box_cache import BoxCache
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.creation import PodCreation
 from spawner.runtimes.kubernetes.manifests import BEGUN, QUARANTINED, Json, PodOptions, named
 from spawner.runtimes.kubernetes.objects import Objects
+from spawner.runtimes.runtime_logs import LogQuery
 
 _RESTART: Final = 15.0
 """How long to wait for the restart of an ended gate, in seconds: the first restart is immediate, later ones are not."""
@@ -155,6 +156,10 @@ class Pods:
             message = f"kubernetes: the pod of {name} has no address yet; it gets one once it is scheduled on a node"
             raise ProviderError(ProviderFault.TRANSIENT, message)
         return Address(f"http://{host}:{port}")
+
+    def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the pod's first process, and of the one before its last restart."""
+        return pod_logs.read(self._objects, name, query)
 
     def changes(self) -> AsyncIterator[str]:
         """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read what this has reported."""
