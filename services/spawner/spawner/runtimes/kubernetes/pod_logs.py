@@ -1,6 +1,6 @@
 """The log of a pod, as its cluster keeps it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from kubernetes_asyncio.client.exceptions import ApiException
@@ -12,11 +12,11 @@ from spawner.runtimes.kubernetes.manifests import named
 from spawner.runtimes.kubernetes.objects import Objects
 from spawner.runtimes.runtime_logs import LogQuery
 
-_GONE = frozenset({400, 404})
+_DELETED = frozenset({400, 404})
 """The statuses for a log that its node has deleted."""
 
 
-async def read(objects: Objects, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+async def read(objects: Objects, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
     """The log of the first process before the last restart, then that of the present one. Raises `ProviderError`."""
     pod = await objects.pod(name)
     if pod is None:
@@ -39,5 +39,5 @@ async def _pieces(objects: Objects, name: str, wanted: dict[str, str]) -> AsyncG
             async for piece in pieces:
                 yield piece
         except ApiException as error:
-            if wanted["previous"] == "false" or error.status not in _GONE:
+            if wanted["previous"] == "false" or error.status not in _DELETED:
                 raise

@@ -1,6 +1,6 @@
 """A Kubernetes cluster as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -157,11 +157,11 @@ class Pods:
             raise ProviderError(ProviderFault.TRANSIENT, message)
         return Address(f"http://{host}:{port}")
 
-    def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+    def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
         """The output of the pod's first process, and of the one before its last restart."""
         return pod_logs.read(self._objects, name, query)
 
-    def changes(self) -> AsyncIterator[str]:
+    def changes(self) -> AsyncGenerator[str, None]:
         """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read what this has reported."""
         return self._cache.changes()
 
