@@ -52,7 +52,7 @@ def test_only_a_namespace_that_exists_is_not_created() -> None:
     assert names == {USUAL: "sandherd-sandboxes", "agents-of-team": "sandherd-sandboxes", "guests": f"{PODS}-sandboxes"}
 
 
-def test_the_spawner_is_told_and_accepts_it() -> None:
+def test_the_spawner_gets_the_namespaces_as_a_valid_setting() -> None:
     """As its settings; nothing if there is no such project."""
     told = variables(called(objects(), "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
     text = told["SANDHERD_KUBERNETES_NAMESPACES"]
