@@ -9,6 +9,7 @@ import yaml
 
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.contracts import schemas
+from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.settings import CONFIG_VARIABLE, Settings, environment_names
 from spawner.runtimes.kubernetes import manifests, rbac
@@ -28,6 +29,7 @@ SET_BY_THE_CHART: Final = (
     "sandbox_nats_url",
     "sandbox_image",
     "kubernetes_namespace",
+    "kubernetes_namespaces",
     "kubernetes_dns",
     "kubernetes_dns_ports",
     "sandbox_nats_ca",
@@ -98,6 +100,8 @@ def schema() -> Json:
     credentials = properties["credentials"]
     credentials["properties"] |= {name: _of("Key") for name in names}
     credentials["required"] = sorted(credentials["properties"])
+    projects = {"type": "object", "propertyNames": {"pattern": SAFE_NAME_PATTERN}}
+    written["$defs"]["Projects"] = projects | {"additionalProperties": _of("ProjectSandboxes")}
     servers = _plain(Settings.model_json_schema()["properties"]["kubernetes_dns"])
     written["$defs"] |= {**_settings(), "DnsServers": servers}
     return written

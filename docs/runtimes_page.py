@@ -6,7 +6,7 @@ from typing import Final
 from pages import EMPTY, page, table
 
 from spawner.runtimes.boxes.provider import Abilities, ProviderFault
-from spawner.runtimes.boxes.runtime import AS
+from spawner.runtimes.boxes.runtime_errors import AS
 from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.kubernetes.provider import Pods

@@ -14,6 +14,7 @@ ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,2
 """The name of a Kubernetes object."""
 _KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 LabelKey = Annotated[str, StringConstraints(pattern=f"^{_KEY}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=f"^{_VALUE}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^(Deployment|StatefulSet)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -93,6 +94,9 @@ class KubernetesSettings(BaseModel):
     """The kubeconfig file; if unset, the service account of the spawner's own pod, or else ~/.kube/config."""
     kubernetes_namespace: Annotated[SafeName, Env("SANDHERD_KUBERNETES_NAMESPACE")] = "sandherd"
     """The namespace of sandboxes; it has to exist."""
+    kubernetes_namespaces: Annotated[dict[SafeName, Namespace], Env("SANDHERD_KUBERNETES_NAMESPACES")] = {}
+    """The namespaces of single projects, such as {team: agents-of-team}, which have to exist; all others' sandboxes are
+    in kubernetes_namespace. A namespace has to stay here, or be that one, until it has no sandbox."""
     kubernetes_kind: Annotated[Literal["auto", "pod", "sandbox"], Env("SANDHERD_KUBERNETES_KIND")] = "auto"
     """The kind of object of a sandbox: a Pod, or a Sandbox of agents.x-k8s.io; `auto`: a Sandbox if the cluster has it.
     """

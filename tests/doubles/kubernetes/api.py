@@ -85,6 +85,7 @@ class Api:
             app.router.add_patch(things + "/{name}", self._patch)
             app.router.add_delete(things + "/{name}", self._delete)
         app.router.add_get("/api/v1/namespaces/{namespace}/{resource:pods}/{name}/exec", self._exec)
+        app.router.add_get("/api/v1/namespaces/{namespace}/{resource:pods}/{name}/log", self._log)
         return app
 
     @web.middleware
@@ -314,6 +315,25 @@ class Api:
         except ApiError as error:
             seen = {"type": "Ready", "status": "False", "reason": "ReconcilerError", "message": f"Error seen: {error}"}
             self.store.patch("sandboxes", meta["namespace"], meta["name"], {"status": {"conditions": [seen]}})
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        """What a node keeps: the log of all lives is one file here, and counts as that of the present one."""
+        query = request.query
+        pod = self.store.get("pods", request.match_info["namespace"], request.match_info["name"])
+        if query.get("previous") == "true":
+            raise ApiError(400, "BadRequest", "previous terminated container not found")
+        stream = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await stream.prepare(request)
+        container = self.kubelet.containers[pod["metadata"]["uid"]]
+        lines = container.log.read_bytes().splitlines(keepends=True)
+        at = container.log.stat().st_size
+        await stream.write(b"".join(lines[-int(query.get("tailLines", len(lines))) :]))
+        while query.get("follow") == "true" and container.runs:
+            await asyncio.sleep(0.02)
+            more = container.log.read_bytes()[at:]
+            at += len(more)
+            await stream.write(more)
+        return stream
 
     # --- commands ------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ def authorize(request: web.Request, rules: list[Json]) -> None:
     verbs = [verb_of(request)]
     if request.path.endswith("/exec"):  # a WebSocket is opened with a GET; newer servers ask for the other one as well
         resource, verbs = f"{resource}/exec", ["get", "create"]
+    if request.path.endswith("/log"):
+        resource = f"{resource}/log"
     for verb in verbs:
         if "namespace" not in asked or not any(_allows(rule, group, resource, verb) for rule in rules):
             raise forbidden(verb, resource, group)

@@ -58,7 +58,7 @@ class Container:
         read, write = os.pipe()
         lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
         command = [*self._bwrap(write), "--", *lag, *self.spec["command"], *self.spec.get("args", [])]
-        with (self._folder / "log").open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _ENTER, "enter", *map(str, entered), "--"),
                 *command,
@@ -74,6 +74,14 @@ class Container:
         # Bubblewrap says its number before its mounts are made: a command could come too early.
         while _executes(self._inner) == str(bwrap_path().resolve()):
             await asyncio.sleep(0.005)
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "log"
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     @property
     def started(self) -> bool:

@@ -48,6 +48,7 @@ CHOICES: dict[str, list[Json]] = {
                 "limitRange": [{"type": "Container", "max": {"memory": "8Gi"}}],
                 "namespaceLabels": {"team": "agents"},
                 "podSecurityVersion": "v1.36",
+                "projects": {"team": {"namespace": "agents-of-team", "quota": {"pods": 9}}},
             },
         },
     ],

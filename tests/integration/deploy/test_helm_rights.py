@@ -53,7 +53,7 @@ def test_only_the_spawner_has_a_token(values: Json) -> None:
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_only_the_spawner_may_create_pods_in_one_namespace(values: Json) -> None:
+def test_only_the_spawner_may_create_pods_in_the_namespaces_of_sandboxes(values: Json) -> None:
     """The rights are those that the code names; no other part has any, and none is for the whole cluster."""
     objects = rendered(values)
     assert of_kind(objects, "ClusterRole", "ClusterRoleBinding") == []
@@ -62,11 +62,15 @@ def test_only_the_spawner_may_create_pods_in_one_namespace(values: Json) -> None
         assert bindings == []
         return
     namespace = values.get("sandboxes", {}).get("namespace", f"{NAMESPACE}-sandboxes")
-    (binding,), (role,) = bindings, of_kind(objects, "Role")
-    assert role["rules"] == rbac.RULES
-    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == namespace
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{PODS}-spawner", "namespace": NAMESPACE}]
+    projects = values.get("sandboxes", {}).get("projects", {})
+    named = {namespace, *(one["namespace"] for one in projects.values())}
+    roles = {role["metadata"]["namespace"]: role for role in of_kind(objects, "Role")}
+    assert roles.keys() == {one["metadata"]["namespace"] for one in bindings} == named
+    for binding in bindings:
+        role = roles[binding["metadata"]["namespace"]]
+        assert role["rules"] == rbac.RULES
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{PODS}-spawner", "namespace": NAMESPACE}]
     told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
     assert told["SANDHERD_KUBERNETES_NAMESPACE"] == namespace
 

@@ -32,6 +32,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
     "kubernetes_placement": PLACEMENTS,
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
+    "kubernetes_namespaces": [{"one": "a"}, {"one": "a", "two": "b-c"}, {"three-3": "d"}],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
     "remote_keep_alive": [False, False, False],

@@ -252,11 +252,11 @@ def test_ingress_is_limited_to_named_sources_and_ports() -> None:
 def test_ingress_defaults_to_the_spawners_namespace(tmp_path: Path) -> None:
     """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` permits none."""
     own = tmp_path / "namespace"
-    usual = Settings(sandbox_image="i", kubernetes_namespace="boxes")
-    assert sources(usual, own) == ["boxes"]
+    usual = Settings(sandbox_image="i")
+    assert sources(usual, "boxes", own) == ["boxes"]
     own.write_text("spawners\n")
-    assert sources(usual, own) == ["spawners"]
-    assert sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), own) == ["a", "b"]
+    assert sources(usual, "boxes", own) == ["spawners"]
+    assert sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), "boxes", own) == ["a", "b"]
     assert (kind_of(usual).closed, kind_of(usual).ports) == (False, (12000, 12001))
     assert kind_of(usual.model_copy(update={"kubernetes_ingress": frozenset({"nobody"})})).closed
     assert valid(network.policy("h1", "nats://10.1.2.3", []))["spec"]["ingress"] == []

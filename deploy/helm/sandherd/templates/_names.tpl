@@ -49,6 +49,18 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Namespace) }}
 {{- end }}
 
+{{/* The namespaces of sandboxes: a list, as JSON. That of a project has what is not set for it from `sandboxes`. */}}
+{{- define "sandherd.places" -}}
+{{- $common := omit .Values.sandboxes "image" "projects" -}}
+{{- $places := list (set (deepCopy $common) "namespace" (include "sandherd.sandboxes" .)) -}}
+{{- range $own := .Values.sandboxes.projects -}}
+{{- $place := deepCopy $common -}}
+{{- range $key, $value := $own }}{{ $_ := set $place $key $value }}{{ end -}}
+{{- $places = append $places $place -}}
+{{- end -}}
+{{ toJson $places }}
+{{- end }}
+
 {{/* The runtimes of sandboxes: a list, as JSON. */}}
 {{- define "sandherd.runtimes" -}}
 {{- $runtimes := concat (list .Values.settings.runtime) (.Values.settings.runtimes | default list) -}}

@@ -1,7 +1,7 @@
 """The process runtime: a sandbox is a tree of processes on this host, which outlives the spawner; see `isolation`."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from spawner.runtimes.freezer import Freezer
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.run_files import Run
+from spawner.runtimes.runtime_logs import LogQuery, file_log
 from spawner.runtimes.termination import Termination
 from spawner.runtimes.worker_start import WorkerStart, WorkerStarter, refuse_image
 
@@ -179,6 +180,11 @@ class ProcessRuntime:
     async def address(self, unit: str, port: int) -> Address:
         """The address of a port of the sandbox, for this host only."""
         return Address(f"http://127.0.0.1:{await network.published(self._existing(unit), port)}")
+
+    def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the worker of the last run."""
+        place = self._existing(unit)
+        return file_log(place.runs()[-1].log, query, lambda: self._shim(place) is not None)
 
     async def quarantine(self, unit: str) -> None:
         """End all processes, and move the directory to quarantine."""

@@ -4,15 +4,16 @@ See `spawner.runtimes.contract.Runtime`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from sandherd.concurrency import cancel_and_wait
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes import box_files
-from spawner.runtimes.boxes.provider import Address, Box, BoxState, PortProvider, Provider, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import Address, Box, BoxState, PortProvider, Provider, ProviderError
+from spawner.runtimes.boxes.runtime_errors import provider_call, runtime_errors
 from spawner.runtimes.commands import Command, CommandResult, File, placed
 from spawner.runtimes.contract import (
     NOT_ENFORCED,
@@ -24,7 +25,8 @@ from spawner.runtimes.contract import (
     RuntimeFault,
     SandboxPlan,
     WarmPlan,
-)
+)  # fmt: skip
+from spawner.runtimes.runtime_logs import LogQuery, LogSource
 
 _RETRY_SECONDS: Final = 5.0
 _log: Final = logs.get("runtime.boxes")
@@ -151,6 +153,15 @@ class BoxRuntime:
             raise RuntimeFailedError(RuntimeFault.REFUSED, message)
         return await provider_call(self._provider.address(unit, port))
 
+    async def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the box's program, as its provider keeps it."""
+        if not isinstance(self._provider, LogSource):
+            raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} keeps no log of a sandbox")
+        with runtime_errors():
+            async with aclosing(self._provider.logs(unit, query)) as pieces:  # type: ignore[type-var]  # a generator
+                async for piece in pieces:
+                    yield piece
+
     async def quarantine(self, unit: str) -> None:
         """Stop the box and quarantine it at its provider, because it contains undelivered events."""
         await provider_call(self._provider.stop(unit, 0))
@@ -208,25 +219,6 @@ def observed_box(box: Box) -> ObservedSandbox:
         frozen=box.state is BoxState.PAUSED if box.alive else None,
         disruption=box.disruption,
     )
-
-
-AS: Final = {
-    ProviderFault.NOT_FOUND: RuntimeFault.LOST,
-    ProviderFault.QUOTA: RuntimeFault.QUOTA,
-    ProviderFault.RATE_LIMITED: RuntimeFault.UNAVAILABLE,
-    ProviderFault.REFUSED: RuntimeFault.REFUSED,
-    ProviderFault.TRANSIENT: RuntimeFault.UNAVAILABLE,
-    ProviderFault.TIMED_OUT: RuntimeFault.UNAVAILABLE,
-}
-AnswerT = TypeVar("AnswerT")
-
-
-async def provider_call(answer: Awaitable[AnswerT]) -> AnswerT:
-    """Await a provider call. Raises `RuntimeFailedError`, with the delay that the provider requested."""
-    try:
-        return await answer
-    except ProviderError as error:
-        raise RuntimeFailedError(AS[error.fault], str(error), wait=error.wait) from error
 
 
 async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> AsyncIterator[str]:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from spawner.runtimes.docker import container_files, containers, execution
 from spawner.runtimes.docker.containers import PREFIX, QUARANTINED_PREFIX, ContainerOptions
 from spawner.runtimes.docker.faults import faults
 from spawner.runtimes.docker.image_preparation import ImagePreparation
+from spawner.runtimes.runtime_logs import LogQuery
 
 _NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
 _PATIENCE: Final = 10.0
@@ -157,6 +159,15 @@ class Engine:
         """Return a file's content."""
         with faults(f"reading {path} of {name}"):
             return await execution.read(self._docker, PREFIX + name, path, limit)
+
+    async def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The output of the container's first process, quarantined or not."""
+        box = await self._existing(name)
+        container = self._docker.containers.container(box.id)
+        with faults(f"reading the log of {name}"):
+            async with aclosing(execution.log(container, query)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def address(self, name: str, port: int) -> Address:
         """The container's address in the engine's network."""

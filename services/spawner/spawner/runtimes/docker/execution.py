@@ -3,7 +3,9 @@
 import io
 import tarfile
 import time
-from typing import Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
 
 from aiodocker import Docker
 from aiodocker.containers import DockerContainer
@@ -11,6 +13,7 @@ from aiodocker.containers import DockerContainer
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.commands import Command, CommandResult, Output
+from spawner.runtimes.runtime_logs import LogQuery
 
 _ERROR: Final = 2
 """The engine's number of standard error in a multiplexed stream."""
@@ -30,6 +33,22 @@ async def run(container: DockerContainer, command: Command) -> CommandResult:
             output.add(message.data, error=message.stream == _ERROR)
     code = (await execution.inspect())["ExitCode"]
     return output.ran(code, late=code in _ENDED and time.monotonic() - began >= command.seconds)
+
+
+async def log(container: DockerContainer, query: LogQuery) -> AsyncGenerator[bytes, None]:
+    """The log of a container; the client decodes it."""
+    wanted: dict[str, Any] = {
+        "stdout": True,
+        "stderr": True,
+        "tail": "all" if query.lines is None else str(query.lines),
+    }
+    if not query.follow:
+        for text in await container.log(**wanted):
+            yield text.encode()
+        return
+    async with aclosing(container.log(follow=True, **wanted)) as texts:  # type: ignore[type-var]  # a generator
+        async for text in texts:
+            yield text.encode()
 
 
 _ENDED: Final = frozenset({124, 137, 143})

@@ -1,16 +1,15 @@
 """Copies of the objects of boxes, held in step by watches, so that reading a box again costs the cluster no request."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final
 
-from sandherd.concurrency import cancel_and_wait, run_until_first
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import Box
 from spawner.runtimes.kubernetes import manifests, states
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.manifests import UNIT, Json, named
+from spawner.runtimes.kubernetes.merged_streams import merged
 from spawner.runtimes.kubernetes.objects import Objects, boxes_of
 from spawner.runtimes.kubernetes.pod_watch import News, PodList, WatchState, follow
 
@@ -123,11 +122,11 @@ class BoxCache:
         self._writes += 1
         self._written[unit] = self._writes
 
-    async def changes(self) -> AsyncIterator[str]:
+    async def changes(self) -> AsyncGenerator[str, None]:
         """Keep the copies in step; yield the units of changed boxes. Changes that do not affect a box are skipped."""
         known: dict[str, tuple[str, object]] = {}
         sources = [self._pods, *([self._sandboxes] if self._sandboxes else [])]
-        async with aclosing(_merged([source.follow() for source in sources])) as news:
+        async with aclosing(merged([source.follow() for source in sources])) as news:
             async for names in news:
                 for name in sorted(names):
                     box, before = self._copy(name), known.pop(name, None)
@@ -180,25 +179,3 @@ def _changed(before: tuple[str, object] | None, now: tuple[str, object] | None) 
     """The unit of a box that is not as it was."""
     one = now or before
     return one[0] if one and before != now else None
-
-
-async def _merged(sources: Sequence[AsyncGenerator[set[str], None]]) -> AsyncGenerator[set[str], None]:
-    """What any of the sources yields, until one of them fails: that error is raised."""
-    queue: asyncio.Queue[set[str]] = asyncio.Queue()
-
-    async def pump(source: AsyncGenerator[set[str], None]) -> None:
-        async with aclosing(source):
-            async for one in source:
-                queue.put_nowait(one)
-
-    pumping = asyncio.ensure_future(run_until_first(*(pump(source) for source in sources)))
-    getting = asyncio.ensure_future(queue.get())
-    try:
-        while True:
-            await asyncio.wait({pumping, getting}, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                pumping.result()  # raises: a source ends only by an error
-            yield getting.result()
-            getting = asyncio.ensure_future(queue.get())
-    finally:
-        await cancel_and_wait([pumping, getting])

@@ -72,6 +72,18 @@ class Cluster:
             while line := await answer.content.readline():
                 yield json.loads(line)
 
+    async def log(self, pod: str, **query: str) -> AsyncGenerator[bytes, None]:
+        """The log of a pod's container, in pieces. Raises `ApiException`."""
+        path = f"{PODS.format(self.namespace)}/{pod}/log"
+        limit = aiohttp.ClientTimeout(connect=_CALL)
+        query = {**query, "container": CONTAINER}
+        answer = await self._call_api("GET", path, query, _preload_content=False, _request_timeout=limit)
+        async with answer:
+            if answer.status != 200:
+                raise await _api_error(answer)
+            async for piece in answer.content.iter_any():
+                yield piece
+
     async def execute(
         self, pod: str, command: Sequence[str]
     ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:

@@ -1,6 +1,7 @@
 """Opens the Kubernetes runtime: checks the cluster's version and resources once."""
 
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from spawner.runtimes.kubernetes import network
 from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
 from spawner.runtimes.kubernetes.faults import faults
 from spawner.runtimes.kubernetes.manifests import GROUP, Json, PodOptions
+from spawner.runtimes.kubernetes.namespaces import Namespaces
 from spawner.runtimes.kubernetes.provider import Pods
 
 _SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -41,16 +43,25 @@ async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
         )
     try:
         found = await configuration(settings.kubernetes_config)
-        with faults("reading the configuration"):  # its certificates are read only now
-            cluster = Cluster(found, settings.kubernetes_namespace)
-        try:
-            pods = await _opened(cluster, settings, herd)
-        except BaseException:  # raised again: also a cancellation leaves no connection open
-            await cluster.close()
-            raise
+        provider = await _provider(found, settings, herd)
     except ProviderError as error:
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
-    return BoxRuntime(pods, herd, settings.sandbox_nats_url)
+    return BoxRuntime(provider, herd, settings.sandbox_nats_url)
+
+
+async def _provider(found: Configuration, settings: Settings, herd: str) -> Pods | Namespaces:
+    """The pods of the namespace of sandboxes, or of all namespaces if projects have some of their own."""
+    async with AsyncExitStack() as opened:
+        by_name: dict[str, Pods] = {}
+        for name in sorted({settings.kubernetes_namespace, *settings.kubernetes_namespaces.values()}):
+            with faults("reading the configuration"):  # its certificates are read only now
+                cluster = Cluster(found, name)
+            opened.push_async_callback(cluster.close)  # also after a cancellation no connection is left open
+            by_name[name] = await _opened(cluster, settings, herd)
+        opened.pop_all()
+    usual = by_name[settings.kubernetes_namespace]
+    projects = {project: by_name[name] for project, name in settings.kubernetes_namespaces.items()}
+    return Namespaces(usual, projects) if len(by_name) > 1 else usual
 
 
 async def configuration(file: Path | None) -> Configuration:
@@ -84,7 +95,7 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
     owner = await _owner(cluster, settings.kubernetes_owner)
     brokers = settings.sandbox_nats_url or settings.nats_url
     made_as = kind(settings, owner)
-    entrance = None if made_as.closed else network.Entrance(sources(settings), made_as.ports)
+    entrance = None if made_as.closed else network.Entrance(sources(settings, cluster.namespace), made_as.ports)
     dns = network.Dns(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
     egress = sorted(settings.kubernetes_egress)
     await guard(cluster, network.policy(herd, brokers, egress, owner, entrance=entrance, dns=dns))
@@ -118,11 +129,11 @@ def kind(settings: Settings, owner: Json | None = None) -> PodOptions:
     )
 
 
-def sources(settings: Settings, own: Path = _OWN) -> list[str]:
+def sources(settings: Settings, namespace: str, own: Path = _OWN) -> list[str]:
     """The sources of allowed ingress: as set; else the spawner's namespace, or the sandboxes' if it runs in no pod."""
     if settings.kubernetes_ingress:
         return sorted(settings.kubernetes_ingress)
-    return [own.read_text().strip() if own.exists() else settings.kubernetes_namespace]
+    return [own.read_text().strip() if own.exists() else namespace]
 
 
 async def guard(cluster: Cluster, policy: Json) -> None:

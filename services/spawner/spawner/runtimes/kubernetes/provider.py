@@ -1,6 +1,6 @@
 """A Kubernetes cluster as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,12 +18,13 @@ from spawner.runtimes.boxes.provider import (
     ProviderError,
     ProviderFault,
 )
-from spawner.runtimes.kubernetes import entrypoint, execution, states
+from spawner.runtimes.kubernetes import entrypoint, execution, pod_logs, states
 from spawner.runtimes.kubernetes.box_cache import BoxCache
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.creation import PodCreation
 from spawner.runtimes.kubernetes.manifests import BEGUN, QUARANTINED, Json, PodOptions, named
 from spawner.runtimes.kubernetes.objects import Objects
+from spawner.runtimes.runtime_logs import LogQuery
 
 _RESTART: Final = 15.0
 """How long to wait for the restart of an ended gate, in seconds: the first restart is immediate, later ones are not."""
@@ -156,7 +157,11 @@ class Pods:
             raise ProviderError(ProviderFault.TRANSIENT, message)
         return Address(f"http://{host}:{port}")
 
-    def changes(self) -> AsyncIterator[str]:
+    def logs(self, name: str, query: LogQuery) -> AsyncGenerator[bytes, None]:
+        """The output of the pod's first process, and of the one before its last restart."""
+        return pod_logs.read(self._objects, name, query)
+
+    def changes(self) -> AsyncGenerator[str, None]:
         """Yield the names of our boxes whose objects change. Meanwhile `get` and `find` read what this has reported."""
         return self._cache.changes()
 

@@ -11,6 +11,7 @@ RULES: Final[list[Json]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": _MAKE},
     # A WebSocket is opened with a GET; newer servers require the create permission as well.
     {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "patch"]},
     {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["get"]},
     {"apiGroups": [GROUP], "resources": ["sandboxes"], "verbs": _MAKE},

@@ -1,0 +1,61 @@
+"""The log of a sandbox's first process, which its runtime keeps. It is text from a sandbox: hostile.
+
+Not every runtime has one: `isinstance(runtime, LogSource)`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
+
+_PIECE: Final = 64 * 1024
+_NEXT: Final = 0.5
+"""The interval in seconds at which a followed file is read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogQuery:
+    """The part of a log that is wanted."""
+
+    lines: int | None = None
+    """The last lines only; None: all that the runtime still has."""
+    follow: bool = False
+    """Whether to continue until the process has ended."""
+
+
+@runtime_checkable
+class LogSource(Protocol):
+    """Additional interface of a runtime, and of a provider of boxes, that keeps logs."""
+
+    def logs(self, name: str, query: LogQuery) -> AsyncIterator[bytes]:
+        """The standard output and error of a sandbox's first process, oldest first, in pieces of any size.
+
+        Also of one that has ended, as long as the sandbox exists. Close the iterator to stop following. Raises
+        `RuntimeFailedError`; a provider raises `ProviderError`.
+        """
+
+
+async def file_log(file: Path, query: LogQuery, is_alive: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    """The log in a file, followed while `is_alive` is true. Raises `RuntimeFailedError` if there is no file."""
+    try:
+        log = await asyncio.to_thread(file.open, "rb")
+    except FileNotFoundError:
+        raise RuntimeFailedError(RuntimeFault.LOST, "its worker has written no log") from None
+    with log:
+        if query.lines is not None:
+            yield last_lines(await asyncio.to_thread(log.read), query.lines)
+        while True:
+            ended = not is_alive()  # before reading: what is written before its end is read
+            while piece := await asyncio.to_thread(log.read, _PIECE):
+                yield piece
+            if ended or not query.follow:
+                return
+            await asyncio.sleep(_NEXT)
+
+
+def last_lines(text: bytes, lines: int) -> bytes:
+    """The last lines of a text, the last of which may be incomplete. Pure."""
+    return b"".join(text.splitlines(keepends=True)[-lines:]) if lines else b""
