@@ -106,7 +106,7 @@ def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     return 1 if rejected else 0
 
 
-def wait_for(names: Sequence[str], labels: Mapping[str, str], output: Format, timeout: float | None) -> Work:
+def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Format, timeout: float | None) -> Work:
     """The work of waiting for tasks: those that are named, or those with all these labels."""
 
     async def work(herd: Herd) -> int:

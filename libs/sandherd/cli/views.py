@@ -40,7 +40,7 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
     from sandherd.cli.stderr import complain
 
     if watch:
-        from sandherd.cli.watching import watch_list
+        from sandherd.cli.render.list_watch import watch_list
 
         shown = watch_list(find, row, key=key, header=header, output=output, domains=watch)
         return _talk(ctx, shown, project=project, operator=operator)

@@ -16,16 +16,16 @@ from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
     from sandherd.client.tasks import overview as overviews
-    from sandherd.client.tasks import progress, waiting
+    from sandherd.client.tasks import progress, task_watch
     from sandherd.client.tasks.overview import Overview
     from sandherd.client.tasks.progress import TaskOutcome
-    from sandherd.client.tasks.waiting import OnProgress
+    from sandherd.client.tasks.task_watch import OnProgress
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import TaskSpec
 else:  # on first use, as in `client.herd`
     overviews = LazyModule("sandherd.client.tasks.overview")
     progress = LazyModule("sandherd.client.tasks.progress")
-    waiting = LazyModule("sandherd.client.tasks.waiting")
+    task_watch = LazyModule("sandherd.client.tasks.task_watch")
     wire = LazyModule("sandherd.contracts.commands")
 
 ACCEPTANCE_SECONDS: Final = 5.0
@@ -56,13 +56,13 @@ class TaskGroups(TaskFiles):
         for spec in tasks.values():
             await self.check(spec)
         found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
-        async with waiting.TaskWatch(self.connection, found, waiting.selection_of(tasks)) as watch:
+        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of(tasks)) as watch:
             for task, spec in tasks.items():
                 await self._submit(task, spec, by)
             if wait:
-                await _within(timeout, watch.until(lambda: found.is_over, on_progress or waiting.silent))
+                await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
             else:
-                await _while_it_continues(watch, on_progress or waiting.silent)
+                await _while_it_continues(watch, on_progress or task_watch.silent)
         return found.outcomes
 
     async def wait_all(
@@ -83,11 +83,11 @@ class TaskGroups(TaskFiles):
                 Code.INVALID_FIELD, "name tasks, or labels, or a batch", field="task", remedy="give one of the three"
             )
         names = [checked_name(task, "task") for task in tasks]
-        chosen = waiting.names_of(names) if names else waiting.TaskSelection(labels=_with_batch(labels, batch))
+        chosen = task_watch.names_of(names) if names else task_watch.TaskSelection(labels=_with_batch(labels, batch))
         found = progress.TaskProgress()
-        async with waiting.TaskWatch(self.connection, found, chosen) as watch:
+        async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
             await watch.refresh()
-            await _within(timeout, watch.until(lambda: found.is_over, on_progress or waiting.silent))
+            await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
         return found.outcomes
 
     async def cancel_all(
@@ -105,11 +105,11 @@ class TaskGroups(TaskFiles):
         wanted = _with_batch(labels, batch)
         if not wanted:
             raise HerdError.of(Code.INVALID_FIELD, "labels: empty", field="label", remedy="name a label, or a batch")
-        live = waiting.labelled(self.connection.request, wanted, states=list(LIVE))
+        live = task_watch.labelled(self.connection.request, wanted, states=list(LIVE))
         return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
 
     async def overview(self) -> "Overview":
-        """The unfinished tasks, with what they do and have cost, and what they need a person for."""
+        """The unfinished tasks, with what they do and have cost, and what they need a user for."""
         return await overviews.overview(self.connection.request)
 
     async def costs(
@@ -164,7 +164,7 @@ async def _within(timeout: float | None, work: Any) -> None:
         return
 
 
-async def _while_it_continues(watch: "waiting.TaskWatch", on_progress: "OnProgress") -> None:
+async def _while_it_continues(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
     """Wait until all tasks are accepted or rejected, as long as one is accepted every few seconds."""
     found, before = watch.progress, -1
     while not found.is_accepted and found.accepted > before:

@@ -185,7 +185,7 @@ class TaskSpec(SandboxSpec):
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
-    """Keys and values to find it by; the agent is not told. Keys that begin with `sandherd/` are Sandherd's own."""
+    """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 
     @model_validator(mode="after")
     def _session_matches_harness(self) -> Self:

@@ -11,6 +11,7 @@ from event_ingest.queries.usage import add_up_usage
 from sandherd.contracts.events.agent import AgentUsage
 from sandherd.contracts.events.task import TaskSubmitted
 from sandherd.contracts.requests import AskUsage, PastSandboxes, PastTasks
+from sandherd.contracts.states import TaskState
 
 BATCH = {"sandherd/batch": "batch-1"}
 
@@ -54,14 +55,14 @@ async def test_pages_have_each_labelled_task_once_in_order(history: Any, script:
 async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> None:
     """Several states are alternatives; `since` excludes what was submitted before."""
     await history.hear(script.life("task-1", "sbx-1"))
-    [task] = (await ask(history, list_tasks, PastTasks(states=["failed", "completed"]))).tasks
-    assert (await ask(history, list_tasks, PastTasks(states=["failed", "cancelled"]))).tasks == []
+    [task] = (await ask(history, list_tasks, PastTasks(states=[TaskState.FAILED, TaskState.COMPLETED]))).tasks
+    assert (await ask(history, list_tasks, PastTasks(states=[TaskState.FAILED, TaskState.CANCELLED]))).tasks == []
     assert (await ask(history, list_tasks, PastTasks(since=task.submitted_at))).tasks == [task]
     later = task.submitted_at + timedelta(seconds=1)
     assert (await ask(history, list_tasks, PastTasks(since=later))).tasks == []
 
 
-async def test_usage_is_added_up_by_what_the_spawner_said(history: Any, script: Any) -> None:
+async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
     """By task, label, model and day: the sums are exact, also beyond the limit."""
     await hear_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
     await hear_labelled(history, script, "task-2", "sbx-2", {"team": "data"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandherd.cli.commands.task_waiting import WAIT_EXAMPLE, wait_tasks
+from sandherd.cli.commands.task_ends import WAIT_EXAMPLE, wait_tasks
 from sandherd.cli.options import (
     CreateProject,
     Cursor,

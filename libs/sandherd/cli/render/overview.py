@@ -7,10 +7,10 @@ from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
+from sandherd.cli.render.list_watch import at_each_change, show_screen
 from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
-from sandherd.cli.watching import at_each_change, show_screen
 from sandherd.client.herd import Herd
 from sandherd.client.tasks.overview import Overview, WorkView
 from sandherd.client.terminal_text import write_text
@@ -62,11 +62,11 @@ def _show_once(found: Overview, output: Format) -> None:
 
 
 def summary(found: Overview) -> str:
-    """How many tasks there are, how many need a person, and what they have cost."""
+    """How many tasks there are, how many need a user, and what they have cost."""
     needing = sum(view.needs is not None for view in found.tasks)
     costs = [view.cost_micro_usd for view in found.tasks if view.cost_micro_usd is not None]
     spent = console.money(sum(costs)) if costs or not found.tasks else "unknown"
-    return f"{len(found.tasks)} unfinished tasks, {needing} need a person, cost so far {spent}"
+    return f"{len(found.tasks)} unfinished tasks, {needing} need a user, cost so far {spent}"
 
 
 def _rows(found: Overview) -> list[list[object]]:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from sandherd.client.connection import Connection
 from sandherd.client.errors import NotReachedError
 from sandherd.client.events import decoder
-from sandherd.client.events.protocols import LiveSubscription
+from sandherd.client.events.protocols import HerdConnection, LiveSubscription
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import FLEET
@@ -22,10 +21,10 @@ class ChangeFeed:
     After a reconnect events may be missing: then `is_stale` is set, and the reader has to query the state again.
     """
 
-    def __init__(self, connection: Connection, domains: Iterable[str]) -> None:
+    def __init__(self, connection: HerdConnection, project: str, domains: Iterable[str]) -> None:
         self._connection = connection
-        project = {} if connection.project == FLEET else {"project": connection.project}
-        self._subjects = [BY_NAME[f"event.{domain}"].pattern(project) for domain in domains]
+        named = {} if project == FLEET else {"project": project}
+        self._subjects = [BY_NAME[f"event.{domain}"].pattern(named) for domain in domains]
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
         self._subscriptions: list[LiveSubscription] = []

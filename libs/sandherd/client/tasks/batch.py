@@ -61,11 +61,11 @@ def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
     return [_batch_task(label, named[label], tasks, batch) for label in _sorted(waits)]
 
 
-def batch_name(given: Sequence[str]) -> str:
+def batch_name(names: Sequence[str]) -> str:
     """A new name of a batch; with given names of tasks always the same one, so that a file can be submitted again."""
-    if not given:
+    if not names:
         return new_name(BATCH_PREFIX.removesuffix("-"))
-    return BATCH_PREFIX + hashlib.sha256("\0".join(sorted(given)).encode()).hexdigest()[:_ID_LETTERS]
+    return BATCH_PREFIX + hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()[:_ID_LETTERS]
 
 
 def _document(path: Path) -> Any:

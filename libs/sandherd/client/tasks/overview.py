@@ -1,4 +1,4 @@
-"""What the unfinished tasks do at present, what they cost, and which of them need a person."""
+"""What the unfinished tasks do at present, what they cost, and which of them need a user."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from sandherd.client import queries
 from sandherd.client.errors import HerdError, made
 from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
+from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
 from sandherd.contracts.labels import NAME_LABEL
 from sandherd.contracts.requests import GroupUsage, LiveSandboxes, LiveTasks, PastSandboxes, SandboxView, TaskView
 from sandherd.contracts.requests.base import Request
@@ -18,10 +19,10 @@ from sandherd.contracts.states import SandboxState, TaskState
 
 LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""
-MOST: Final = 500
+MAX_TASKS: Final = 500
 HISTORY_SECONDS: Final = 3.0
-_FOUND: Final = ("monitor.guardian_analysed", "monitor.dead_found")
-_OUTCOME: Final = "monitor.intervention_outcome"
+_FOUND: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
+_OUTCOME: Final = MonitorInterventionOutcome.type
 _UNSOLVED: Final = frozenset({"ignored", "undelivered"})
 T = TypeVar("T")
 
@@ -44,14 +45,14 @@ class WorkView(BaseModel):
     """Of all attempts: input, output, and cache tokens."""
     cost_micro_usd: int | None = None
     needs: str | None = None
-    """What it needs a person for: an approval, to be resumed, or a diagnosis; None: nothing."""
+    """What it needs a user for: an approval, to be resumed, or a diagnosis; None: nothing."""
     waits_for: str | None = None
-    """What it waits for without a person."""
+    """What it waits for without a user."""
     text: str = ""
 
 
 class Overview(BaseModel):
-    """The unfinished tasks: those that need a person first, then by age."""
+    """The unfinished tasks: those that need a user first, then by age."""
 
     tasks: list[WorkView]
     more: bool = False
@@ -60,7 +61,7 @@ class Overview(BaseModel):
 
 async def overview(send: queries.SendRequest) -> Overview:
     """Request it from the services. Raises `HerdError` if the spawner does not reply; the history is optional."""
-    live = await send(made(LiveTasks, states=list(LIVE), limit=MOST, sort="oldest"))
+    live = await send(made(LiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
     tasks = await with_approvals(send, live.tasks)
     names = [view.task for view in tasks]
     running = [SandboxState.RUNNING, SandboxState.PAUSED]
@@ -88,7 +89,7 @@ def work_views(
     usage: Sequence[GroupUsage] | None,
     diagnoses: Mapping[str, str],
 ) -> list[WorkView]:
-    """The views of unfinished tasks, those that need a person first. Pure."""
+    """The views of unfinished tasks, those that need a user first. Pure."""
     spent = {(group.project, group.group): group for group in usage or []}
     found = [_view(task, paused, known, spent if usage is not None else None, diagnoses) for task in tasks]
     return sorted(found, key=lambda view: (view.needs is None, view.submitted_at, view.task))

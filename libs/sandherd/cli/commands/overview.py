@@ -1,4 +1,4 @@
-"""`sandherd top` and `costs`: what works at present and who needs a person, and what was spent."""
+"""`sandherd top` and `costs`: what works at present and who needs a user, and what was spent."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -37,7 +37,7 @@ def top(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Show the tasks that have not ended: those that need a person first, then the oldest.
+    """Show the tasks that have not ended: those that need a user first, then the oldest.
 
     ACTIVITY is the time since the agent's last event; NEEDS is an approval to answer, a paused sandbox to resume, or
     what the monitor has found. On a terminal the screen is shown again at each change, until Ctrl-C; without a
@@ -66,8 +66,8 @@ def costs(
 ) -> int:
     """Show tokens and cost as agents have reported them, from the history; the most expensive first.
 
-    In US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are of UTC. A task has the cost of all its
-    attempts.
+    In US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are of UTC. A task has
+    the cost of all its attempts.
     """
     from sandherd.cli.parse.event_filter import moment
     from sandherd.cli.parse.labels import cost_group, selector

@@ -46,7 +46,7 @@ def wait_tasks(
     """
     from sandherd.cli.parse.labels import one_selection
     from sandherd.cli.session import talk
-    from sandherd.cli.task_batches import wait_for
+    from sandherd.cli.task_batches import wait_until_ended
 
     labels = one_selection(tasks or [], label or [], batch)
-    return talk(ctx, wait_for(tasks or [], labels, output, waiting_seconds(timeout)), project=project)
+    return talk(ctx, wait_until_ended(tasks or [], labels, output, waiting_seconds(timeout)), project=project)

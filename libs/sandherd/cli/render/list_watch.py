@@ -72,7 +72,7 @@ async def at_each_change(
     herd: Herd, domains: Sequence[str], show: Callable[[], Awaitable[None]], *, every: float | None = None
 ) -> None:
     """Show it now, and again after events of these domains, or after `every` seconds. Ends by an error only."""
-    async with ChangeFeed(herd.connection, domains) as feed:
+    async with ChangeFeed(herd.connection, herd.project, domains) as feed:
         while True:
             feed.refreshing()
             feed.take()

@@ -78,7 +78,7 @@ class TaskWatch:
 
     def __init__(self, connection: Connection, progress: TaskProgress, selection: TaskSelection) -> None:
         self._connection = connection
-        self._feed = ChangeFeed(connection, ["task"])
+        self._feed = ChangeFeed(connection, connection.project, ["task"])
         self._selection = selection
         self.progress = progress
 
