@@ -80,10 +80,7 @@ def list_sandboxes(  # noqa: PLR0913  # one parameter per option
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List sandboxes: live ones and those that ended recently. Several conditions must all be met.
-
-    A sandbox has the labels and the batch of its task.
-    """
+    """List sandboxes: live ones and recently ended ones. They have the labels and the batch of their tasks."""
     which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
