@@ -39,6 +39,8 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "run": Entry("run", "run", "RUN_EXAMPLE"),
     "tasks": Entry("tasks"),
     "sandboxes": Entry("sandboxes"),
+    "top": Entry("overview", "top", "TOP_EXAMPLE"),
+    "costs": Entry("overview", "costs", "COSTS_EXAMPLE"),
     "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from sandherd.cli.file_copy import ProgressBar, warn_about_links
@@ -14,7 +13,6 @@ from sandherd.cli.render.event_line import shortened
 from sandherd.cli.render.history import complain_of_gaps
 from sandherd.cli.render.live_view import Screen
 from sandherd.cli.sandbox_creation import with_limits
-from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
 from sandherd.cli.wait_notices import WaitNotices
 from sandherd.client.errors import refused
@@ -23,7 +21,6 @@ from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
 from sandherd.client.task_work import WorkSource
-from sandherd.client.tasks import batch
 from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.concurrency import run_until_first
@@ -33,7 +30,6 @@ from sandherd.contracts.events.task import TaskCompleted
 from sandherd.contracts.states import MessageState
 
 DONE: Final = TaskCompleted.type
-BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
 
 
 async def run(
@@ -43,11 +39,12 @@ async def run(
     *,
     follow: bool,
     limits: Mapping[str, float],
+    name: str | None = None,
     earlier: ResumeSource | None = None,
     work: WorkSource | None = None,
 ) -> int:
     """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before."""
-    name = new_task()
+    name = name or new_task()
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]
         task = task.model_copy(update={"depends_on": tuple(names)})
@@ -100,27 +97,6 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
     state = last.type.removeprefix("task.") if last is not None else "ended with unknown outcome"
     complain(f"{name} {state}; see `{where}`")
     return 1
-
-
-def submit_batch(file: Path, output: Format) -> Work:
-    """The work of submitting a file's tasks: all are checked first; dependencies come before dependents.
-
-    Raises `HerdError` for an invalid file, before any connection is made.
-    """
-    wanted = batch.read(file)
-
-    async def work(herd: Herd) -> int:
-        specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
-        for spec in specs.values():
-            await herd.check(spec)
-        for task, spec in specs.items():
-            await herd.submit(spec, task=task)
-        document = [{"name": one.label, "task": one.task, "depends_on": list(one.spec.depends_on)} for one in wanted]
-        rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in wanted]
-        console.answer(output, {"tasks": document}, BATCH_HEADER, rows)
-        return 0
-
-    return work
 
 
 def show_delivery(delivery: MessageOutcome, output: Format) -> int:

@@ -30,10 +30,20 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
     project: str | None,
     output: Format,
     operator: bool = False,
+    watch: Sequence[str] = (),
 ) -> int:
-    """Show a page of a list, as a table or as one document. `key` is the field of the items in a reply."""
+    """Show a page of a list, as a table or as one document. `key` is the field of the items in a reply.
+
+    `watch` are domains of events: at each of these the list is shown again, without end.
+    """
     from sandherd.cli.render.console import answer
     from sandherd.cli.stderr import complain
+
+    if watch:
+        from sandherd.cli.render.list_watch import watch_list
+
+        shown = watch_list(find, row, key=key, header=header, output=output, domains=watch)
+        return _talk(ctx, shown, project=project, operator=operator)
 
     async def work(herd: "Herd") -> int:
         found = await find(herd)

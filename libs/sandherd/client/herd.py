@@ -14,7 +14,7 @@ from sandherd.client.errors import HerdError, checked_name, made, refused
 from sandherd.client.queries import ListPage
 from sandherd.client.sandboxes.operations import new_sandbox
 from sandherd.client.subscription_operations import SubscriptionOperations
-from sandherd.client.task_files import TaskFiles
+from sandherd.client.task_groups import TaskGroups
 from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import SendableMessageType, TaskSpec
     from sandherd.contracts.resume import Resume
-    from sandherd.contracts.states import SandboxState, TaskState
 else:  # on first use: a program that only lists tasks needs none of the models of events and commands
     commands = LazyModule("sandherd.client.commands")
     messages = LazyModule("sandherd.client.messages")
@@ -43,7 +42,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(TaskFiles, ApprovalOperations, SubscriptionOperations):
+class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is
@@ -138,17 +137,20 @@ class Herd(TaskFiles, ApprovalOperations, SubscriptionOperations):
         return (await with_approvals(send, [await queries.task(send, checked_name(task, "task"))]))[0]
 
     async def tasks(
-        self, *, state: "TaskState | None" = None, limit: int = 100, cursor: str | None = None, past: bool = False
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
     ) -> "ListPage[requests.TaskView]":
-        """Tasks, newest first: live and recently ended ones; from the history with `past` or without a spawner."""
-        page = await queries.tasks(self.connection.request, past=past, state=state, limit=limit, cursor=cursor)
+        """A page of tasks: live and recently ended ones; from the history with `past` or without a spawner.
+
+        `which` are conditions, as fields of `TaskFilter`: `state`, `states`, `labels`, `since`; and `sort`.
+        """
+        page = await queries.tasks(self.connection.request, past=past, limit=limit, cursor=cursor, **which)
         return replace(page, items=await with_approvals(self.connection.request, page.items))
 
     async def sandboxes(
-        self, *, state: "SandboxState | None" = None, limit: int = 100, cursor: str | None = None, past: bool = False
+        self, *, limit: int = 100, cursor: str | None = None, past: bool = False, **which: Any
     ) -> "ListPage[requests.SandboxView]":
-        """Sandboxes, like `tasks`."""
-        return await queries.sandboxes(self.connection.request, past=past, state=state, limit=limit, cursor=cursor)
+        """A page of sandboxes, like `tasks`; `labels` are those of their tasks."""
+        return await queries.sandboxes(self.connection.request, past=past, limit=limit, cursor=cursor, **which)
 
     # --- what happened ---------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ palette: text in the colour of its background is hidden."""
 _EXTENDED: Final = {5: 1, 2: 3}
 """How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
+_CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _STREAMS: Final = ("stdin", "stdout", "stderr")
 _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
@@ -225,6 +226,13 @@ def read_hidden(what: str) -> str:
     import getpass  # only needed for prompts
 
     return getpass.getpass(f"{visible_line(what)}: ")
+
+
+def clear_screen() -> None:
+    """Clear the terminal that standard output is, to show something in its place; nothing if it is none."""
+    if sys.stdout.isatty():
+        with _output_errors():
+            sys.stdout.write(_CLEAR)
 
 
 def write_progress(line: str) -> None:

@@ -22,6 +22,8 @@ FLEET: Final = "fleet"
 
 TASK_PREFIX: Final = "task-"
 """Of the names of tasks that clients create; other names may be given."""
+BATCH_PREFIX: Final = "batch-"
+"""Of the names of batches of tasks."""
 SANDBOX_PREFIX: Final = "sbx-"
 JOINER_SUFFIX: Final = "-join"
 """The suffix of the reply subjects of a sandbox's bootstrap credential."""

@@ -16,6 +16,7 @@ from sandherd.contracts.harnesses import (
     McpToolOptions,
     Text,
 )
+from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.resume import Resume
@@ -125,8 +126,11 @@ class SandboxSpec(Model):
     """The agent server that runs beside the worker, if any."""
 
     def to_json(self) -> str:
-        """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values."""
-        return self.model_dump_json(exclude_none=True)
+        """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values.
+
+        Without labels: no worker needs them.
+        """
+        return self.model_dump_json(exclude_none=True, exclude={"labels"})
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -180,6 +184,8 @@ class TaskSpec(SandboxSpec):
     with the task as `sandbox`). It is unpacked into the work tree of each attempt; `files` overwrite it."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
+    labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
+    """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 
     @model_validator(mode="after")
     def _session_matches_harness(self) -> Self:

@@ -110,6 +110,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "tasks", _USERS, "List tasks in the history."),
     _request(_P.EVENT_INGEST, "sandboxes", _USERS, "List sandboxes in the history."),
     _request(_P.EVENT_INGEST, "approvals", _USERS, "List pending and earlier approvals."),
+    _request(_P.EVENT_INGEST, "usage", _USERS, "Add up tokens and cost."),
     _request(_P.EVENT_INGEST, "audit", _USERS, "Check whether events are missing."),
     _request(_P.EVENT_INGEST, "output", _USERS, "Return the terminal output of a sandbox."),
     _request(_P.EVENT_INGEST, "subscriptions", _READERS, "List subscriptions."),

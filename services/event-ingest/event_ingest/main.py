@@ -23,6 +23,7 @@ from event_ingest.queries.pages import RESERVED_REPLY_BYTES
 from event_ingest.queries.records import list_sandboxes, list_tasks
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.queries.usage import add_up_usage
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
@@ -34,6 +35,7 @@ from sandherd.contracts.requests import (
     AskOutput,
     AskSubscriptions,
     AskTrajectory,
+    AskUsage,
     PartKind,
     PastSandboxes,
     PastTasks,
@@ -93,6 +95,7 @@ def _register_history_requests(service: Service, database: Database) -> None:
     for request, query in light.items():
         service.answer(request, _history_handler(service, database, query), lane=lane)
     service.answer(AskTrajectory, _history_handler(service, database, read_trajectory, heavy=True), lane=HEAVY_LANE)
+    service.answer(AskUsage, _history_handler(service, database, add_up_usage, heavy=True), lane=HEAVY_LANE)
 
 
 def _light_lane(settings: Settings) -> RequestLane:

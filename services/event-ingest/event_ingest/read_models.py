@@ -66,6 +66,7 @@ class TaskRow:
     """Sequence of the last retry: a sandbox or start of an event before it is of another attempt."""
     life: str = ""
     """Which task of this name it is, as names are reused: the row of a later task replaces that of an earlier one."""
+    labels: str | None = None
 
     def apply(self, event: Envelope[Any]) -> None:
         """Fold in an event of the task."""
@@ -88,6 +89,7 @@ class TaskRow:
         self.priority, self.deadline = storable(data.priority), data.deadline
         self.depends_on = json.dumps([storable(name) for name in data.depends_on])
         self.max_attempts, self.profile = data.max_attempts, data.profile
+        self.labels = json.dumps(data.labels)
 
     def _apply_state(self, event: Envelope[Any], data: Any) -> None:
         self.state, self.state_sequence, self.state_at = data.sets_state.value, event.sequence, event.time

@@ -74,8 +74,8 @@ _TYPES: Final = {
     "warm": "boolean",
     "asked_in": "uuid",
 }
-_JSON: Final = frozenset({"result", "depends_on"})
-"""Columns passed as text, as an array of arrays is not possible."""
+_JSON: Final = {"result": "json", "depends_on": "json", "labels": "jsonb"}
+"""Columns passed as text, as an array of arrays is not possible, and their types."""
 
 
 Changes = dict[str, str]
@@ -85,7 +85,7 @@ Changes = dict[str, str]
 def _upsert(table: str, row: type, key: str, changes: Changes) -> str:
     names = [column.name for column in fields(row)]
     parameters = ", ".join(f"${number}::{_sql_type(name)}[]" for number, name in enumerate(names, 1))
-    selected = ", ".join(f"{name}::json" if name in _JSON else name for name in names)
+    selected = ", ".join(f"{name}::{_JSON[name]}" if name in _JSON else name for name in names)
     assignments = ", ".join(f"{name} = {expression}" for name, expression in changes.items())
     return (
         f"insert into {table} as t ({', '.join(names)}) "  # noqa: S608  # constant names, no values
@@ -134,6 +134,7 @@ FOLD_TASKS: Final = _upsert(
         | _latest("sandbox_sequence", "sandbox")
         | _latest("started_sequence", "started_at")
         | _single_value("text", "harness", "runtime", "priority", "deadline", "depends_on", "max_attempts", "profile")
+        | _single_value("labels")
         | _aggregate("least", "submitted_at")
         | _aggregate("greatest", "retried_sequence")
     ),

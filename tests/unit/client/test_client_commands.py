@@ -48,7 +48,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wanted_commands() -> set[str]:
     groups = {
-        "tasks": "list get submit cancel retry",
+        "tasks": "list wait get submit cancel retry",
         "sandboxes": "list get create pause resume extend terminate prune",
         "dead": "list show requeue",
         "approvals": "list grant deny",
@@ -60,7 +60,7 @@ def wanted_commands() -> set[str]:
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
-    single += " backup restore replay files diff"
+    single += " backup restore replay files diff top costs"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 

@@ -10,6 +10,7 @@ import pytest
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.labels import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN
 from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
 from sandherd.contracts.specs import IMAGE_PATTERN, STORED_NAME_PATTERN
 from sandherd.contracts.subjects import command_subject
@@ -35,6 +36,8 @@ NO_NAMES: Final = {
     (r"^[0-9a-f]{64}$",): "a digest",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
     (r"^U[A-Z2-7]{55}$",): "a public key",
+    (LABEL_KEY_PATTERN,): "the key of a label, in no subject",
+    (LABEL_VALUE_PATTERN,): "the value of a label, in no subject",
 }
 NO_PATTERN: Final = {
     "cursor": "checked against the question that it belongs to",

@@ -50,6 +50,7 @@ from sandherd.cli.parse.iterations import (
     UntilSaid,
     rounds,
 )
+from sandherd.cli.parse.list_options import NewLabels, TaskNameToGive
 from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ RUN_EXAMPLE = example(
     'sandherd run "Tidy up" --harness claude --secret ANTHROPIC_API_KEY=anthropic-key --ask Bash --set max_turns=40',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
     'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
+    'sandherd run "Build it" --name build-1 --label team=web --no-follow -- make',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
@@ -132,6 +134,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         ),
     ] = OnRetry.OFFER,
     keep_work: KeepWork = False,
+    name: TaskNameToGive = None,
+    labels: NewLabels = None,
     resume: Resume = None,
     resume_attempt: Attempt = None,
     fork: Fork = False,
@@ -160,6 +164,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     """
     from sandherd.cli import task_submission
     from sandherd.cli.parse.harness import harness as harness_of
+    from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.parse.task_spec import spec
     from sandherd.cli.parse.units import limits_of
     from sandherd.cli.parse.work_source import split
@@ -187,6 +192,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         retry_also=retry_also or [],
         on_retry=on_retry,
         keep_work=keep_work or directory is not None,
+        labels=new_labels(labels or []),
         rounds=rounds(
             until=until,
             until_said=until_said,
@@ -200,7 +206,9 @@ def run(  # noqa: PLR0913  # one parameter per option
     limits, earlier = limits_of(memory, cores), resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     return talk(
         ctx,
-        lambda herd: task_submission.run(herd, task, output, follow=follow, limits=limits, earlier=earlier, work=work),
+        lambda herd: task_submission.run(
+            herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=work
+        ),
         project=project,
         create=create,
     )

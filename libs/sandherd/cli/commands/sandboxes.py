@@ -27,9 +27,18 @@ from sandherd.cli.options import (
     example,
     group,
 )
+from sandherd.cli.parse.list_options import (
+    Batch,
+    LabelFilter,
+    SandboxStates,
+    SinceRequest,
+    Sort,
+    SortBy,
+    Watch,
+    list_filter,
+)
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
-from sandherd.contracts.states import SandboxState
 
 if TYPE_CHECKING:
     from sandherd.contracts.requests import SandboxView
@@ -49,27 +58,39 @@ _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
 @app.command(
-    "list", epilog=example("sandherd sandboxes list --state running", "sandherd sandboxes list --past -o json")
+    "list",
+    epilog=example(
+        "sandherd sandboxes list --state running --state paused",
+        "sandherd sandboxes list --label team=web --watch",
+        "sandherd sandboxes list --past --since 1d --sort oldest -o json",
+    ),
 )
-def list_sandboxes(  # one parameter per option
+def list_sandboxes(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
     *,
-    state: Annotated[SandboxState | None, typer.Option("--state", help="Only sandboxes in this state.")] = None,
+    state: SandboxStates = None,
+    label: LabelFilter = None,
+    batch: Batch = None,
+    since: SinceRequest = None,
+    sort: SortBy = Sort.NEWEST,
+    watch: Watch = False,
     past: Past = False,
     limit: Limit = 100,
     cursor: Cursor = None,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List sandboxes, newest first: live ones and those that ended recently."""
+    """List sandboxes: live ones and recently ended ones. They have the labels and the batch of their tasks."""
+    which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
-        lambda herd: herd.sandboxes(state=state, limit=limit, cursor=cursor, past=past),
+        lambda herd: herd.sandboxes(limit=limit, cursor=cursor, past=past, **which),
         _row,
         key="sandboxes",
         header=HEADER,
         project=project,
         output=output,
+        watch=("sandbox",) if watch else (),
     )
 
 

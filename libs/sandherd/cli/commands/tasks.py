@@ -1,4 +1,4 @@
-"""`sandherd tasks`: list, get, submit, cancel, retry."""
+"""`sandherd tasks`: list, get, submit, wait, cancel, retry."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.commands.task_ends import WAIT_EXAMPLE, wait_tasks
 from sandherd.cli.options import (
     CreateProject,
     Cursor,
@@ -19,14 +20,27 @@ from sandherd.cli.options import (
     example,
     group,
 )
+from sandherd.cli.parse.list_options import (
+    Batch,
+    LabelFilter,
+    NewLabels,
+    OptionalTaskName,
+    SinceRequest,
+    Sort,
+    SortBy,
+    TaskStates,
+    WaitTimeout,
+    Watch,
+    list_filter,
+    waiting_seconds,
+)
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
-from sandherd.contracts.states import TaskState
 
 if TYPE_CHECKING:
     from sandherd.contracts.requests import TaskView
 
-app = group("Tasks: list, get, submit, cancel, retry.", "sandherd tasks list")
+app = group("Tasks: list, get, submit, wait, cancel, retry.", "sandherd tasks list")
 HEADER = (
     "TASK",
     "STATE",
@@ -39,31 +53,49 @@ HEADER = (
 )
 
 
-@app.command("list", epilog=example("sandherd tasks list --state pending", "sandherd tasks list --past -o json"))
-def list_tasks(  # one parameter per option
+@app.command(
+    "list",
+    epilog=example(
+        "sandherd tasks list --state pending --state running",
+        "sandherd tasks list --label team=web --since 2h --sort state",
+        "sandherd tasks list --batch batch-01kahc5x3tf8b9n2m4r6v8w0ya --watch",
+        "sandherd tasks list --past -o json",
+    ),
+)
+def list_tasks(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
     *,
-    state: Annotated[TaskState | None, typer.Option("--state", help="Only tasks in this state.")] = None,
+    state: TaskStates = None,
+    label: LabelFilter = None,
+    batch: Batch = None,
+    since: SinceRequest = None,
+    sort: SortBy = Sort.NEWEST,
+    watch: Watch = False,
     past: Past = False,
     limit: Limit = 100,
     cursor: Cursor = None,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """List tasks, newest first: live ones and those that ended recently.
+    """List tasks: live ones and those that ended recently. Several conditions must all be met.
 
     WAITS FOR is what a pending task waits for, or the approval that a running one needs from a user. ATTEMPT is the
     attempt and the maximum number of attempts.
     """
+    which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
         ctx,
-        lambda herd: herd.tasks(state=state, limit=limit, cursor=cursor, past=past),
+        lambda herd: herd.tasks(limit=limit, cursor=cursor, past=past, **which),
         _row,
         key="tasks",
         header=HEADER,
         project=project,
         output=output,
+        watch=("task", "sandbox", "approval") if watch else (),
     )
+
+
+app.command("wait", epilog=WAIT_EXAMPLE)(wait_tasks)
 
 
 @app.command("get", epilog=example("sandherd tasks get task-01kahc5x3tf8b9n2m4r6v8w0ya"))
@@ -75,36 +107,72 @@ def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output
     return show_one(ctx, find, key="task", project=project, output=output)
 
 
-@app.command("submit", epilog=example("sandherd tasks submit examples/batch/tasks.yaml"))
+@app.command(
+    "submit",
+    epilog=example(
+        "sandherd tasks submit examples/batch/tasks.yaml",
+        "sandherd tasks submit examples/batch/tasks.yaml --label night=2026-11-20 --wait --timeout 2h",
+    ),
+)
 def submit_tasks(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`.")],
     *,
+    label: NewLabels = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all have ended, as `sandherd tasks wait`.")] = False,
+    timeout: WaitTimeout = None,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Submit several tasks at once, which may depend on each other.
+    """Submit several tasks at once, which may depend on each other: a batch.
 
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
     that were submitted before, and `resume` one of those whose session it continues. Nothing is sent if one of them
     is invalid, missing, or part of a dependency cycle.
+
+    Prints the name of the batch, for `--batch` of `tasks list`, `wait` and `cancel`. Returns when the spawner has
+    accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
+    complete.
     """
+    from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.session import talk
-    from sandherd.cli.task_submission import submit_batch
+    from sandherd.cli.task_batches import submit_batch
 
-    return talk(ctx, submit_batch(file, output), project=project, create=create)
+    work = submit_batch(file, output, labels=new_labels(label or []), wait=wait, timeout=waiting_seconds(timeout))
+    return talk(ctx, work, project=project, create=create)
 
 
-@app.command("cancel", epilog=example('sandherd tasks cancel task-01kahc5x3tf8b9n2m4r6v8w0ya --reason "not needed"'))
+@app.command(
+    "cancel",
+    epilog=example(
+        'sandherd tasks cancel task-01kahc5x3tf8b9n2m4r6v8w0ya --reason "not needed"',
+        "sandherd tasks cancel --label team=web",
+        "sandherd tasks cancel --batch batch-01kahc5x3tf8b9n2m4r6v8w0ya",
+    ),
+)
 def cancel_task(
     ctx: typer.Context,
-    task: TaskName,
+    task: OptionalTaskName = None,
+    *,
+    label: LabelFilter = None,
+    batch: Batch = None,
     reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the task.")] = "",
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Cancel a task that has not ended; its agent is stopped."""
+    """Cancel a task that has not ended, or all such tasks of a label or a batch; their agents are stopped.
+
+    The exit status is 1 if a task could not be cancelled. It is 0 if no task of the label or batch is left to cancel.
+    """
+    from sandherd.cli.parse.labels import one_selection
+
+    wanted = one_selection([task] if task else [], label or [], batch)
+    if task is None:
+        from sandherd.cli.session import talk
+        from sandherd.cli.task_batches import cancel_all
+
+        return talk(ctx, cancel_all(wanted, reason, output), project=project)
     return send_command(
         ctx,
         lambda herd, name: herd.task(name),

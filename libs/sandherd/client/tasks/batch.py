@@ -6,8 +6,10 @@ unless `task` gives the name. `resume` is a task that was submitted before, or a
 and `work`; its stored session is looked up before anything is sent.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +20,13 @@ from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
-from sandherd.contracts.names import new_name
+from sandherd.contracts.labels import BATCH_LABEL, LABEL_VALUE_PATTERN, NAME_LABEL, RESERVED_PREFIX
+from sandherd.contracts.names import BATCH_PREFIX, new_name
 
 MAX_TASKS: Final = 10_000
 _SEE: Final = "see `sandherd tasks submit --help`"
+_LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
+_ID_LETTERS: Final = 26
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,11 @@ class BatchTask:
     earlier: ResumeSource | None = None
     """The earlier task that it resumes."""
 
+    @property
+    def batch(self) -> str:
+        """The batch that it is submitted in."""
+        return self.spec.labels[BATCH_LABEL]
+
 
 def read(path: Path) -> list[BatchTask]:
     """The tasks of a file, each after its dependencies. Raises `HerdError` naming the task and its field."""
@@ -44,10 +54,18 @@ def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
     """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle."""
     named = _by_label(entries)
     tasks = {label: _task_name(label, entry) for label, entry in named.items()}
+    batch = batch_name([tasks[label] for label, entry in named.items() if entry.get("task") is not None])
     waits = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
     for label, others in waits.items():
         _check_references(label, others, tasks)
-    return [_batch_task(label, named[label], tasks) for label in _sorted(waits)]
+    return [_batch_task(label, named[label], tasks, batch) for label in _sorted(waits)]
+
+
+def batch_name(names: Sequence[str]) -> str:
+    """A new name of a batch; with given names of tasks always the same one, so that a file can be submitted again."""
+    if not names:
+        return new_name(BATCH_PREFIX.removesuffix("-"))
+    return BATCH_PREFIX + hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()[:_ID_LETTERS]
 
 
 def _document(path: Path) -> Any:
@@ -102,17 +120,41 @@ def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
         raise _error(f"dependency cycle: {circle}", "depends_on", "remove one of them from `depends_on`") from None
 
 
-def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str]) -> BatchTask:
+def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str) -> BatchTask:
     fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
     if "argv" in entry:
         fields["harness"] = {"kind": "command", "argv": entry["argv"]}
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
     try:
+        fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
         earlier = _earlier(fields)
         return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None
+
+
+def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
+    """The tasks with more labels; a task's own ones have precedence. Raises `HerdError` for too many."""
+    return [
+        replace(one, spec=made(TaskSpec, **dict(one.spec) | {"labels": {**labels, **one.spec.labels}})) for one in tasks
+    ]
+
+
+def own_labels(labels: Any) -> dict[str, Any]:
+    """The labels that a user gives. Raises `HerdError` for anything but a mapping, and for reserved keys."""
+    if not isinstance(labels or {}, Mapping):
+        raise _error("labels: not a mapping", "labels", "write `labels: {key: value}`")
+    for key in labels or {}:
+        if str(key).startswith(RESERVED_PREFIX):
+            raise _error(f"labels: {str(key)[:80]} is reserved", "labels", f"use a key without {RESERVED_PREFIX}")
+    return dict(labels or {})
+
+
+def _reserved(label: str, batch: str) -> dict[str, str]:
+    """The labels of a task of a batch that Sandherd sets; its name in the file, if that can be a label's value."""
+    named = {NAME_LABEL: label} if label and _LABEL.fullmatch(label) else {}
+    return {BATCH_LABEL: batch} | named
 
 
 def _earlier(fields: dict[str, Any]) -> ResumeSource | None:

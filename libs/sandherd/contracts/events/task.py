@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.events.base import ArtifactRef, CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.summaries import local_time
+from sandherd.contracts.labels import Selector
 from sandherd.contracts.model import Attempt, Milliseconds, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import State, TaskState
@@ -36,6 +37,8 @@ class TaskSubmitted(TaskEvent):
     """The earlier task whose session it continues."""
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda work: work is None)
     """The archive of the files that it begins with, under the task's own name."""
+    labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
+    """Its labels, by key."""
 
     def summarize(self) -> str:
         return self.task

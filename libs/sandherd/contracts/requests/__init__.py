@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         Unsubscribe,
         UnsubscribeResult,
     )
+    from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
     from sandherd.contracts.requests.worker import (
         AskPeers,
         Fetch,
@@ -150,6 +151,7 @@ _NAMES: Final = {
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
+    "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerUpload",
 }

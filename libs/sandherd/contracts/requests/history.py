@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Page, Request
-from sandherd.contracts.requests.live import SandboxList, TaskList
-from sandherd.contracts.states import SandboxState, TaskState
+from sandherd.contracts.requests.live import SandboxFilter, SandboxList, TaskFilter, TaskList
 
 
 class StoredEvent(Model):
@@ -73,22 +72,18 @@ class AskTrajectory(Request[Trajectory], Page):
     direction: Literal["older", "newer"] = "newer"
 
 
-class PastTasks(Request[TaskList], Page):
+class PastTasks(Request[TaskList], TaskFilter):
     """List tasks in the history."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "event-ingest.tasks"
-    task: SafeName | None = None
-    state: TaskState | None = None
 
 
-class PastSandboxes(Request[SandboxList], Page):
+class PastSandboxes(Request[SandboxList], SandboxFilter):
     """List sandboxes in the history."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
     type: ClassVar[str] = "event-ingest.sandboxes"
-    sandbox: SafeName | None = None
-    state: SandboxState | None = None
 
 
 class Gap(Model):

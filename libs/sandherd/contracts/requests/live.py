@@ -1,9 +1,10 @@
 """Requests to the spawner: for current tasks and sandboxes, and a worker's for its credential."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from sandherd.contracts.labels import Selector
 from sandherd.contracts.model import Attempt, Count, Model, Moment, Number
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.base import Page, Request
@@ -43,6 +44,7 @@ class TaskView(Model):
     secret_env: list[EnvName] = Field(default_factory=list, exclude_if=lambda names: not names)
     """Names of its variables with secret values that were submitted with it; after `secrets_until` a retry needs new
     values for all of them."""
+    labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
 
 
 class SandboxView(Model):
@@ -83,22 +85,60 @@ class SandboxList(Model):
     next_cursor: str | None = None
 
 
-class LiveTasks(Request[TaskList], Page):
+SortOrder = Literal["newest", "oldest", "name", "state"]
+"""The order of a list: by the time of its request, by name, or by state and then by name."""
+
+
+class TaskFilter(Page):
+    """Which tasks to list, and in which order. A task is listed if it meets all conditions."""
+
+    task: SafeName | None = None
+    state: TaskState | None = None
+    states: list[TaskState] = Field(default_factory=list, max_length=8, exclude_if=lambda states: not states)
+    """Tasks in one of these states; in addition to `state`. Empty: in any."""
+    labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
+    """Tasks that have all of these labels."""
+    since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
+    """Tasks that were submitted then or later."""
+    sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
+
+    @property
+    def wanted_states(self) -> frozenset[TaskState]:
+        """The requested states; empty: any."""
+        return frozenset(self.states if self.state is None else [*self.states, self.state])
+
+
+class SandboxFilter(Page):
+    """Which sandboxes to list, and in which order. A sandbox is listed if it meets all conditions."""
+
+    sandbox: SafeName | None = None
+    state: SandboxState | None = None
+    states: list[SandboxState] = Field(default_factory=list, max_length=8, exclude_if=lambda states: not states)
+    """Sandboxes in one of these states; in addition to `state`. Empty: in any."""
+    labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
+    """Sandboxes of tasks that have all of these labels."""
+    since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
+    """Sandboxes that were requested then or later."""
+    sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
+
+    @property
+    def wanted_states(self) -> frozenset[SandboxState]:
+        """The requested states; empty: any."""
+        return frozenset(self.states if self.state is None else [*self.states, self.state])
+
+
+class LiveTasks(Request[TaskList], TaskFilter):
     """List the tasks in the spawner's bucket: all live ones, and those that ended recently."""
 
     Answer: ClassVar[type[BaseModel]] = TaskList
     type: ClassVar[str] = "spawner.tasks"
-    task: SafeName | None = None
-    state: TaskState | None = None
 
 
-class LiveSandboxes(Request[SandboxList], Page):
+class LiveSandboxes(Request[SandboxList], SandboxFilter):
     """List the sandboxes in the spawner's bucket: all live ones, and those that ended recently."""
 
     Answer: ClassVar[type[BaseModel]] = SandboxList
     type: ClassVar[str] = "spawner.sandboxes"
-    sandbox: SafeName | None = None
-    state: SandboxState | None = None
 
 
 class CredentialGrant(Model):

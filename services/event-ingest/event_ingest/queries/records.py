@@ -16,15 +16,17 @@ from sandherd.contracts.requests import (
     TaskList,
     TaskView,
 )
+from sandherd.contracts.requests.live import SortOrder
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
 from sandherd.service.cursors import Position, read_cursor, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str)
+_BY_TIME: Final = ("newest", "oldest")
 _FIRST_PARAMETER: Final = 3
 
 _TASKS: Final = """
 select t.*, submitted_at as at, task as name,
-    640 + octet_length(concat(text, result::text, depends_on::text)) as size
+    704 + octet_length(concat(text, result::text, depends_on::text, labels::text)) as size
 from tasks t where state <> ''
 """
 _SANDBOXES: Final = """
@@ -38,33 +40,53 @@ from sandboxes b cross join lateral (
 """
 
 
+_LABELLED: Final = "labels @> {}::jsonb"
+_OF_LABELLED: Final = (
+    "exists (select from tasks t where t.project = b.project and t.task = b.task and t.labels @> {}::jsonb)"
+)
+
+
 @dataclass(frozen=True)
 class _Columns:
-    """The names of the same columns in the two tables."""
+    """The names of the same columns in the two tables, and the condition for labels."""
 
     at: str
     name: str
+    labelled: str
+
+    def sorted_by(self, sort: SortOrder) -> str:
+        """The column that a list is sorted by, before project and name."""
+        return {"name": self.name, "state": "state"}.get(sort, self.at)
+
+
+_OF_TASKS: Final = _Columns("submitted_at", "task", _LABELLED)
+_OF_SANDBOXES: Final = _Columns("requested_at", "sandbox", _OF_LABELLED)
 
 
 async def list_tasks(connection: Connection, request: PastTasks, project: str, budget: int) -> TaskList:
-    """Tasks, newest first. Raises `ContractError` for an invalid cursor."""
-    conditions = _conditions(request, project, _Columns("submitted_at", "task"), request.task)
-    rows = await _rows(connection, _TASKS, conditions, request.limit, budget)
+    """Tasks in the requested order. Raises `ContractError` for an invalid cursor."""
+    conditions = _conditions(request, project, _OF_TASKS, request.task)
+    rows = await _rows(connection, _TASKS, conditions, request, budget)
     page = await _fit_page(rows, _task_view, request.limit, budget)
     return TaskList(tasks=page.items, next_cursor=_next_cursor(request, project, page))
 
 
 async def list_sandboxes(connection: Connection, request: PastSandboxes, project: str, budget: int) -> SandboxList:
-    """Sandboxes, newest first. Raises `ContractError` for an invalid cursor."""
-    conditions = _conditions(request, project, _Columns("requested_at", "sandbox"), request.sandbox)
-    rows = await _rows(connection, _SANDBOXES, conditions, request.limit, budget)
+    """Sandboxes in the requested order. Raises `ContractError` for an invalid cursor."""
+    conditions = _conditions(request, project, _OF_SANDBOXES, request.sandbox)
+    rows = await _rows(connection, _SANDBOXES, conditions, request, budget)
     page = await _fit_page(rows, _sandbox_view, request.limit, budget)
     return SandboxList(sandboxes=page.items, next_cursor=_next_cursor(request, project, page))
 
 
-async def _rows(connection: Connection, statement: str, conditions: Conditions, limit: int, budget: int) -> list[Any]:
-    paged = limited(f"{statement}{conditions}", "at desc, project desc, name desc", "$1", "$2")
-    return list(await connection.fetch(paged, limit, budget, *conditions.values))
+async def _rows(
+    connection: Connection, statement: str, conditions: Conditions, request: PastTasks | PastSandboxes, budget: int
+) -> list[Any]:
+    first = request.sort if request.sort in {"name", "state"} else "at"
+    direction = "desc" if request.sort == "newest" else "asc"
+    order = ", ".join(f"{column} {direction}" for column in (first, "project", "name"))
+    paged = limited(f"{statement}{conditions}", order, "$1", "$2")
+    return list(await connection.fetch(paged, request.limit, budget, *conditions.values))
 
 
 async def _fit_page(rows: list[Any], view: Callable[[Any], ItemT], limit: int, budget: int) -> FittedPage[Any, ItemT]:
@@ -77,25 +99,33 @@ def _conditions(request: PastTasks | PastSandboxes, project: str, columns: _Colu
         conditions.add("project = {}", project)
     if name is not None:
         conditions.add(f"{columns.name} = {{}}", name)
-    if request.state is not None:
-        conditions.add("state = {}", request.state.value)
+    if request.wanted_states:
+        conditions.add("state = any({}::text[])", [state.value for state in request.wanted_states])
+    if request.since is not None:
+        conditions.add(f"{columns.at} >= {{}}", request.since)
+    if request.labels:
+        conditions.add(columns.labelled, json.dumps(request.labels))
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     if after is not None:
-        condition = f"({columns.at}, project, {columns.name}) < ({{}}::timestamptz, {{}}, {{}})"
-        conditions.add(condition, *_parse_position(after))
+        _add_position(conditions, request.sort, columns, after)
     return conditions
 
 
-def _parse_position(position: Position) -> tuple[datetime, str, str]:
-    at, project, name = position
-    return datetime.fromisoformat(at), project, name
+def _add_position(conditions: Conditions, sort: SortOrder, columns: _Columns, after: Position) -> None:
+    """Only rows after the position."""
+    value, project, name = after
+    operator, by_time = "<" if sort == "newest" else ">", sort in _BY_TIME
+    kind = "timestamptz" if by_time else "text"
+    condition = f"({columns.sorted_by(sort)}, project, {columns.name}) {operator} ({{}}::{kind}, {{}}, {{}})"
+    conditions.add(condition, datetime.fromisoformat(value) if by_time else value, project, name)
 
 
 def _next_cursor(request: PastTasks | PastSandboxes, project: str, page: FittedPage[Any, Any]) -> str | None:
     if not page.more:
         return None
     last = page.rows[-1]
-    return write_cursor(request, project, [last["at"].isoformat(), last["project"], last["name"]])
+    value = last["at"].isoformat() if request.sort in _BY_TIME else last[request.sort]
+    return write_cursor(request, project, [value, last["project"], last["name"]])
 
 
 def _task_view(row: Any) -> TaskView:
@@ -122,6 +152,7 @@ def _task_view(row: Any) -> TaskView:
         max_attempts=max(row["max_attempts"] or 1, row["attempt"]),
         not_before=row["not_before"],
         profile=row["profile"],
+        labels=json.loads(row["labels"] or "{}"),
     )
 
 

@@ -62,6 +62,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
             profile=task.spec.profile,
             resumes=task.spec.resume.task if task.spec.resume else None,
             work=task.spec.work,
+            labels=task.spec.labels,
         ),
     )
 

@@ -1,13 +1,17 @@
-"""Queries of live tasks and sandboxes, in pages, newest first."""
+"""Queries of live tasks and sandboxes: filtered and in pages, in the requested order."""
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Generic, TypeVar
+from functools import partial
+from operator import gt, lt
+from typing import Any, Final, Generic, TypeVar
 
+from sandherd.contracts.labels import matches
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxList, SandboxView, TaskList, TaskView
+from sandherd.contracts.requests.live import SortOrder
 from sandherd.contracts.states import TaskState
 from sandherd.service.cursors import read_cursor, write_cursor
 from sandherd.service.service import IncomingRequest
@@ -45,13 +49,12 @@ class LiveQueries:
         wanted: list[IndexEntry[TaskView]] = [
             known
             for key, known in self._live.task_index.items()
-            if _in(incoming.project, key) and request.state in {None, known.view.state}
+            if _in(incoming.project, key) and is_wanted_task(known.view, request)
         ]
         if request.task:
-            wanted = [known for known in wanted if known.view.task == request.task]
             whole = [await self._full_view(known.view) for known in wanted[: request.limit]]
             return TaskList(tasks=[self._explained(view) for view in whole])
-        page = page_of(wanted, _task_position, request.limit, parse_cursor(request, incoming.project))
+        page = _page(wanted, task_position, incoming)
         return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
 
     async def sandboxes(self, incoming: IncomingRequest[LiveSandboxes]) -> SandboxList:
@@ -60,12 +63,15 @@ class LiveQueries:
         wanted = [
             known
             for key, known in self._live.sandbox_index.items()
-            if _in(incoming.project, key)
-            and request.state in {None, known.view.state}
-            and request.sandbox in {None, known.view.sandbox}
+            if _in(incoming.project, key) and is_wanted_sandbox(known.view, self._labels_of(known.view), request)
         ]
-        page = page_of(wanted, _sandbox_position, request.limit, parse_cursor(request, incoming.project))
+        page = _page(wanted, sandbox_position, incoming)
         return SandboxList(sandboxes=page.views, next_cursor=_cursor(page, incoming))
+
+    def _labels_of(self, sandbox: SandboxView) -> Mapping[str, str]:
+        """The labels of a sandbox's task; none without a task."""
+        known = self._live.task_index.get(f"{sandbox.project}.{sandbox.task}") if sandbox.task else None
+        return known.view.labels if known else {}
 
     def _explained(self, view: TaskView) -> TaskView:
         """The view with what the task waits for, if it is pending."""
@@ -80,12 +86,40 @@ class LiveQueries:
         return held.record.view(whole=True) if held else view
 
 
+def is_wanted_task(view: TaskView, request: LiveTasks) -> bool:
+    """Whether a task meets the conditions of a request. Pure."""
+    states = request.wanted_states
+    return (
+        (not states or view.state in states)
+        and request.task in {None, view.task}
+        and (request.since is None or view.submitted_at >= request.since)
+        and matches(view.labels, request.labels)
+    )
+
+
+def is_wanted_sandbox(view: SandboxView, labels: Mapping[str, str], request: LiveSandboxes) -> bool:
+    """Whether a sandbox, whose task has these labels, meets the conditions of a request. Pure."""
+    states = request.wanted_states
+    return (
+        (not states or view.state in states)
+        and request.sandbox in {None, view.sandbox}
+        and (request.since is None or view.requested_at >= request.since)
+        and matches(labels, request.labels)
+    )
+
+
 def page_of(
-    known: Iterable[IndexEntry[ViewT]], place: Callable[[ViewT], PagePosition], limit: int, after: PagePosition | None
+    known: Iterable[IndexEntry[ViewT]],
+    place: Callable[[ViewT], PagePosition],
+    limit: int,
+    after: PagePosition | None,
+    *,
+    ascending: bool = False,
 ) -> LivePage[ViewT]:
-    """The newest views after a position. Pure."""
+    """The next views after a position: those with the highest positions, or with the lowest if `ascending`. Pure."""
+    first, is_after = (heapq.nsmallest, gt) if ascending else (heapq.nlargest, lt)
     views = (item.view for item in known)
-    rest = heapq.nlargest(limit + 1, (view for view in views if after is None or place(view) < after), key=place)
+    rest = first(limit + 1, (view for view in views if after is None or is_after(place(view), after)), key=place)
     page: list[ViewT] = []
     weight = 0
     for view in rest[:limit]:
@@ -108,6 +142,16 @@ def parse_cursor(request: LiveTasks | LiveSandboxes, project: str) -> PagePositi
     return (found[0], found[1]) if found else None
 
 
+def _page(
+    wanted: Iterable[IndexEntry[ViewT]],
+    position: Callable[[SortOrder, ViewT], PagePosition],
+    incoming: IncomingRequest[Any],
+) -> LivePage[ViewT]:
+    request = incoming.request
+    after = parse_cursor(request, incoming.project)
+    return page_of(wanted, partial(position, request.sort), request.limit, after, ascending=request.sort != "newest")
+
+
 def _cursor(page: LivePage[ViewT], incoming: IncomingRequest[QueryT]) -> str | None:
     return write_cursor(incoming.request, incoming.project, page.end) if page.end else None
 
@@ -124,12 +168,18 @@ def _in(project: str, key: str) -> bool:
     return project == FLEET or key.startswith(f"{project}.")
 
 
-def _task_position(view: TaskView) -> PagePosition:
-    return _time(view.submitted_at), task_key(view)
+def task_position(sort: SortOrder, view: TaskView) -> PagePosition:
+    """The position of a task in a list of this order."""
+    return _sorted_by(sort, view.submitted_at, view.task, view.state), task_key(view)
 
 
-def _sandbox_position(view: SandboxView) -> PagePosition:
-    return _time(view.requested_at), sandbox_key(view)
+def sandbox_position(sort: SortOrder, view: SandboxView) -> PagePosition:
+    """The position of a sandbox in a list of this order."""
+    return _sorted_by(sort, view.requested_at, view.sandbox, view.state), sandbox_key(view)
+
+
+def _sorted_by(sort: SortOrder, moment: datetime, name: str, state: str) -> str:
+    return {"name": name, "state": str(state)}.get(sort) or _time(moment)
 
 
 def _time(moment: datetime) -> str:

@@ -186,6 +186,7 @@ class TaskRecord(Record, SharedTaskRecord):
             profile=self.spec.profile,
             secrets_until=self.secrets_until,
             secret_env=sorted(self.spec.secret_env),
+            labels=self.spec.labels,
             result=self.result if whole else {name: _short(value) for name, value in self.result.items()},
         )
 

@@ -1,0 +1,99 @@
+"""The options that select and sort tasks and sandboxes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from sandherd.cli.completion import task_names
+from sandherd.contracts.states import SandboxState, TaskState
+
+
+class Sort(StrEnum):
+    """The order of a list."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    NAME = "name"
+    STATE = "state"
+
+
+def _given_task(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "name")
+
+
+TaskNameToGive = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Name of the task: lower-case letters, digits and dashes [default: a generated one]. "
+        "Submitting the same task under the same name again does nothing.",
+        callback=_given_task,
+    ),
+]
+NewLabels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="Label of the task, to find it by; repeatable."),
+]
+LabelFilter = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="Only tasks with this label, or their sandboxes; repeatable."),
+]
+Batch = Annotated[
+    str | None, typer.Option("--batch", metavar="BATCH", help="Only tasks that were submitted in this batch.")
+]
+TaskStates = Annotated[
+    list[TaskState] | None, typer.Option("--state", help="Only tasks in this state; repeatable for several states.")
+]
+SandboxStates = Annotated[
+    list[SandboxState] | None,
+    typer.Option("--state", help="Only sandboxes in this state; repeatable for several states."),
+]
+SinceRequest = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only those requested since then: 10m, 2h, 7d, or ISO 8601."),
+]
+SortBy = Annotated[Sort, typer.Option("--sort", help="Order: by time of the request, by name, or by state.")]
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", "-w", help="Show the list again at each change: on a terminal, or changed items as jsonl."),
+]
+WaitTimeout = Annotated[
+    str | None, typer.Option("--timeout", metavar="TIME", help="Maximum time to wait: 90s, 10m, 2h [default: none].")
+]
+OptionalTaskName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TASK]",
+        help="A task's name, or its unique beginning (`task-` and at least 6 letters).",
+        callback=_given_task,
+        autocompletion=task_names,
+    ),
+]
+
+
+def list_filter(
+    states: Sequence[TaskState | SandboxState], labels: Sequence[str], batch: str | None, since: str | None, sort: Sort
+) -> dict[str, Any]:
+    """The conditions and the order of a list, as fields of its request. Raises `HerdError` for an invalid option."""
+    from sandherd.cli.parse.event_filter import moment
+    from sandherd.cli.parse.labels import selector
+
+    return {
+        "states": list(states),
+        "labels": selector(labels, batch),
+        "since": moment(since, datetime.now(UTC)),
+        "sort": sort.value,
+    }
+
+
+def waiting_seconds(timeout: str | None) -> float | None:
+    """The maximum time to wait, in seconds; None: no maximum. Raises `HerdError`."""
+    from sandherd.cli.parse.units import seconds
+
+    return None if timeout is None else seconds(timeout, "--timeout")

@@ -1,0 +1,119 @@
+"""The screens of `sandherd top` and `costs`."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.list_watch import at_each_change, show_screen
+from sandherd.cli.render.table import Column
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.client.herd import Herd
+from sandherd.client.tasks.overview import Overview, WorkView
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import GroupUsage, Usage, UsageList
+
+AGAIN_SECONDS: Final = 5.0
+"""How often the ages are shown again if nothing happens."""
+TOP_HEADER: Final = (
+    "TASK",
+    "STATE",
+    Column("AGE", 2),
+    Column("ACTIVITY", 3),
+    Column("TOKENS", 4),
+    "COST",
+    Column("NEEDS", cut=True),
+    Column("TEXT", 5, cut=True),
+)
+_DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def show_overview(output: Format, *, once: bool) -> Work:
+    """The work of showing the unfinished tasks: once, or on a terminal until it is interrupted."""
+    live = not once and output in {Format.TABLE, Format.WIDE} and sys.stdout.isatty()
+
+    async def work(herd: Herd) -> int:
+        async def show() -> None:
+            found = await herd.overview()
+            if live:
+                show_screen(summary(found), TOP_HEADER, _rows(found), wide=output is Format.WIDE)
+            else:
+                _show_once(found, output)
+
+        if not live:
+            await show()
+            return 0
+        await at_each_change(herd, _DOMAINS, show, every=AGAIN_SECONDS)
+        return 0
+
+    return work
+
+
+def _show_once(found: Overview, output: Format) -> None:
+    console.answer(output, found, TOP_HEADER, _rows(found))
+    if output in {Format.TABLE, Format.WIDE}:
+        write_text(summary(found))
+    if found.more and not output.is_json:
+        complain(f"there are more than {len(found.tasks)} unfinished tasks; see `sandherd tasks list`")
+
+
+def summary(found: Overview) -> str:
+    """How many tasks there are, how many need a user, and what they have cost."""
+    needing = sum(view.needs is not None for view in found.tasks)
+    costs = [view.cost_micro_usd for view in found.tasks if view.cost_micro_usd is not None]
+    spent = console.money(sum(costs)) if costs or not found.tasks else "unknown"
+    return f"{len(found.tasks)} unfinished tasks, {needing} need a user, cost so far {spent}"
+
+
+def _rows(found: Overview) -> list[list[object]]:
+    now = datetime.now(UTC)
+    return [work_row(view, now) for view in found.tasks]
+
+
+def work_row(view: WorkView, now: datetime) -> list[object]:
+    """The row of a task in `top`. Pure."""
+    return [
+        view.task,
+        view.state,
+        span(now - view.submitted_at),
+        None if view.last_event_at is None else span(now - view.last_event_at),
+        view.tokens,
+        None if view.cost_micro_usd is None else console.money(view.cost_micro_usd),
+        view.needs or (view.waits_for and f"({view.waits_for})"),
+        " ".join(view.text.split()),
+    ]
+
+
+def span(time: timedelta) -> str:
+    """A duration in its largest unit and the next: `3h 12m`; clocks differ, so a negative one is `0s`."""
+    left = max(0, int(time.total_seconds()))
+    parts = []
+    for unit, seconds in _UNITS:
+        number, left = divmod(left, seconds)
+        parts.append((number, unit))
+    first = next((at for at, (number, _) in enumerate(parts) if number), len(parts) - 1)
+    return " ".join(f"{number}{unit}" for number, unit in parts[first : first + 2] if number or unit == "s")
+
+
+def show_costs(found: UsageList, by: str, output: Format) -> None:
+    """Show usage by groups, with their total below."""
+    header = (by.upper(), "COST", "INPUT", "OUTPUT", Column("CACHE READ", 2), Column("CACHE WRITE", 1))
+    rows = [_usage_row(group.group or "-", group) for group in found.groups]
+    total = [_usage_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
+    console.answer(output, _document(found, by), header, [*rows, *total])
+    if found.group_count > len(found.groups) and not output.is_json:
+        complain(f"there are {found.group_count} groups; set a higher --limit; the total is of all")
+
+
+def _document(found: UsageList, by: str) -> dict[str, object]:
+    groups: Sequence[GroupUsage] = found.groups
+    return {"by": by, "since": found.since, "group_count": found.group_count, "total": found.total, "groups": groups}
+
+
+def _usage_row(name: str, usage: Usage) -> list[object]:
+    cost = console.money(usage.cost_micro_usd)
+    return [name, cost, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens]

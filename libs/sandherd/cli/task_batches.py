@@ -1,0 +1,166 @@
+"""Submits the tasks of a file, waits for several tasks, and cancels those of a label or a batch."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sandherd.cli.names import full_name
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.client.herd import Herd
+from sandherd.client.tasks import batch
+from sandherd.client.tasks.batch import BatchTask
+from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
+from sandherd.client.tasks.resume import resuming_spec
+from sandherd.client.terminal_text import write_progress, write_text
+from sandherd.contracts.commands import TaskSpec
+
+BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
+OUTCOME_HEADER: Final = ("TASK", "STATE", Column("NAME", 2), Column("ATTEMPT", 3), Column("ERROR", 1, cut=True))
+_SHOWN: Final = 5
+
+
+class ProgressLine:
+    """How many tasks have ended, in one line on standard error; nothing if that is not a terminal."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+        self._last = ""
+
+    def show(self, progress: TaskProgress) -> None:
+        """Show the present counts."""
+        line = progress.summarize()
+        if self._on and line != self._last:
+            write_progress(line)
+            self._last = line
+
+    def end(self) -> None:
+        """End the line."""
+        if self._last:
+            write_text(error=True)
+
+
+def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait: bool, timeout: float | None) -> Work:
+    """The work of submitting a file's tasks: all are checked first; dependencies come before dependents.
+
+    Raises `HerdError` for an invalid file, before any connection is made.
+    """
+    wanted = batch.labelled(batch.read(file), labels)
+
+    async def work(herd: Herd) -> int:
+        specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
+        outcomes = await _submitted(herd, specs, wait=wait, timeout=timeout)
+        if wait:
+            return _conclude(outcomes, output, batch=wanted[0].batch, timeout=timeout)
+        _show_submitted(wanted, outcomes, output)
+        return _complain_of_unaccepted(outcomes)
+
+    return work
+
+
+async def _submitted(
+    herd: Herd, specs: Mapping[str, TaskSpec], *, wait: bool, timeout: float | None
+) -> list[TaskOutcome]:
+    line = ProgressLine()
+    try:
+        return await herd.submit_batch(
+            specs, wait=wait, timeout=timeout, on_progress=line.show if wait else lambda _: None
+        )
+    finally:
+        line.end()
+
+
+def _show_submitted(wanted: Sequence[BatchTask], outcomes: Sequence[TaskOutcome], output: Format) -> None:
+    states = {outcome.task: outcome.state for outcome in outcomes}
+    document = [
+        {
+            "name": one.label,
+            "task": one.task,
+            "depends_on": list(one.spec.depends_on),
+            "state": states[one.task],
+        }
+        for one in wanted
+    ]
+    rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in wanted]
+    console.answer(output, {"batch": wanted[0].batch, "tasks": document}, BATCH_HEADER, rows, name=_task_of)
+    if output in {Format.TABLE, Format.WIDE}:
+        write_text(f"batch  {wanted[0].batch}")
+
+
+def _task_of(row: Sequence[object]) -> str:
+    return str(row[BATCH_HEADER.index("TASK")])
+
+
+def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
+    """Report the tasks that were rejected, or not accepted in time. Returns 1 if one was rejected."""
+    rejected = [outcome for outcome in outcomes if outcome.state == REJECTED]
+    waiting = sum(outcome.state == UNKNOWN for outcome in outcomes)
+    for outcome in rejected:
+        complain(f"{outcome.task} was rejected: {outcome.error}")
+    if waiting:
+        complain(f"the spawner has not accepted {waiting} tasks yet; they are stored; see `sandherd doctor`")
+    return 1 if rejected else 0
+
+
+def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Format, timeout: float | None) -> Work:
+    """The work of waiting for tasks: those that are named, or those with all these labels."""
+
+    async def work(herd: Herd) -> int:
+        tasks = [await full_name(herd, name, "task") for name in names]
+        line = ProgressLine()
+        try:
+            outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=line.show)
+        finally:
+            line.end()
+        return _conclude(outcomes, output, timeout=timeout)
+
+    return work
+
+
+def _conclude(
+    outcomes: Sequence[TaskOutcome], output: Format, *, timeout: float | None, batch: str | None = None
+) -> int:
+    """Show how the tasks have ended. Returns 1 unless all are completed."""
+    ended, completed = sum(outcome.ended for outcome in outcomes), all_completed(outcomes)
+    document = {
+        "batch": batch,
+        "total": len(outcomes),
+        "ended": ended,
+        "completed": completed,
+        "timed_out": ended < len(outcomes),
+        "tasks": outcomes,
+    }
+    rows = [[one.task, one.state, one.name, one.attempt, one.error] for one in outcomes]
+    shown = {name: value for name, value in document.items() if value is not None}
+    console.answer(output, shown, OUTCOME_HEADER, rows)
+    if ended < len(outcomes):
+        complain(f"{len(outcomes) - ended} of {len(outcomes)} tasks have not ended after {timeout:g} s")
+    return 0 if completed else 1
+
+
+def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
+    """The work of cancelling all tasks with these labels that have not ended."""
+
+    async def work(herd: Herd) -> int:
+        found = await herd.cancel_all(labels=labels, reason=reason)
+        failed = {task: error.line for task, error in found.items() if error is not None}
+        cancelled = [task for task in found if task not in failed]
+        if output.is_json:
+            errors = [{"task": task, "error": error} for task, error in failed.items()]
+            console.document(output, {"cancelled": cancelled, "failed": errors})
+        elif output is Format.NAME:
+            for task in cancelled:
+                write_text(task)
+        else:
+            write_text(f"cancelled {len(cancelled)} of {len(found)} tasks that had not ended")
+        for task, error in list(failed.items())[:_SHOWN]:
+            complain(f"{task}: {error}")
+        if failed:
+            complain(f"{len(failed)} of {len(found)} tasks were not cancelled")
+        return 1 if failed else 0
+
+    return work

@@ -1,0 +1,176 @@
+"""Operations on several tasks at once: submit a batch, wait for tasks, cancel those of a label; and what tasks cost."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.task_files import TaskFiles
+from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import BATCH_LABEL, NAME_LABEL
+from sandherd.contracts.states import TaskState
+from sandherd.lazy_imports import LazyModule
+
+if TYPE_CHECKING:
+    from sandherd.client.tasks import overview as overviews
+    from sandherd.client.tasks import progress, task_watch
+    from sandherd.client.tasks.overview import Overview
+    from sandherd.client.tasks.progress import TaskOutcome
+    from sandherd.client.tasks.task_watch import OnProgress
+    from sandherd.contracts import commands as wire
+    from sandherd.contracts.commands import TaskSpec
+else:  # on first use, as in `client.herd`
+    overviews = LazyModule("sandherd.client.tasks.overview")
+    progress = LazyModule("sandherd.client.tasks.progress")
+    task_watch = LazyModule("sandherd.client.tasks.task_watch")
+    wire = LazyModule("sandherd.contracts.commands")
+
+ACCEPTANCE_SECONDS: Final = 5.0
+"""How long the spawner may take for the next task of a batch, before it is taken for unavailable."""
+USAGE_SECONDS: Final = 30.0
+LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
+"""The states of tasks that have not ended."""
+
+
+class TaskGroups(TaskFiles):
+    """The methods of `Herd` for several tasks. Every method raises `HerdError`."""
+
+    async def submit_batch(
+        self,
+        tasks: "Mapping[str, TaskSpec]",
+        *,
+        by: str | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
+    ) -> "list[TaskOutcome]":
+        """Submit tasks by name, in this order. Returns them when each is accepted or rejected.
+
+        With `wait`, when each has ended or `timeout` seconds have passed. Otherwise also if the spawner does not accept
+        any of them for 5 s: then the state of those that are not accepted yet is `submitted`; all are stored.
+        Give them one label, such as `sandherd/batch`, to list and cancel them together.
+        """
+        for spec in tasks.values():
+            await self.check(spec)
+        found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
+        async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of(tasks)) as watch:
+            for task, spec in tasks.items():
+                await self._submit(task, spec, by)
+            if wait:
+                await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
+            else:
+                await _while_it_continues(watch, on_progress or task_watch.silent)
+        return found.outcomes
+
+    async def wait_all(
+        self,
+        *tasks: str,
+        labels: Mapping[str, str] | None = None,
+        batch: str | None = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
+    ) -> "list[TaskOutcome]":
+        """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
+
+        Returns their states: also when `timeout` seconds have passed, when some have not `ended`. `on_progress` is
+        called at first and after each change. Raises `HerdError` (`not_found`) if there is no such task.
+        """
+        if bool(tasks) == bool(labels or batch):
+            raise HerdError.of(
+                Code.INVALID_FIELD, "name tasks, or labels, or a batch", field="task", remedy="give one of the three"
+            )
+        names = [checked_name(task, "task") for task in tasks]
+        chosen = task_watch.names_of(names) if names else task_watch.TaskSelection(labels=_with_batch(labels, batch))
+        found = progress.TaskProgress()
+        async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
+            await watch.refresh()
+            await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
+        return found.outcomes
+
+    async def cancel_all(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        batch: str | None = None,
+        reason: str = "",
+        by: str | None = None,
+    ) -> "dict[str, HerdError | None]":
+        """Cancel all tasks that have not ended and have all these labels, or are of a batch.
+
+        Returns them by name, each with None, or with the error if its cancelling could not be requested.
+        """
+        wanted = _with_batch(labels, batch)
+        if not wanted:
+            raise HerdError.of(Code.INVALID_FIELD, "labels: empty", field="label", remedy="name a label, or a batch")
+        live = task_watch.labelled(self.connection.request, wanted, states=list(LIVE))
+        return {view.task: await self._cancel_one(view.task, reason, by) async for view in live}
+
+    async def overview(self) -> "Overview":
+        """The unfinished tasks, with what they do and have cost, and what they need a user for."""
+        return await overviews.overview(self.connection.request)
+
+    async def costs(
+        self,
+        *,
+        by: Literal["project", "label", "task", "day", "model"] = "task",
+        label: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        batch: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+    ) -> "requests.UsageList":
+        """Tokens and cost that agents reported, in groups, the most expensive first.
+
+        `label` is the key whose values are the groups of `by="label"`; `labels` and `batch` select tasks.
+        """
+        question = made(
+            requests.AskUsage,
+            by=by,
+            label=label,
+            labels=_with_batch(labels, batch),
+            since=since,
+            until=until,
+            limit=limit,
+        )
+        return await self.connection.request(question, timeout=USAGE_SECONDS)
+
+    async def _submit(self, task: str, spec: "TaskSpec", by: str | None) -> None:
+        command = made(wire.SubmitTask, task=checked_name(task, "task"), spec=self.sealed(spec), submitted_by=by)
+        await self.connection.command(command, task)
+
+    async def _cancel_one(self, task: str, reason: str, by: str | None) -> HerdError | None:
+        try:
+            command: Any = made(wire.CancelTask, task=task, reason=reason, cancelled_by=by)
+            await self.connection.command(command, task)
+        except HerdError as error:
+            return error
+        return None
+
+
+def _with_batch(labels: Mapping[str, str] | None, batch: str | None) -> dict[str, str]:
+    return dict(labels or {}) | ({BATCH_LABEL: batch} if batch else {})
+
+
+async def _within(timeout: float | None, work: Any) -> None:
+    """Do the work for at most `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            await work
+    except TimeoutError:
+        return
+
+
+async def _while_it_continues(watch: "task_watch.TaskWatch", on_progress: "OnProgress") -> None:
+    """Wait until all tasks are accepted or rejected, as long as one is accepted every few seconds."""
+    found, before = watch.progress, -1
+    while not found.is_accepted and found.accepted > before:
+        before = found.accepted
+        await _within(ACCEPTANCE_SECONDS, watch.until(partial(_has_more, found, before), on_progress))
+
+
+def _has_more(found: "progress.TaskProgress", before: int) -> bool:
+    return found.accepted > before

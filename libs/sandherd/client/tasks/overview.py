@@ -1,0 +1,156 @@
+"""What the unfinished tasks do at present, what they cost, and which of them need a user."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+
+from sandherd.client import queries
+from sandherd.client.errors import HerdError, made
+from sandherd.client.tasks.wait_reasons import with_approvals
+from sandherd.contracts import requests
+from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
+from sandherd.contracts.labels import NAME_LABEL
+from sandherd.contracts.requests import GroupUsage, LiveSandboxes, LiveTasks, PastSandboxes, SandboxView, TaskView
+from sandherd.contracts.requests.base import Request
+from sandherd.contracts.states import SandboxState, TaskState
+
+LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
+"""The states of tasks that have not ended."""
+MAX_TASKS: Final = 500
+HISTORY_SECONDS: Final = 3.0
+_FOUND: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
+_OUTCOME: Final = MonitorInterventionOutcome.type
+_UNSOLVED: Final = frozenset({"ignored", "undelivered"})
+T = TypeVar("T")
+
+
+class WorkView(BaseModel):
+    """An unfinished task, and what is known of its work. None: unknown, as the history does not reply."""
+
+    project: str
+    task: str
+    name: str | None = None
+    """Its name in the file that it was submitted by."""
+    state: str
+    attempt: int = 1
+    sandbox: str | None = None
+    submitted_at: datetime
+    started_at: datetime | None = None
+    last_event_at: datetime | None = None
+    """When its agent published its last event."""
+    tokens: int | None = None
+    """Of all attempts: input, output, and cache tokens."""
+    cost_micro_usd: int | None = None
+    needs: str | None = None
+    """What it needs a user for: an approval, to be resumed, or a diagnosis; None: nothing."""
+    waits_for: str | None = None
+    """What it waits for without a user."""
+    text: str = ""
+
+
+class Overview(BaseModel):
+    """The unfinished tasks: those that need a user first, then by age."""
+
+    tasks: list[WorkView]
+    more: bool = False
+    """Whether there are more tasks than these."""
+
+
+async def overview(send: queries.SendRequest) -> Overview:
+    """Request it from the services. Raises `HerdError` if the spawner does not reply; the history is optional."""
+    live = await send(made(LiveTasks, states=list(LIVE), limit=MAX_TASKS, sort="oldest"))
+    tasks = await with_approvals(send, live.tasks)
+    names = [view.task for view in tasks]
+    running = [SandboxState.RUNNING, SandboxState.PAUSED]
+    now, past, usage, findings = await asyncio.gather(
+        _optional(send, made(LiveSandboxes, states=[SandboxState.PAUSED], limit=1000)),
+        _optional(send, made(PastSandboxes, states=running, limit=1000)),
+        _optional(send, made(requests.AskUsage, by="task", tasks=names, limit=1000) if names else None),
+        _optional(send, made(requests.AskEvents, types=[*_FOUND, _OUTCOME], newest_first=True, limit=1000)),
+    )
+    views = work_views(
+        tasks,
+        paused={view.sandbox for view in now.sandboxes} if now else set(),
+        known={view.sandbox: view for view in past.sandboxes} if past else {},
+        usage=usage.groups if usage else None,
+        diagnoses=diagnoses_of(found.envelope for found in findings.events) if findings else {},
+    )
+    return Overview(tasks=views, more=live.next_cursor is not None)
+
+
+def work_views(
+    tasks: Iterable[TaskView],
+    *,
+    paused: set[str],
+    known: Mapping[str, SandboxView],
+    usage: Sequence[GroupUsage] | None,
+    diagnoses: Mapping[str, str],
+) -> list[WorkView]:
+    """The views of unfinished tasks, those that need a user first. Pure."""
+    spent = {(group.project, group.group): group for group in usage or []}
+    found = [_view(task, paused, known, spent if usage is not None else None, diagnoses) for task in tasks]
+    return sorted(found, key=lambda view: (view.needs is None, view.submitted_at, view.task))
+
+
+def diagnoses_of(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By sandbox: what the monitor has found and not solved, from its events. Pure."""
+    newest: dict[str, Mapping[str, Any]] = {}
+    for event in newest_first:
+        newest.setdefault(event["subject"], event)
+    texts = {sandbox: _diagnosis(event) for sandbox, event in newest.items()}
+    return {sandbox: text for sandbox, text in texts.items() if text}
+
+
+def _diagnosis(event: Mapping[str, Any]) -> str | None:
+    data = event.get("data", {})
+    if event["type"] == _OUTCOME:
+        outcome = data.get("outcome")
+        return f"diagnosis: the monitor's message was {outcome}" if outcome in _UNSOLVED else None
+    if event["type"] == _FOUND[0]:
+        return f"diagnosis: {data.get('rule')}: {data.get('summary')}" if data.get("needs_steering") else None
+    return "diagnosis: its worker does not respond"
+
+
+def _view(
+    task: TaskView,
+    paused: set[str],
+    known: Mapping[str, SandboxView],
+    spent: "Mapping[tuple[str | None, str | None], GroupUsage] | None",
+    diagnoses: Mapping[str, str],
+) -> WorkView:
+    sandbox, needs = task.sandbox or "", _needs(task, paused, diagnoses)
+    group = None if spent is None else spent.get((task.project, task.task), GroupUsage())
+    return WorkView(
+        **task.model_dump(include={"project", "task", "attempt", "sandbox", "submitted_at", "started_at", "text"}),
+        name=task.labels.get(NAME_LABEL),
+        state="paused" if sandbox in paused else task.state.value,
+        last_event_at=known[sandbox].last_event_at if sandbox in known else None,
+        tokens=None if group is None else tokens_of(group),
+        cost_micro_usd=None if group is None else group.cost_micro_usd,
+        needs=needs,
+        waits_for=None if needs else task.waits_for,
+    )
+
+
+def _needs(task: TaskView, paused: set[str], diagnoses: Mapping[str, str]) -> str | None:
+    if task.state is TaskState.RUNNING and task.waits_for:
+        return task.waits_for
+    if task.sandbox in paused:
+        return f"resume: sandherd sandboxes resume {task.sandbox}"
+    return diagnoses.get(task.sandbox or "") if task.state is TaskState.RUNNING else None
+
+
+def tokens_of(usage: requests.Usage) -> int:
+    """All tokens: input, output, and of caches."""
+    return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+
+
+async def _optional(send: queries.SendRequest, request: Request[Any] | None) -> Any:
+    """The reply; None if there is no request or no reply."""
+    try:
+        return None if request is None else await send(request, timeout=HISTORY_SECONDS)
+    except HerdError:
+        return None

@@ -1,0 +1,126 @@
+"""The states of several tasks, folded from their views and events. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events.task import TaskRefused, TaskRejected, TaskRetryScheduled, TaskSubmitted
+from sandherd.contracts.labels import NAME_LABEL
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.states import TASK_ENDED, TaskState
+
+REJECTED: Final = "rejected"
+"""Of a task that was not accepted: it has no other state."""
+UNKNOWN: Final = "submitted"
+"""Of a task that was submitted, before the spawner has accepted it."""
+_FINAL: Final = frozenset({*(state.value for state in TASK_ENDED), REJECTED})
+_ORDER: Final = (*(state.value for state in TaskState), REJECTED, UNKNOWN)
+
+
+class TaskOutcome(BaseModel):
+    """A task, and its current or final state."""
+
+    task: str
+    name: str | None = None
+    """Its name in the file that it was submitted by."""
+    state: str = UNKNOWN
+    """A state of a task, or `rejected`, or `submitted` if it is not accepted yet."""
+    attempt: int = 1
+    sandbox: str | None = None
+    error: str | None = None
+    error_type: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is final."""
+        return self.state in _FINAL
+
+
+class TaskProgress:
+    """The states of the tasks that are waited for."""
+
+    def __init__(self, submitted: Mapping[str, str | None] | None = None) -> None:
+        """`submitted` are tasks that are submitted only after this: their names, each with its name in the file."""
+        self._submitted = submitted is not None
+        self._outcomes = {task: TaskOutcome(task=task, name=name) for task, name in (submitted or {}).items()}
+
+    @property
+    def outcomes(self) -> list[TaskOutcome]:
+        """All of them, in the order in which they became known."""
+        return list(self._outcomes.values())
+
+    @property
+    def accepted(self) -> int:
+        """How many are accepted or rejected."""
+        return sum(outcome.state != UNKNOWN for outcome in self._outcomes.values())
+
+    @property
+    def ended(self) -> int:
+        """How many have ended."""
+        return sum(outcome.ended for outcome in self._outcomes.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all have ended."""
+        return self.ended == len(self._outcomes)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether each of them is accepted or rejected."""
+        return self.accepted == len(self._outcomes)
+
+    def see(self, views: Iterable[TaskView]) -> None:
+        """Take in the current views of tasks, also of new ones."""
+        for view in views:
+            self._outcomes[view.task] = _seen(view)
+
+    def apply(self, event: Envelope[Any]) -> None:
+        """Fold in an event; those of other tasks change nothing."""
+        known = self._outcomes.get(event.subject)
+        if known is not None:
+            self._outcomes[event.subject] = known.model_copy(update=self._changes(event.data))
+
+    def _changes(self, data: Any) -> dict[str, Any]:
+        if isinstance(data, TaskRejected) or (self._submitted and _refuses_submission(data)):
+            return {"state": REJECTED, "error": data.reason, "error_type": data.code}
+        if not isinstance(data.sets_state, TaskState):
+            return {}
+        if isinstance(data, TaskRetryScheduled):
+            return {"state": "pending", "attempt": data.attempt + 1, "error": data.error, "error_type": data.error_type}
+        if isinstance(data, TaskSubmitted):
+            return {"state": "pending", "attempt": data.attempt, "name": data.labels.get(NAME_LABEL)}
+        error = getattr(data, "error", None) or getattr(data, "reason", None) or None
+        found = {"sandbox": getattr(data, "sandbox", None), "error": error}
+        found |= {"error_type": getattr(data, "error_type", None)}
+        return {"state": data.sets_state.value, "attempt": data.attempt, **found}
+
+    def summarize(self) -> str:
+        """How many of how many have ended, and how many are in each state."""
+        counts = Counter(outcome.state for outcome in self._outcomes.values())
+        states = ", ".join(f"{counts[state]} {state}" for state in _ORDER if counts[state])
+        return f"{self.ended} of {len(self._outcomes)} ended: {states}"
+
+
+def all_completed(outcomes: Iterable[TaskOutcome]) -> bool:
+    """Whether every task is completed."""
+    return all(outcome.state == TaskState.COMPLETED for outcome in outcomes)
+
+
+def _seen(view: TaskView) -> TaskOutcome:
+    return TaskOutcome(
+        task=view.task,
+        name=view.labels.get(NAME_LABEL),
+        state=view.state.value,
+        attempt=view.attempt,
+        sandbox=view.sandbox,
+        error=view.error,
+        error_type=view.error_type,
+    )
+
+
+def _refuses_submission(data: Any) -> bool:
+    return isinstance(data, TaskRefused) and data.command == SubmitTask.type

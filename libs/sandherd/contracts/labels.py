@@ -1,0 +1,43 @@
+"""Labels of tasks: keys and values that users choose, to find tasks by. Their syntax is that of Kubernetes."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+MAX_LABELS: Final = 32
+_NAME: Final = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_DNS: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+LABEL_KEY_PATTERN: Final = rf"^({_DNS}(\.{_DNS}){{0,7}}/)?{_NAME}$"
+LABEL_VALUE_PATTERN: Final = rf"^({_NAME})?$"
+
+RESERVED_PREFIX: Final = "sandherd/"
+"""Of keys that Sandherd itself sets."""
+BATCH_LABEL: Final = "sandherd/batch"
+"""The batch that a task was submitted in: the same value for all its tasks."""
+NAME_LABEL: Final = "sandherd/name"
+"""The task's name in the file that it was submitted by."""
+_RESERVED: Final = frozenset({BATCH_LABEL, NAME_LABEL})
+
+
+def _without_unknown_reserved(labels: dict[str, str]) -> dict[str, str]:
+    unknown = sorted(key for key in labels if key.startswith(RESERVED_PREFIX) and key not in _RESERVED)
+    if unknown:
+        raise ValueError(f"{unknown[0]} is reserved: keys of labels that begin with {RESERVED_PREFIX} are Sandherd's")
+    return labels
+
+
+LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_length=317)]
+"""The key of a label: 1 to 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit; before
+it, optionally, a DNS name of at most 253 characters and a slash."""
+LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN, max_length=63)]
+"""The value of a label: empty, or up to 63 characters of the same kind."""
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS), AfterValidator(_without_unknown_reserved)]
+"""Labels of a task, by key."""
+Selector = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
+"""Labels that a task must have, all of them."""
+
+
+def matches(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether these labels have all the wanted ones, with the same values."""
+    return wanted.items() <= labels.items()

@@ -1,0 +1,78 @@
+"""`usage`: what did agents spend, by project, label, task, day or model?"""
+
+import json
+from typing import Any, Final
+
+from event_ingest.database import Connection
+from event_ingest.queries.pages import Conditions, project_filter
+from sandherd.contracts.events.agent import AgentUsage
+from sandherd.contracts.requests import AskUsage, GroupUsage, Usage, UsageList
+from sandherd.contracts.requests.usage import UsageGroup
+
+_FIRST_PARAMETER: Final = 3
+_COUNTED: Final = tuple(Usage.model_fields)
+_SUMS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::bigint, 0)) as {name}" for name in _COUNTED)
+_TOTALS: Final = ", ".join(f"sum({name}) over ()::bigint as total_{name}" for name in _COUNTED)
+_GROUPS: Final[dict[UsageGroup, str]] = {
+    "project": "e.project",
+    "task": "b.task",
+    "day": "to_char(e.time at time zone 'UTC', 'YYYY-MM-DD')",
+    "model": "left(data ->> 'model', 100)",
+    "label": "t.labels ->> $2",
+}
+"""The groups. A model is whatever the agent published, so its length is limited."""
+
+
+async def add_up_usage(connection: Connection, request: AskUsage, project: str, _budget: int) -> UsageList:
+    """The usage by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
+    of_events, of_tasks = _conditions(request, project)
+    statement = _statement(request.by, str(of_events), str(of_tasks))
+    rows = await connection.fetch(statement, request.limit, request.label, *of_events.values, *of_tasks.values)
+    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED} if rows else {}
+    return UsageList(
+        groups=[_group(row) for row in rows],
+        total=Usage(**total),
+        group_count=rows[0]["group_count"] if rows else 0,
+        since=request.since,
+    )
+
+
+def _conditions(request: AskUsage, project: str) -> tuple[Conditions, Conditions]:
+    """Conditions for events, and those for their tasks, with the next placeholders."""
+    of_events = Conditions(_FIRST_PARAMETER)
+    if project_filter(project) is not None:
+        of_events.add("e.project = {}", project)
+    if request.since is not None:
+        of_events.add("e.time >= {}", request.since)
+    if request.until is not None:
+        of_events.add("e.time < {}", request.until)
+    of_tasks = Conditions(_FIRST_PARAMETER + len(of_events.values))
+    if request.labels:
+        of_tasks.add("t.labels @> {}::jsonb", json.dumps(request.labels))
+    if request.tasks:
+        of_tasks.add("b.task = any({}::text[])", request.tasks)
+    return of_events, of_tasks
+
+
+def _statement(by: UsageGroup, of_events: str, of_tasks: str) -> str:
+    project = "e.project" if by == "task" else "null::text"
+    order = "grouped asc" if by == "day" else "cost_micro_usd desc, input_tokens desc, grouped asc"
+    return f"""
+with spent as materialized (
+    select e.project, e.entity, e.time, e.envelope -> 'data' as data
+    from events e where e.type = '{AgentUsage.type}' {of_events}
+), grouped as (
+    select {_GROUPS[by]} as grouped, {project} as of_project, {_SUMS}
+    from spent e
+    left join sandboxes b on b.project = e.project and b.sandbox = e.entity
+    left join tasks t on t.project = b.project and t.task = b.task
+    where ($2::text is null or true) {of_tasks}
+    group by 1, 2
+)
+select *, {_TOTALS}, count(*) over () as group_count from grouped order by {order} limit $1
+"""  # noqa: S608  # constant names and placeholders
+
+
+def _group(row: Any) -> GroupUsage:
+    sums = {name: int(row[name]) for name in _COUNTED}
+    return GroupUsage(group=row["grouped"], project=row["of_project"], **sums)

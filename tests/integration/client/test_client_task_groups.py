@@ -1,0 +1,110 @@
+"""Several tasks at once, on real services: a batch is submitted, listed, waited for and cancelled, with its cost."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sandherd.client import Herd
+from sandherd.client.herd import task_spec
+from sandherd.client.tasks.progress import TaskProgress
+from sandherd.contracts.events.task import TaskRejected
+from sandherd.contracts.requests import LiveTasks, TaskList
+from sandherd.contracts.subjects import Principal
+from tests.polling import eventually
+
+Sandherd = Callable[..., Any]
+LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
+SPENDING = """
+import json, os
+with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
+    data = {"model": "m1", "input_tokens": 10, "output_tokens": 2, "cost_micro_usd": 1500000}
+    print(json.dumps({"type": "agent.usage", "data": data}), file=events)
+"""
+
+
+@pytest.fixture
+def command(sandherd: Sandherd) -> Sandherd:
+    """The command, without the log lines of services in this process in its output."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        status, out, err = await sandherd(*words)
+        return status, "".join(line for line in out.splitlines(keepends=True) if not LOGGED.match(line)), err
+
+    return run
+
+
+def batch_file(folder: Path, *entries: dict[str, Any]) -> str:
+    file = folder / "tasks.yaml"
+    file.write_text(yaml.safe_dump({"tasks": list(entries)}))
+    return str(file)
+
+
+async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, command: Sandherd, tmp_path: Path) -> None:
+    """`submit --wait` fails if one task fails; the batch then selects its tasks in `list`, `wait` and `costs`."""
+    good = {"name": "good", "text": "spend", "argv": ["python3", "agent.py"], "files": {"agent.py": SPENDING}}
+    bad = {"name": "bad", "text": "fail", "argv": ["false"], "labels": {"team": "web"}}
+    file = batch_file(tmp_path, good, bad)
+    status, out, err = await command("tasks", "submit", file, "--wait", "--label", "night=1", "-o", "json")
+    found = json.loads(out)
+    assert (status, err) == (1, "")
+    assert {one["name"]: one["state"] for one in found["tasks"]} == {"good": "completed", "bad": "failed"}
+    assert (found["total"], found["ended"], found["completed"], found["timed_out"]) == (2, 2, False, False)
+    batch = found["batch"]
+    listed = json.loads((await command("tasks", "list", "--batch", batch, "--sort", "state", "-o", "json"))[1])["tasks"]
+    assert [one["state"] for one in listed] == ["completed", "failed"]
+    assert listed[1]["labels"] == {"team": "web", "night": "1", "sandherd/batch": batch, "sandherd/name": "bad"}
+    assert (await command("tasks", "wait", "--batch", batch))[0] == 1
+    assert (await command("tasks", "wait", listed[0]["task"]))[0] == 0
+    assert (await command("tasks", "wait", "--label", "night=2"))[0] == 1
+
+    async def stored() -> bool:
+        return (await real.costs(batch=batch)).group_count == 1
+
+    await eventually(stored)
+    _, out, _ = await command("costs", "--batch", batch, "--by", "model")
+    assert [line.split()[:4] for line in out.splitlines()[1:]] == [
+        ["m1", "$1.5000", "10", "2"],
+        ["total", "$1.5000", "10", "2"],
+    ]
+    _, out, _ = await command("costs", "--by", "label:team", "-o", "json")
+    assert json.loads(out)["groups"][0]["cost_micro_usd"] == 1_500_000
+
+
+async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, command: Sandherd) -> None:
+    """`top` shows a running task; `cancel --label` ends what has the label, and a waiting command sees it."""
+    labels = {"team": "data"}
+    outcomes = await real.submit_batch(
+        {f"task-{name}": task_spec("work", ["sleep", "600"], labels=labels) for name in ("one", "two")}
+    )
+    assert {one.state for one in outcomes} <= {"pending", "assigned", "running"}
+    shown = json.loads((await command("top", "-o", "json"))[1])["tasks"]
+    assert [one["task"] for one in shown] == ["task-one", "task-two"]
+    assert (await real.wait_all(labels=labels, timeout=0.01))[0].ended is False
+    reached: list[TaskProgress] = []
+    waiting = asyncio.ensure_future(real.wait_all(labels=labels, on_progress=reached.append))
+    await eventually(lambda: bool(reached))
+    status, out, err = await command("tasks", "cancel", "--label", "team=data", "--reason", "enough")
+    assert (status, out, err) == (0, "cancelled 2 of 2 tasks that had not ended\n", "")
+    assert {one.state for one in await waiting} == {"cancelled"}
+    assert (await command("tasks", "cancel", "--label", "team=data"))[1].startswith("cancelled 0 of 0")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert (await real.tasks(labels=labels, since=later)).items == []
+
+
+async def test_rejected_task_of_a_batch_fails_the_command(neighbours: Any, sandherd: Sandherd, tmp_path: Path) -> None:
+    """The reason of a rejection is shown by `submit`, although the broker had stored the command."""
+    await neighbours.answer(Principal.SPAWNER, LiveTasks, lambda _: TaskList(tasks=[]))
+    entry = {"name": "one", "text": "x", "argv": ["true"]}
+    submitting = asyncio.ensure_future(sandherd("tasks", "submit", batch_file(tmp_path, entry)))
+    sent = await neighbours.take(Principal.SPAWNER)
+    rejected = TaskRejected(reason="the herd has no such runtime", command_id=str(sent.id))
+    await neighbours.say(f"spawner/{sent.subject}/{sent.id.hex}", rejected)
+    status, _, err = await submitting
+    assert (status, err) == (1, f"sandherd: {sent.subject} was rejected: the herd has no such runtime\n")
