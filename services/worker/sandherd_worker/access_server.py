@@ -20,6 +20,7 @@ from sandherd.contracts.requests import Reply, Request
 from sandherd.contracts.requests.worker import (
     WorkerDownload,
     WorkerExec,
+    WorkerExecInput,
     WorkerExecKill,
     WorkerExecStatus,
     WorkerListFiles,
@@ -146,13 +147,22 @@ class AccessServer:
             WorkerExec: commands.start,
             WorkerExecStatus: commands.status,
             WorkerExecKill: commands.kill,
+            WorkerExecInput: commands.accept_input,
             WorkerListFiles: lambda request: asyncio.to_thread(list_files, tree, request),
             WorkerUpload: transfers.upload,
             WorkerDownload: transfers.download,
         }
 
 
-_KINDS: Final = (WorkerExec, WorkerExecStatus, WorkerExecKill, WorkerListFiles, WorkerUpload, WorkerDownload)
+_KINDS: Final = (
+    WorkerExec,
+    WorkerExecStatus,
+    WorkerExecKill,
+    WorkerExecInput,
+    WorkerListFiles,
+    WorkerUpload,
+    WorkerDownload,
+)
 
 
 def _parsed(kind: type[Request[Any]], document: bytes) -> Request[Any]:

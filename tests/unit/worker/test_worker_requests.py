@@ -15,9 +15,11 @@ from sandherd.contracts.commands import SandboxSpec
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.requests import Reply
+from sandherd.contracts.requests.terminal import TerminalSize
 from sandherd.contracts.requests.worker import (
     WorkerDownload,
     WorkerExec,
+    WorkerExecInput,
     WorkerExecKill,
     WorkerExecStatus,
     WorkerListFiles,
@@ -244,3 +246,27 @@ async def test_reference_with_false_chunk_count_is_refused(room: AccessServer) -
     question = {"path": "a", "artifact": reference, "sha256": digest, "transfer": "trf-1", "max_bytes": 10}
     reply = json.loads(await room.handle(WorkerUpload, json.dumps(question).encode()))
     assert (reply["error"]["code"], reply["error"]["field"]) == ("invalid_field", "artifact.chunks")
+
+
+async def test_command_with_a_terminal_gets_input_and_its_size(room: AccessServer) -> None:
+    """A command with a terminal reads what is typed, once, and sees the size that was set last."""
+    script = "stty -echo; test -t 0 && test -t 1; echo tty $?; read line; stty size; echo got $line; exit 3"
+    size = TerminalSize(rows=20, columns=70)
+    state = await answer(room, WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script], terminal=size))
+    output = list(state.output)
+    while b"tty 0" not in b"".join(piece.data for piece in output):
+        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
+        output += state.output
+    typed = WorkerExecInput(exec="exc-1", data=b"he", size=TerminalSize(rows=30, columns=90))
+    assert [(await answer(room, typed)).accepted for _ in range(2)] == [2, 2]
+    assert (await answer(room, WorkerExecInput(exec="exc-1", offset=1, data=b"ello\n"))).accepted == 6
+    while not state.complete:
+        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
+        output += state.output
+    shown = b"".join(piece.data for piece in output)
+    assert b"30 90" in shown
+    assert b"got hello" in shown
+    assert state.exit_code == 3
+    late = await ask(room, WorkerExecInput(exec="exc-1", offset=6, data=b"x"))
+    assert late.error is not None
+    assert late.error.code is Code.CONFLICT

@@ -10,6 +10,7 @@ _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 EXEC_EXAMPLE = example(
     f"sandherd exec {_SANDBOX} -- ls -l",
     f"sandherd exec {_SANDBOX} --cwd src --env CI=1 --timeout 10m -- make test",
+    f"sandherd exec {_SANDBOX} -it -- bash",
     f"sandherd exec {_SANDBOX} --detach -- ./server",
     f"sandherd exec {_SANDBOX} --status exc-01kahc5x3tf8b9n2m4r6v8w0ya",
 )
@@ -35,9 +36,12 @@ def exec_(  # noqa: PLR0913  # one parameter per option
         str, typer.Option("--cwd", metavar="DIR", help="Working directory, relative to the work tree.")
     ] = ".",
     env: Env = None,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90s, 10m.")] = "10m",
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit [default: 10m; with -t 24h].")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its name, and do not wait.")] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Pass standard input to it, until end of file.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to it, until end of file.")] = False,
+    terminal: Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal: this one.")] = False,
     status: ExecName = None,
     kill: Annotated[str | None, typer.Option("--kill", metavar="EXC", help="End a detached command.")] = None,
     project: Project = None,
@@ -46,15 +50,22 @@ def exec_(  # noqa: PLR0913  # one parameter per option
     """Run a command in a sandbox, and stream its output.
 
     The exit status is the command's own: 124 if it timed out, 126 if it could not be started, 128 plus the number of
-    the signal that ended it. Ctrl-C ends the command.
+    the signal that ended it. Ctrl-C ends the command. With -t every key goes to the command, also Ctrl-C; it is ended
+    60 s after this client has ended or lost its connection.
     """
     from sandherd.cli import exec_session
     from sandherd.cli.session import talk
 
     if status is not None or kill is not None:
         return talk(ctx, exec_session.of_before(sandbox, output, status=status, kill=kill), project=project)
+    if terminal:
+        from sandherd.cli import terminal_session
+
+        return talk(
+            ctx, terminal_session.run(sandbox, argv or [], cwd=cwd, env=env or [], timeout=timeout), project=project
+        )
     work = exec_session.run(
-        sandbox, argv or [], output, cwd=cwd, env=env or [], timeout=timeout, detach=detach, stdin=stdin
+        sandbox, argv or [], output, cwd=cwd, env=env or [], timeout=timeout or "10m", detach=detach, stdin=stdin
     )
     return talk(ctx, work, project=project)
 

@@ -9,7 +9,16 @@ from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import Progress, request_with_retries
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import INLINE_BYTES, Exec, ExecKill, ExecOutput, ExecState, ExecStatus
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    Exec,
+    ExecInput,
+    ExecKill,
+    ExecOutput,
+    ExecState,
+    ExecStatus,
+    TerminalSize,
+)
 
 Signal = Literal["TERM", "INT", "KILL"]
 ENDING: Final = 120.0
@@ -30,6 +39,7 @@ def command(  # one parameter per field
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     timeout: int = 600,
+    terminal: TerminalSize | None = None,
 ) -> Exec:
     """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
     if not argv:
@@ -53,6 +63,7 @@ def command(  # one parameter per field
         stdin=stdin,
         timeout_seconds=timeout,
         wait_seconds=0,
+        terminal=terminal,
     )
 
 
@@ -122,6 +133,15 @@ class Execution:
             self._link, ExecKill(sandbox=self.sandbox, exec=self.name, signal=signal), patience=START_PATIENCE
         )
         return found
+
+    async def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
+        """Write to its terminal, or resize it. `offset` is the number of bytes accepted before, as is returned.
+
+        Fewer bytes than these may be accepted. Raises `HerdError` (`conflict`) if it has ended or has no terminal.
+        """
+        request = ExecInput(sandbox=self.sandbox, exec=self.name, offset=offset, data=data, size=size)
+        found = await request_with_retries(self._link, request)
+        return min(int(found.accepted), offset + len(data))
 
     async def end(self, grace: float = 2.0) -> None:
         """End it with SIGINT, and with SIGKILL if it has not ended after `grace` seconds."""

@@ -172,10 +172,14 @@ class SandboxOperations(NamedSecrets):
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         timeout: int = 600,
+        terminal: "requests.TerminalSize | None" = None,
     ) -> "Execution":
-        """Start a command in a sandbox. The returned `Execution` has its output and its end."""
+        """Start a command in a sandbox. The returned `Execution` has its output and its end.
+
+        With `terminal` it has a terminal of this size, and `Execution.write` writes to it.
+        """
         name = checked_name(sandbox, "sandbox")
-        request = executing.command(name, argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout)
+        request = executing.command(name, argv, cwd=cwd, env=env, stdin=stdin, timeout=timeout, terminal=terminal)
         return await executing.Execution.start(self.connection, request)
 
     def execution(self, sandbox: str, name: str) -> "Execution":

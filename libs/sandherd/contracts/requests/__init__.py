@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Download,
         DownloadChunk,
         Exec,
+        ExecInput,
         ExecKill,
         ExecStatus,
         ListFiles,
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
         Unsubscribe,
         UnsubscribeResult,
     )
+    from sandherd.contracts.requests.terminal import INPUT_BYTES, InputAccepted, TerminalSize
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
     from sandherd.contracts.requests.worker import (
         AskPeers,
@@ -127,6 +129,7 @@ if TYPE_CHECKING:
         PeerList,
         WorkerDownload,
         WorkerExec,
+        WorkerExecInput,
         WorkerExecKill,
         WorkerExecStatus,
         WorkerListFiles,
@@ -139,7 +142,7 @@ _NAMES: Final = {
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
-    "client": "Download DownloadChunk Exec ExecKill ExecStatus ListFiles Upload UploadChunk",
+    "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles Upload UploadChunk",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA ConsumerBacklog Examination Examine ExamineEventIngest ExamineMessageRelay "
@@ -151,8 +154,9 @@ _NAMES: Final = {
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
+    "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "usage": "AskUsage GroupUsage Usage UsageList",
-    "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecKill WorkerExecStatus "
+    "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerUpload",
 }
 """The exported names of each module."""

@@ -15,6 +15,7 @@ from sandherd.contracts.harnesses import Argument
 from sandherd.contracts.model import Count, Model, Moment, Whole
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.terminal import TerminalSize
 
 INLINE_BYTES: Final = 128 * 1024
 """Maximum of bytes of a file or of output in one request or reply; also the size of a piece."""
@@ -52,6 +53,9 @@ class ExecFields(Binary):
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = DEFAULT_EXEC_SECONDS
     wait_seconds: Wait = MAX_WAIT_SECONDS
     """How long the reply may wait for output or the end."""
+    terminal: TerminalSize | None = Field(default=None, exclude_if=lambda size: size is None)
+    """Run it with a terminal of this size in place of pipes, without `stdin`: all of its output is `stdout`, and
+    `exec_input` writes to it. It is ended if there is no request about it for 60 s."""
 
 
 class ExecStatusFields(Model):

@@ -24,6 +24,7 @@ from sandherd.contracts.requests.access import (
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 
 
 class SandboxFields(Binary):
@@ -51,6 +52,13 @@ class ExecKill(ExecKillFields, SandboxFields, Request[ExecState]):
 
     Answer: ClassVar[type[BaseModel]] = ExecState
     type: ClassVar[str] = "spawner.exec_kill"
+
+
+class ExecInput(ExecInputFields, SandboxFields, Request[InputAccepted]):
+    """Write to the terminal of a command, or change its size."""
+
+    Answer: ClassVar[type[BaseModel]] = InputAccepted
+    type: ClassVar[str] = "spawner.exec_input"
 
 
 class ListFiles(ListFilesFields, SandboxFields, Request[FileList]):

@@ -21,6 +21,7 @@ from sandherd.contracts.requests.access import (
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 from sandherd.contracts.states import SandboxState
 
 
@@ -79,6 +80,13 @@ class WorkerExecKill(ExecKillFields, Request[ExecState]):
 
     Answer: ClassVar[type[BaseModel]] = ExecState
     type: ClassVar[str] = "worker.exec_kill"
+
+
+class WorkerExecInput(ExecInputFields, Request[InputAccepted]):
+    """`ExecInput`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = InputAccepted
+    type: ClassVar[str] = "worker.exec_input"
 
 
 class WorkerListFiles(ListFilesFields, Request[FileList]):

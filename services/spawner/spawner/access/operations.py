@@ -7,16 +7,19 @@ from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.requests import (
     Download,
     Exec,
+    ExecInput,
     ExecKill,
     ExecState,
     ExecStatus,
     FileList,
     FileRead,
     FileWritten,
+    InputAccepted,
     ListFiles,
     Upload,
     WorkerDownload,
     WorkerExec,
+    WorkerExecInput,
     WorkerExecKill,
     WorkerExecStatus,
     WorkerListFiles,
@@ -30,7 +33,7 @@ from spawner.access.worker_requests import WorkerRequests, of_worker
 
 
 class SandboxAccess:
-    """Answers `exec`, `exec_status`, `exec_kill`, `list_files`, `upload` and `download`. `cap` is in bytes.
+    """Answers requests about commands and files. `cap` is in bytes.
 
     A transfer may take longer than one request: the worker continues, and the request is repeated with the same name.
     """
@@ -65,6 +68,12 @@ class SandboxAccess:
         """End a command."""
         return await self._workers.send_request(
             incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerExecKill)
+        )
+
+    async def exec_input(self, incoming: IncomingRequest[ExecInput]) -> InputAccepted:
+        """Write to a command's terminal."""
+        return await self._workers.send_request(
+            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerExecInput)
         )
 
     async def list_files(self, incoming: IncomingRequest[ListFiles]) -> FileList:

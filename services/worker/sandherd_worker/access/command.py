@@ -8,10 +8,13 @@ from signal import Signals
 from typing import Final, Literal
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests.access import ExecFields, ExecState
+from sandherd.contracts.requests.terminal import ExecInputFields
 from sandherd.process_signals import end, send
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.access.command_log import CommandLog, Stream
+from sandherd_worker.access.command_terminal import Terminal
 from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.output import Allowance, Output, OutputRate
 from sandherd_worker.processes import ProcessOwnership, Reaper
@@ -25,6 +28,8 @@ _TIMEOUT_GRACE: Final = 2.0
 """How long a command that timed out has between SIGTERM and SIGKILL, in seconds."""
 _LAST_OUTPUT: Final = 2.0
 """How long its pipes are read after all its processes have ended, in seconds: an escaped one may hold them forever."""
+TERMINAL_IDLE_SECONDS: Final = 60.0
+"""How long a command with a terminal runs without a request about it: its client has ended, or lost the connection."""
 _RATE: Final = 256.0 * 1024 * 1024
 
 
@@ -42,6 +47,8 @@ class Command:
         self.ended_at: datetime | None = None
         self._ownership = ownership
         self._late = False
+        self._terminal: Terminal | None = None
+        self._requested_at = asyncio.get_running_loop().time()
         self._launched = False
         self._waiting: list[Signals] = []
         """Signals that came before there was a process."""
@@ -85,16 +92,37 @@ class Command:
             self._end("failed", error=_not_started(what, error))
             return
         self._ownership.enter(self.request.exec, launched.leader)
-        self._launched = True
+        self._launched, self._terminal = True, launched.terminal
         for signal in self._waiting:
             self.send(signal)
         try:
             await self._attend(launched, redactor)
         finally:
+            self._terminal = None
             launched.close()
             self._ownership.remove(self.request.exec)
         code = launched.exit.result()
         self._end(_verdict(code, late=self._late), code=code)
+
+    def requested(self) -> None:
+        """A client has requested something about it."""
+        self._requested_at = asyncio.get_running_loop().time()
+
+    def accept(self, request: ExecInputFields) -> int:
+        """Write input to its terminal and resize it; returns how much input it has accepted.
+
+        Raises `ContractError` if it has no terminal, or has not accepted what precedes this input.
+        """
+        terminal = self._terminal
+        if terminal is None:
+            raise _no_terminal(self)
+        if request.offset > terminal.accepted:
+            raise ContractError(
+                Code.CONFLICT, f"offset: only {terminal.accepted} bytes were accepted so far", field="offset"
+            )
+        if request.size is not None:
+            terminal.resize(request.size)
+        return terminal.write(request.data, request.offset)
 
     def send(self, what: Signals) -> None:
         """Send a signal to all of its processes."""
@@ -119,13 +147,15 @@ class Command:
             self._reader("stdout", redactor).read(launched.stdout),
             self._reader("stderr", redactor).read(launched.stderr),
         )
-        watching = asyncio.create_task(self._watch_the_clock())
+        watching = [asyncio.create_task(self._watch_the_clock())]
+        if launched.terminal is not None:
+            watching.append(asyncio.create_task(self._watch_the_client()))
         try:
             await launched.exit
             await self.stop(_LEFTOVER_GRACE)
             await asyncio.wait([reading], timeout=_LAST_OUTPUT)
         finally:
-            await cancel_and_wait([watching, reading], again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait([*watching, reading], again_after=SHORT_CLEANUP_SECONDS)
 
     def _reader(self, stream: Stream, redactor: Redactor) -> Output:
         async def store(text: str) -> None:
@@ -139,8 +169,15 @@ class Command:
         self._late = True
         await self.stop(_TIMEOUT_GRACE)
 
+    async def _watch_the_client(self) -> None:
+        now = asyncio.get_running_loop().time
+        while (left := self._requested_at + TERMINAL_IDLE_SECONDS - now()) > 0:  # noqa: ASYNC110  # until a time that requests put off
+            await asyncio.sleep(left)
+        self.error = f"its client has sent no request for {TERMINAL_IDLE_SECONDS:.0f} s"
+        await self.stop(_TIMEOUT_GRACE)
+
     def _end(self, state: State, *, code: int | None = None, error: str | None = None) -> None:
-        self.state, self.error = state, error
+        self.state, self.error = state, error or self.error
         self.exit_code = code if code is not None and code >= 0 else None
         self.signal = -code if code is not None and code < 0 else None
         self.ended_at = now()
@@ -156,6 +193,15 @@ def _verdict(code: int, *, late: bool) -> State:
     if late:
         return "timed_out"
     return "killed" if code < 0 else "exited"
+
+
+def _no_terminal(command: Command) -> ContractError:
+    name = command.request.exec
+    if command.ended:
+        return ContractError(Code.CONFLICT, f"{name} has ended", field="exec")
+    if command.request.terminal is None:
+        return ContractError(Code.CONFLICT, f"{name} has no terminal", field="exec", remedy="start it with one")
+    return ContractError(Code.UNAVAILABLE, f"{name} is just starting", field="exec", remedy="retry")
 
 
 def _not_started(what: CommandLaunch, error: OSError | ValueError) -> str:

@@ -1,4 +1,4 @@
-"""Starts a command in its own session, with all of its standard input, and a pipe for each output."""
+"""Starts a command in its own session: with all of its standard input and a pipe for each output, or a terminal."""
 
 import asyncio
 import os
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandherd.contracts.requests.terminal import TerminalSize
 from sandherd_worker import confinement
+from sandherd_worker.access.command_terminal import Terminal, TerminalProtocol, take_control
 from sandherd_worker.harnesses.output import CHUNK_BYTES
 from sandherd_worker.processes import Reaper
 
@@ -20,23 +22,33 @@ class CommandLaunch:
     environment: Mapping[str, str]
     folder: Path
     stdin: bytes | None
+    terminal: TerminalSize | None = None
 
 
 class LaunchedCommand:
-    """A running command, and the worker's ends of its pipes."""
+    """A running command, and the worker's ends of its pipes or its terminal."""
 
-    def __init__(self, process: subprocess.Popen[bytes], exit: asyncio.Future[int]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], exit: asyncio.Future[int], terminal: Terminal | None = None
+    ) -> None:
         self.exit = exit
         """Its exit code, or the negative number of the signal that ended it."""
         self.leader = process.pid
+        self.terminal = terminal
         self.stdout = asyncio.StreamReader(CHUNK_BYTES)
         self.stderr = asyncio.StreamReader(CHUNK_BYTES)
         self._process = process
         self._transports: list[asyncio.BaseTransport] = []
 
     async def connect(self) -> None:
-        """Connect to the pipes."""
+        """Connect to the pipes, or to the terminal, which is then the only output."""
         loop = asyncio.get_running_loop()
+        if self.terminal is not None:
+            self.stderr.feed_eof()
+            of_terminal = TerminalProtocol(self.stdout)
+            transport, _ = await loop.connect_read_pipe(lambda: of_terminal, self.terminal.output())
+            self._transports.append(transport)
+            return
         for pipe, reader in ((self._process.stdout, self.stdout), (self._process.stderr, self.stderr)):
             protocol = asyncio.StreamReaderProtocol(reader)
             # mypy can't infer a lambda whose default binds the loop's variable.
@@ -44,7 +56,8 @@ class LaunchedCommand:
             self._transports.append(transport)
 
     def close(self) -> None:
-        """Close the pipes."""
+        """Close the pipes and the terminal."""
+        self.terminal = None
         for transport in self._transports:
             transport.close()
         # The reaper has reaped it; Popen must not wait for a process id that may be another process by now.
@@ -53,6 +66,8 @@ class LaunchedCommand:
 
 async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     """Start it. Raises `OSError` or `ValueError` if it can't be started."""
+    if what.terminal is not None:
+        return await _launch_with_terminal(what, what.terminal, reaper)
     stdin = None if what.stdin is None else _in_memory(what.stdin)
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
@@ -71,6 +86,35 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     launched = LaunchedCommand(process, reaper.exit_of(process.pid))
     await launched.connect()
     return launched
+
+
+async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
+    terminal = Terminal(size)
+    end = terminal.command_end
+    try:
+        process = subprocess.Popen(  # noqa: ASYNC220  # as above
+            list(what.argv),
+            cwd=what.folder,
+            env=dict(what.environment),
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            preexec_fn=_enter_terminal,  # noqa: PLW1509  # two system calls, no lock can be held
+            start_new_session=True,
+        )
+    except BaseException:  # it is raised again, and no descriptor is leaked
+        os.close(terminal.worker_end)
+        raise
+    finally:
+        os.close(end)
+    launched = LaunchedCommand(process, reaper.exit_of(process.pid), terminal)
+    await launched.connect()
+    return launched
+
+
+def _enter_terminal() -> None:
+    take_control()
+    confinement.enter()
 
 
 def _in_memory(content: bytes) -> int:

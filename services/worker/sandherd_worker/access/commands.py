@@ -9,6 +9,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecCompleted, AgentExecStarted
 from sandherd.contracts.requests.access import ExecFields, ExecKillFields, ExecState, ExecStatusFields
+from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 from sandherd_worker.access.command import Command
 from sandherd_worker.access.command_launch import CommandLaunch
 from sandherd_worker.access.command_log import CommandLog
@@ -58,6 +59,11 @@ class Commands:
         command.send(Signals[f"SIG{request.signal}"])
         return command.status(command.log.size)
 
+    async def accept_input(self, request: ExecInputFields) -> InputAccepted:
+        """Write to its terminal. Raises `ContractError`."""
+        command = self._find(request.exec)
+        return InputAccepted(exec=request.exec, accepted=command.accept(request))
+
     async def close(self) -> None:
         """End all commands, and publish their end."""
         while self._running:
@@ -73,11 +79,24 @@ class Commands:
                 f"{MAX_RUNNING} commands run in this sandbox, which is the limit",
                 remedy="wait for one of them to end, or kill one",
             )
+        if request.terminal is not None and request.stdin is not None:
+            raise ContractError(
+                Code.INVALID_FIELD,
+                "stdin: a command with a terminal has none",
+                field="stdin",
+                remedy="send it with exec_input",
+            )
         folder = self._tree.folder(request.cwd, field="cwd")
         log = CommandLog(self._parts.who.state_dir, request.exec, self._free_output)
         command = self._known[request.exec] = Command(request, log, self._parts.ownership)
         environment = {**self._environment, **request.env, **self._marks(request.exec)}
-        what = CommandLaunch(argv=request.command, environment=environment, folder=folder, stdin=request.stdin)
+        what = CommandLaunch(
+            argv=request.command,
+            environment=environment,
+            folder=folder,
+            stdin=request.stdin,
+            terminal=request.terminal,
+        )
         self._running[request.exec] = asyncio.create_task(self._attend(command, what))
         self._delete_oldest()
         return command
@@ -109,6 +128,7 @@ class Commands:
                 field="exec",
                 remedy=f"`sandherd events {self._parts.who.sandbox} --type agent.exec_started` lists them",
             )
+        command.requested()
         return command
 
     def _marks(self, name: str) -> dict[str, str]:
@@ -133,7 +153,7 @@ class Commands:
 
 
 def _same(first: ExecFields, second: ExecFields) -> bool:
-    fields = ("command", "cwd", "env", "stdin", "timeout_seconds")
+    fields = ("command", "cwd", "env", "stdin", "timeout_seconds", "terminal")
     return all(getattr(first, field) == getattr(second, field) for field in fields)
 
 

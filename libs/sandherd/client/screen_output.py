@@ -1,0 +1,74 @@
+"""The output of an interactive program for this terminal: it moves the cursor and sets colours, and does nothing else.
+
+A program with a terminal needs control sequences. Those that reach beyond the screen are left out: strings for the
+terminal itself (title, clipboard, files), window operations, which include typing the title, and printing.
+"""
+
+import re
+import sys
+from typing import Final
+
+_ESCAPE: Final = "\x1b"
+_STRING_STARTS: Final = "]PX^_"
+"""OSC, DCS, SOS, PM and APC: the text up to their end is for the terminal, not for the screen."""
+_REFUSED_FINALS: Final = "ti"
+"""CSI t: window operations and reports; CSI i: print."""
+_C1: Final = re.compile("[\x80-\x9f]")
+_CONTROL_SEQUENCE: Final = re.compile(r"\x1b\[[\x30-\x3f]*[\x20-\x2f]*([\x40-\x7e])")
+_PARTIAL_SEQUENCE: Final = re.compile(r"\x1b(\[[\x30-\x3f]{0,256}[\x20-\x2f]{0,16})?")
+_SHORT: Final = re.compile(r"\x1b([\x20-\x2f]{1,4}[\x30-\x7e]|[\x30-\x5a\x5c\x60-\x7e])")
+_PARTIAL_SHORT: Final = re.compile(r"\x1b[\x20-\x2f]{0,4}")
+_STRING_END: Final = re.compile("\x07|\x1b\\\\|\x18|\x1a")
+RESTORE: Final = "\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b(B\x1b[0m"
+"""Ends what a program may have begun: the second screen, mouse reports, bracketed paste, other keys, no cursor,
+another character set, colours."""
+
+
+class ScreenFilter:
+    """Filters text that arrives in pieces; a sequence may be split between them."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._in_string = False
+
+    def feed(self, text: str) -> str:
+        """The text to write to the terminal."""
+        rest, shown = self._pending + _C1.sub("", text), []
+        self._pending = ""
+        while rest:
+            if self._in_string:
+                rest = self._skip_string(rest)
+                continue
+            plain, escape, after = rest.partition(_ESCAPE)
+            shown.append(plain)
+            rest = self._sequence(escape + after, shown) if escape else ""
+        return "".join(shown)
+
+    def _skip_string(self, text: str) -> str:
+        end = _STRING_END.search(text)
+        if end is None:
+            self._pending = _ESCAPE if text.endswith(_ESCAPE) else ""
+            return ""
+        self._in_string = False
+        return text[end.end() :]
+
+    def _sequence(self, text: str, shown: list[str]) -> str:
+        """Handle the sequence at the beginning; returns the rest."""
+        if _PARTIAL_SEQUENCE.fullmatch(text) or _PARTIAL_SHORT.fullmatch(text):
+            self._pending = text
+            return ""
+        if text[1] in _STRING_STARTS:
+            self._in_string = True
+            return text[2:]
+        found = _CONTROL_SEQUENCE.match(text) or _SHORT.match(text)
+        if found is None:
+            return text[1:]
+        if not (found[0].startswith("\x1b[") and found[0][-1] in _REFUSED_FINALS):
+            shown.append(found[0])
+        return text[found.end() :]
+
+
+def write_screen(text: str) -> None:
+    """Write filtered text to standard output, a terminal."""
+    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
+    sys.stdout.buffer.flush()
