@@ -89,8 +89,8 @@ fmt: install ## Format the code, and apply ruff's automatic fixes.
 docs: install ## Write the documents that are generated from the code.
 	@$(BIN)/python docs/build.py
 
-# Twice as many processes as cores: most tests wait for other processes.
-AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
+# Three times as many processes as cores: most tests wait for other processes.
+AT_ONCE ?= $(shell expr 3 '*' "$$(nproc)")
 .PHONY: test
 test: toolchains engines collected check ## Run the checks and the tests, as CI does.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests

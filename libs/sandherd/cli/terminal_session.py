@@ -20,7 +20,8 @@ from sandherd.cli.stderr import complain
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes.execution import Execution, command, exit_status
-from sandherd.client.screen_output import RESTORE, ScreenFilter, write_screen
+from sandherd.client.screen_output import RESTORE, ScreenFilter
+from sandherd.client.terminal_text import write_screen
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INPUT_BYTES, TerminalSize

@@ -5,7 +5,6 @@ terminal itself (title, clipboard, files), window operations, which include typi
 """
 
 import re
-import sys
 from typing import Final
 
 _ESCAPE: Final = "\x1b"
@@ -66,9 +65,3 @@ class ScreenFilter:
         if not (found[0].startswith("\x1b[") and found[0][-1] in _REFUSED_FINALS):
             shown.append(found[0])
         return text[found.end() :]
-
-
-def write_screen(text: str) -> None:
-    """Write filtered text to standard output, a terminal."""
-    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
-    sys.stdout.buffer.flush()

@@ -183,6 +183,13 @@ def write_exactly(data: bytes, *, error: bool = False) -> None:
         out.buffer.flush()
 
 
+def write_screen(text: str) -> None:
+    """Write the output of an interactive program, as `screen_output.ScreenFilter` returns it, to the terminal."""
+    with _output_errors():
+        sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
+        sys.stdout.buffer.flush()
+
+
 def flush_output() -> None:
     """Write what is buffered of the standard streams. Raises `OutputError`, or `BrokenPipeError` without a reader."""
     if sys.stderr is not None:  # the process was started without it

@@ -83,7 +83,13 @@ def unknown(line: str) -> str | None:
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
     ours = words[: words.index("--")] if "--" in words else words
     options = [word.partition("=")[0] for word in ours if word.startswith("-")]
-    return next((option for option in options if option.rstrip("…") not in known), None)
+    return next((option for option in options if not _letters(option.rstrip("…")) <= known), None)
+
+
+def _letters(option: str) -> set[str]:
+    """An option, or the several of one letter that are written as one: `-it`."""
+    several = option[0] == "-" and option[1:2].isalpha() and len(option) > 2
+    return {f"-{letter}" for letter in option[1:]} if several else {option}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -40,6 +40,9 @@ def test_labels_are_small_enumerations() -> None:
     for metric in METRICS:
         series = 1
         for label in metric.labels:
+            if label.named:  # the code that sets it limits how many there are
+                assert metric.kind is MetricKind.GAUGE
+                continue
             assert 0 < len(label.values) <= MOST_VALUES, f"{metric.name} {label.name}"
             series *= len(label.values) + 1
         assert series <= MOST_SERIES * (4 if metric.kind is MetricKind.COUNTER else 1), (
@@ -49,7 +52,7 @@ def test_labels_are_small_enumerations() -> None:
 
 def test_no_id_becomes_a_label() -> None:
     """A value outside the enumeration counts as `other`: a hundred unknown ids make one series."""
-    for metric in (metric for metric in METRICS if metric.labels):
+    for metric in (metric for metric in METRICS if metric.labels and not any(one.named for one in metric.labels)):
         registry = CollectorRegistry()
         meters = Meters(registry)
         for number in range(100):
@@ -64,7 +67,7 @@ def test_only_declared_metrics_are_exposed() -> None:
     """A library's additional series would duplicate them."""
     for metric in METRICS:
         registry = CollectorRegistry()
-        fill(Meters(registry), metric, {label.name: min(label.values) for label in metric.labels})
+        fill(Meters(registry), metric, {label.name: min(label.values, default="a-name") for label in metric.labels})
         families = text_string_to_metric_families(generate_latest(registry).decode())
         names = {sample.name for family in families for sample in family.samples}
         parts = {"_bucket", "_sum", "_count"} if metric.kind is MetricKind.HISTOGRAM else {""}

@@ -69,8 +69,8 @@ def costs(
     In US dollars; JSON has millionths of a US dollar (`cost_micro_usd`). Days are of UTC. A task has
     the cost of all its attempts.
     """
-    from sandherd.cli.parse.event_filter import moment
     from sandherd.cli.parse.labels import cost_group, selector
+    from sandherd.cli.parse.moments import moment
     from sandherd.cli.render.overview import show_costs
     from sandherd.cli.session import talk
 

@@ -124,7 +124,7 @@ def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
     """Where the subscription starts. Raises `HerdError`."""
     from datetime import UTC, datetime
 
-    from sandherd.cli.parse.event_filter import moment
+    from sandherd.cli.parse.moments import moment
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

@@ -1,20 +1,18 @@
 """Selects events by task or sandbox, type and time."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final, Literal
 
+from sandherd.cli.parse.moments import moment
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import SANDBOX_PREFIX
 
-_AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 MAX_TYPES: Final = 64
 
 
@@ -46,24 +44,6 @@ def types(names: Sequence[str]) -> list[str]:
     if len(found) > MAX_TYPES:
         raise HerdError.of(Code.INVALID_FIELD, "too many event types", field="type", remedy="name fewer of them")
     return list(found)
-
-
-def moment(text: str | None, now: datetime) -> datetime | None:
-    """A time: `90s`, `10m`, `2h`, `7d` ago, or ISO 8601; without an offset it is local time."""
-    if text is None:
-        return None
-    ago = _AGO.match(text)
-    try:
-        if ago is not None:
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise HerdError.of(
-            Code.INVALID_FIELD,
-            f"--since {text[:40]!r} is not a time",
-            field="since",
-            remedy="use 90s, 10m, 2h, 7d or 2026-11-20T12:00",
-        ) from None
 
 
 def _named(name: str) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sandherd.client.errors import HerdError
+from sandherd.client.errors import HerdError, checked_name
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import BATCH_LABEL, LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, RESERVED_PREFIX
 
@@ -34,8 +34,8 @@ def new_labels(items: Sequence[str]) -> dict[str, str]:
 
 
 def selector(items: Sequence[str], batch: str | None) -> dict[str, str]:
-    """The labels that tasks must have, from labels and a batch."""
-    return labels([*items, *([f"{BATCH_LABEL}={batch}"] if batch else [])])
+    """The labels that tasks must have, from labels and a batch. Raises `HerdError`."""
+    return labels([*items, *([] if batch is None else [f"{BATCH_LABEL}={checked_name(batch, 'batch')}"])])
 
 
 def one_selection(names: Sequence[str], items: Sequence[str], batch: str | None) -> dict[str, str]:

@@ -81,8 +81,8 @@ def list_filter(
     states: Sequence[TaskState | SandboxState], labels: Sequence[str], batch: str | None, since: str | None, sort: Sort
 ) -> dict[str, Any]:
     """The conditions and the order of a list, as fields of its request. Raises `HerdError` for an invalid option."""
-    from sandherd.cli.parse.event_filter import moment
     from sandherd.cli.parse.labels import selector
+    from sandherd.cli.parse.moments import moment
 
     return {
         "states": list(states),

@@ -13,7 +13,7 @@ from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.herd import Herd
-from sandherd.client.terminal_text import clear_screen, write_text
+from sandherd.client.terminal_text import clear_screen, flush_output, write_text
 from sandherd.contracts.errors import Code
 
 REST_SECONDS: Final = 0.5
@@ -113,4 +113,4 @@ def show_screen(title: str | None, header: Sequence[str | Column], rows: Sequenc
     console.table(header, rows[:height], wide=wide)
     if rows[height:]:
         write_text(f"… and {len(rows) - height} more")
-    sys.stdout.flush()
+    flush_output()
