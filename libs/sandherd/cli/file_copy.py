@@ -118,7 +118,7 @@ async def download(  # what the command line has
         if found.kind == "folder":
             if not recursive:
                 raise _invalid(f"{remote.path} is a folder", "copy it with -r")
-            warn_about_links(archive.unpack(out.file, local, skips=git))
+            warn_about_links(archive.unpack(out.file, local, skips=git, prune=git.prune))
             git.report()
         else:
             replace_file(out, local, found.mode)

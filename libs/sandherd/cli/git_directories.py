@@ -1,7 +1,9 @@
 """Git directories in what a sandbox has made: git runs the programs that their configuration and hooks name."""
 
+import os
+import shutil
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -15,7 +17,11 @@ _MAX_SHOWN: Final = 5
 
 def is_git(name: str) -> bool:
     """Whether a file system may treat a file's name as `.git`: some ignore case, and characters without a shape."""
-    return "".join(letter for letter in name if unicodedata.category(letter) != "Cf").casefold() == ".git"
+    return _folded(name) == ".git"
+
+
+def _folded(name: str) -> str:
+    return "".join(letter for letter in name if unicodedata.category(letter) != "Cf").casefold()
 
 
 def git_entries(folder: Path) -> Iterator[Path]:
@@ -27,8 +33,18 @@ def git_entries(folder: Path) -> Iterator[Path]:
             yield from git_entries(entry)
 
 
+def is_bare_repository(names: Iterable[str]) -> bool:
+    """Whether git takes a folder with these entries for a repository: `is_git_directory` in git's setup.c."""
+    found = {_folded(name) for name in names}
+    return "head" in found and (found >= {"objects", "refs"} or "commondir" in found)
+
+
 class GitFilter:
-    """For `archive.unpack`: skips everything named `.git`, and what is in it, unless `keeps`. Remembers what."""
+    """For `archive.unpack`: leaves out git directories, unless `keeps`. Remembers what.
+
+    It skips everything named `.git`, and what is in it. Of other folders that git would take for a bare repository it
+    deletes `HEAD`, without which they are none.
+    """
 
     def __init__(self, *, keeps: bool) -> None:
         self._keeps = keeps
@@ -42,6 +58,22 @@ class GitFilter:
             return False
         self._found.setdefault("/".join(parts[: depth + 1]))
         return True
+
+    def prune(self, unpacked: Path, target: Path) -> None:
+        """Delete what would make a folder, together with what the target has there already, a bare repository."""
+        if self._keeps:
+            return
+        for place, folders, files in os.walk(unpacked):
+            staged = [*folders, *files]
+            below = Path(place).relative_to(unpacked)
+            if not is_bare_repository([*staged, *_names(target / below)]):
+                continue
+            heads = [name for name in staged if _folded(name) == "head"]
+            # Without one, the target's own repository would get objects, a configuration or hooks.
+            for name in heads or staged:
+                self._found.setdefault(str(below / name))
+                _delete(Path(place, name))
+            folders[:] = [name for name in folders if heads and name not in heads]
 
     def check(self, path: str) -> None:
         """Raise `HerdError` if the source of a copy is itself named `.git`, as a file or a folder."""
@@ -60,3 +92,17 @@ class GitFilter:
         shown = ", ".join(visible_line(path[:200]) for path in list(self._found)[:_MAX_SHOWN])
         more = f" and {len(self._found) - _MAX_SHOWN} more" if len(self._found) > _MAX_SHOWN else ""
         complain(f"left out {shown}{more}: git here would run the programs that it names; --with-git copies it")
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _delete(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink()

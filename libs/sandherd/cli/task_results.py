@@ -134,7 +134,7 @@ def _copy(  # what the command line has
             if not recursive:
                 raise _invalid(f"{path} is a folder", "copy it with -r")
             writer.pack(found, out.file, limit=None)
-            warn_about_links(archive.unpack(out.file, local, skips=git))
+            warn_about_links(archive.unpack(out.file, local, skips=git, prune=git.prune))
             git.report()
         else:
             with found.open("rb") as content:

@@ -119,6 +119,35 @@ async def test_git_directories_are_left_out_of_copied_folders(
     assert all(name in err for name in (".git", "src/.GIT", "other/.git", "link/.git", "--with-git"))
 
 
+BARE: Tree = {
+    "lib/HEAD": "ref: refs/heads/main\n",
+    "lib/config": "[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch ../../ran; false\n",
+    "lib/objects/x": "",
+    "lib/refs/x": "",
+    "head": "a text that is named so\n",
+}
+
+
+@pytest.mark.parametrize("there", [(), ("objects", "refs"), ("HEAD",)])
+async def test_copied_bare_repository_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: tuple[str, ...]
+) -> None:
+    """A folder that is none named `.git`, also one that becomes a repository only with what was there before."""
+    target = tmp_path / "new"
+    (target / "lib").mkdir(parents=True)
+    for name in there:
+        (target / "lib" / name).mkdir()
+    left = {path: text for path, text in BARE.items() if path.split("/")[1:2] not in [[name] for name in there]}
+    work = task_results.copy(f"{TASK}:.", str(target), Format.TABLE, recursive=True)
+    assert work is not None
+    herd: Any = Stored(packed(left))
+    assert await work(herd) == 0
+    subprocess.run(["git", "status"], cwd=target / "lib", check=False, capture_output=True)
+    assert not (tmp_path / "ran").exists()
+    assert (target / "head").exists()
+    assert "lib/" in capsys.readouterr().err
+
+
 async def test_git_directory_is_copied_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--with-git` copies it; without it a source that is itself named so is refused before anything is connected."""
     herd: Any = Stored(packed(HOSTILE))

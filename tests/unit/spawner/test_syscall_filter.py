@@ -46,8 +46,8 @@ def test_each_unconditional_rule_denies(machine: str) -> None:
 def test_conditions_apply_to_their_arguments_only(machine: str) -> None:
     """Threads, ordinary sockets and terminal settings are permitted; namespaces and foreign sockets are not."""
     column = ARCHITECTURES[machine][0]
-    names = ("clone", "socket", "ioctl", "unshare", "socketpair", "prlimit64", "setpriority")
-    clone, socket, ioctl, unshare, pair, limit, priority = (NUMBERS[name][column] or 0 for name in names)
+    names = ("clone", "socket", "ioctl", "unshare", "socketpair", "prlimit64", "setpriority", "setsockopt")
+    clone, socket, ioctl, unshare, pair, limit, priority, option = (NUMBERS[name][column] or 0 for name in names)
     for number, arguments, expected in (
         (clone, (0x003D0F00,), ALLOW), (clone, (17,), ALLOW), (clone, (0x10000011,), DENY | errno.EPERM),
         (unshare, (0x400,), ALLOW), (unshare, (0x80,), DENY | errno.EPERM), (unshare, (0x20400,), DENY | errno.EPERM),
@@ -60,6 +60,8 @@ def test_conditions_apply_to_their_arguments_only(machine: str) -> None:
         (limit, (0, 7), ALLOW), (limit, (2, 7), DENY | errno.EPERM), (limit, (1 << 32 | 2, 7), DENY | errno.EPERM),
         (priority, (0, 0, 5), ALLOW), (priority, (0, 2, 19), DENY | errno.EPERM),
         (priority, (2, 0, 19), DENY | errno.EPERM),
+        (option, (3, 1, 26), DENY | errno.EPERM), (option, (3, 1, 51), DENY | errno.EPERM),
+        (option, (3, 1, 7), ALLOW), (option, (3, 6, 26), ALLOW),
     ):  # fmt: skip
         assert answer(machine, number, *arguments) == expected, (number, arguments)
 

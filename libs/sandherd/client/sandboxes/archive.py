@@ -46,12 +46,17 @@ def _too_deep(folder: Path) -> HerdError:
 
 
 def unpack(
-    archive: IO[bytes], folder: Path, *, limit: int | None = None, skips: Callable[[str], bool] = lambda _path: False
+    archive: IO[bytes],
+    folder: Path,
+    *,
+    limit: int | None = None,
+    skips: Callable[[str], bool] = lambda _path: False,
+    prune: Callable[[Path, Path], None] | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Unpack into a new folder, or merge into an existing one. Either everything becomes visible, or nothing.
 
     `limit` is of the unpacked bytes; without it, an archive without compression is expected. `skips(path)`
-    excludes entries. Returns the links that were skipped because they may lead out, each with its target. Raises
+    excludes entries; `prune(unpacked, folder)` deletes more of them before any is visible. Returns the links that were skipped because they may lead out, each with its target. Raises
     `HerdError`.
     """
     within = folder if folder.is_dir() else folder.parent
@@ -65,6 +70,8 @@ def unpack(
         weight = limit if limit is not None else archive.seek(0, os.SEEK_END)
         archive.seek(0)
         left_out = extraction.unpack(archive, staging, limit=weight, outward=False, skips=skips).left_out
+        if prune is not None:
+            prune(staging, folder)
         staging.chmod(0o755)
         if folder.is_dir():
             _merge(staging, folder)

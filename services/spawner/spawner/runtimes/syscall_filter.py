@@ -28,6 +28,9 @@ _CLONE_NAMESPACES: Final = 0x7E020000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _SOCKET_TYPE, _RAW, _PACKET = 0xF, 3, 10
 _NETLINK_ROUTE: Final = 0
+_SOL_SOCKET: Final = 1
+_SOCKET_PROGRAMS: Final = (26, 50, 51, 52)
+"""SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _OTHER: Final = (0,)
@@ -114,6 +117,13 @@ RULES: Final[tuple[Rule, ...]] = (
         (Condition(0, (_UNIX,), negated=True),),
         errno.EAFNOSUPPORT,
         "of other families than AF_UNIX",
+    ),
+    # Compiled, they use memory that no control group counts, up to `net.core.bpf_jit_limit` of the whole host.
+    Rule(
+        "setsockopt",
+        Group.SOCKETS,
+        (Condition(1, (_SOL_SOCKET,)), Condition(2, _SOCKET_PROGRAMS)),
+        when="SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
     ),
     *(
         Rule(name, Group.OTHERS, (Condition(0, _OTHER, negated=True),), when="with a pid other than 0")

@@ -72,6 +72,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "sethostname": (170, 161),
     "setns": (308, 268),
     "setpriority": (141, 140),
+    "setsockopt": (54, 208),
     "settimeofday": (164, 170),
     "socket": (41, 198),
     "socketpair": (53, 199),
