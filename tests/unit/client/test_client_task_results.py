@@ -72,8 +72,8 @@ async def shown(herd: Stored, capsysbinary: pytest.CaptureFixture[bytes]) -> byt
     return capsysbinary.readouterr().out
 
 
-def git(folder: Path, *words: str, patch: bytes = b"") -> None:
-    subprocess.run(["git", *words], cwd=folder, input=patch, check=True, capture_output=True)
+def git(folder: Path, *words: str, patch: bytes = b"", check: bool = True) -> None:
+    subprocess.run(["git", *words], cwd=folder, input=patch, check=check, capture_output=True)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_copied_bare_repository_runs_nothing(
     assert work is not None
     herd: Any = Stored(packed(left))
     assert await work(herd) == 0
-    subprocess.run(["git", "status"], cwd=target / "lib", check=False, capture_output=True)
+    git(target / "lib", "status", check=False)
     assert not (tmp_path / "ran").exists()
     assert (target / "head").exists()
     assert "lib/" in capsys.readouterr().err
