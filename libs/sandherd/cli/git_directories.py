@@ -96,7 +96,7 @@ class GitFilter:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)
+        return [entry.name for entry in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

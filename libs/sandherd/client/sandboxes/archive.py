@@ -55,9 +55,9 @@ def unpack(
 ) -> tuple[tuple[str, str], ...]:
     """Unpack into a new folder, or merge into an existing one. Either everything becomes visible, or nothing.
 
-    `limit` is of the unpacked bytes; without it, an archive without compression is expected. `skips(path)`
-    excludes entries; `prune(unpacked, folder)` deletes more of them before any is visible. Returns the links that were skipped because they may lead out, each with its target. Raises
-    `HerdError`.
+    `limit` is of the unpacked bytes; without it, an archive without compression is expected. `skips(path)` excludes
+    entries; `prune(unpacked, folder)` deletes more of them before any is visible. Returns the links that were skipped
+    because they may lead out, each with its target. Raises `HerdError`.
     """
     within = folder if folder.is_dir() else folder.parent
     try:
