@@ -192,6 +192,8 @@ NOT_COVERED: Final = (
     "a value that other text divides, or that is encoded twice in two of the ways, except with escapes",
     "a value that is wrapped over lines which begin with letters or digits of their own (`docker compose logs`, `nl`)",
     "there also the column of letters beside hexadecimal digits",
+    "a dump whose offsets do not begin with 0, as `od` prints them from 256 KiB on and `xxd` from 256 MiB on",
+    "rows of two kinds in turn (`od -t x1 -t c`), bytes that `pprint` wraps, a list of `oct()`",
     "`od -a`, `od -c` and octal escapes of a value with other characters than ASCII; UTF-16 within base64",
 )
 
