@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from event_ingest.migrator import read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
 from sandherd.cli.doctor import services as asked
 from sandherd.cli.doctor.check import Check, CheckState
@@ -138,21 +139,21 @@ async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context
     """As after a dump of an older version was restored beneath a running service."""
     connection = await asyncpg.connect(postgres)
     try:
-        last = await connection.fetchrow(
-            "delete from schema_migrations where number = (select max(number) from schema_migrations) returning *"
-        )
+        newest = read_migrations()[-1]
+        table = newest.table
+        last = await connection.fetchrow(f"delete from {table} where number = $1 returning *", newest.number)
         assert last is not None
         found = await until_only(where, "migrations")
         assert found["migrations"].found == f"not applied: {last['number']} ({last['name']})"
         assert "sandherd-event-ingest migrate" in str(found["migrations"].remedy)
-        insert = "insert into schema_migrations (number, name, sha256) values ($1, $2, $3)"
+        insert = f"insert into {table} (number, name, sha256) values ($1, $2, $3)"
         await connection.execute(insert, last["number"], last["name"], "edited")
 
         async def edited() -> bool:
             return "was edited" in (await look(where))["migrations"].found
 
         await until(edited)
-        await connection.execute("update schema_migrations set sha256 = $1 where sha256 = 'edited'", last["sha256"])
+        await connection.execute(f"update {table} set sha256 = $1 where sha256 = 'edited'", last["sha256"])
     finally:
         await connection.close()
     await until_all_well(where)
