@@ -114,7 +114,8 @@ async def test_later_migrations_wait_for_older_code_to_disconnect(empty: str, mo
 async def test_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
     """An added file's name states when it is applied."""
     for one in KNOWN:
-        (tmp_path / f"{one.number:04}_{one.name}.sql").write_text(one.sql)
+        kind = "" if one.kind is Kind.FOUNDATION else f".{one.kind}"
+        (tmp_path / f"{one.number:04}_{one.name}{kind}.sql").write_text(one.sql)
     (tmp_path / f"{NEXT:04}_more.sql").write_text("select 1")
     with pytest.raises(MigrationRefusedError, match=r"ends with \.before\.sql or \.after\.sql"):
         read_migrations(tmp_path)
