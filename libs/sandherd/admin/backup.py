@@ -31,7 +31,7 @@ from sandherd.bus.identity import HerdIdentity as Material
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.snapshots import NoSpaceError, SnapshotFailedError, restore, save
+from sandherd.bus.snapshots import NoSpaceError, SnapshotFailedError, restore, save, wait_for_streams
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
@@ -222,6 +222,7 @@ async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus
         async with Bus.open(
             context.nats_url, name=PROVISIONER, identity=identity, inbox=BACKUP_INBOX, patience=10
         ) as bus:
+            await wait_for_streams(bus)
             yield bus
     except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(

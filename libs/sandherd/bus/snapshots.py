@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import nats.errors
 from nats.aio.msg import Msg
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
+from sandherd.contracts.streams import STREAMS
 from sandherd.private_files import FILE
 
 CHUNK: Final = 128 * 1024
@@ -20,6 +23,8 @@ SILENCE: Final = 30.0
 WHOLE: Final = 600.0
 """Timeout in seconds for the broker to restore a stream after it has received all chunks."""
 _WELL: Final = frozenset({None, "204"})
+_START_SECONDS: Final = 15.0
+_INTERVAL: Final = 0.5
 _NO_PEERS: Final = 10005
 """The broker's error code for a stream that no servers can hold; see nats-server's errors.json."""
 
@@ -100,3 +105,22 @@ async def _next(stream: str, pieces: "asyncio.Queue[Msg]") -> Msg:
             return await pieces.get()
     except TimeoutError:
         raise SnapshotFailedError(f"stream {stream}: no chunk from the broker for {SILENCE:g} s") from None
+
+
+async def wait_for_streams(bus: Bus) -> None:
+    """Wait until the broker serves requests about streams, which a cluster that has just started does not yet.
+
+    Raises `nats.errors.NoRespondersError` or `ServiceUnavailableError` after 15 s.
+    """
+    deadline = asyncio.get_running_loop().time() + _START_SECONDS
+    while True:
+        try:
+            await bus.js.stream_info(STREAMS[0].name)
+        except NotFoundError:
+            return
+        except (nats.errors.NoRespondersError, ServiceUnavailableError):
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        else:
+            return
+        await asyncio.sleep(_INTERVAL)

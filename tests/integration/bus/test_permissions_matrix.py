@@ -158,8 +158,7 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
         for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
             yield from of_api(f"STREAM.{verb}.{stream}", NOBODY)
         for verb in ("NAMES", "LIST"):
-            measures = INGEST if (verb, stream) == ("LIST", "EVENTS") else NOBODY  # the lag of subscriptions
-            yield from of_api(f"CONSUMER.{verb}.{stream}", measures)
+            yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NOBODY)
 
 
 SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
