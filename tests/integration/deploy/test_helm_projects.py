@@ -1,4 +1,4 @@
-"""Projects whose sandboxes have a namespace of their own: its objects, and what the spawner is told."""
+"""Projects whose sandboxes have a namespace of their own: its objects, and the spawner's setting."""
 
 import json
 
