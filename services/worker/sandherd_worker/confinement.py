@@ -9,7 +9,9 @@ done only where the runtime has ruled out new privileges (`no_new_privs`), which
 import ctypes
 import fcntl
 import os
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 _PR_SET_DUMPABLE, _PR_GET_NO_NEW_PRIVS = 4, 39
@@ -19,6 +21,9 @@ _SCOPES: Final = 6
 """The first Landlock ABI that has scopes."""
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _NOT_RUN: Final = 126
+_OOM_SCORE_MAX: Final = 1000
+_OOM_SCORE_ADDED: Final = 500
+"""In thousandths of the memory that may be used (proc(5), `oom_score_adj`)."""
 _ABOVE: Final = 10
 """The lowest number for the ruleset's descriptor: smaller ones are used by programs."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -43,6 +48,17 @@ def enter() -> None:
     rules = _rules()
     if rules is not None and _LIBC.syscall(_RESTRICT_SELF, rules, 0) != 0:
         os._exit(_NOT_RUN)
+
+
+def prefer_as_oom_victim(process: int) -> None:
+    """Have the kernel choose this process, and what it will start, before the worker when memory is short.
+
+    The worker then reports the end as `out_of_memory`. For the parent, after exec: before, the child is not dumpable,
+    and its files in `/proc` belong to root.
+    """
+    score = Path(f"/proc/{process}/oom_score_adj")
+    with suppress(OSError):  # it has ended, or has another uid: the kernel then chooses by size alone
+        score.write_text(str(min(_OOM_SCORE_MAX, int(score.read_text()) + _OOM_SCORE_ADDED)))
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RefusedError
+from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
     ExecState,
     WorkerExec,
@@ -56,6 +57,15 @@ async def test_command_runs_in_the_work_tree_with_both_outputs(bare: Any) -> Non
     assert completed.output_bytes == len(written(state)) + 3
     started = (await bare.event("exec_started")).data
     assert (started.exec_id, started.command[0], started.cwd) == (state.exec, "/bin/sh", "a")
+
+
+async def test_command_is_killed_before_its_worker_when_memory_is_short(bare: Any) -> None:
+    """The kernel chooses a command before the worker, once it has started."""
+    script, name = "until [ -e go ]; do sleep 0.02; done; cat /proc/self/oom_score_adj", new_name("exc")
+    await bare.ask(WorkerExec(exec=name, command=["/bin/sh", "-c", script]))
+    (bare.work / "go").touch()
+    worker = int(Path(f"/proc/{bare.process.pid}/oom_score_adj").read_text())
+    assert int(written(await bare.completed(name))) == worker + 500
 
 
 async def test_worker_credential_does_not_reach_a_command(bare: Any) -> None:

@@ -83,6 +83,7 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     finally:
         if stdin is not None:
             os.close(stdin)
+    confinement.prefer_as_oom_victim(process.pid)
     launched = LaunchedCommand(process, reaper.exit_of(process.pid))
     await launched.connect()
     return launched
@@ -107,6 +108,7 @@ async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper:
         raise
     finally:
         os.close(end)
+    confinement.prefer_as_oom_victim(process.pid)
     launched = LaunchedCommand(process, reaper.exit_of(process.pid), terminal)
     await launched.connect()
     return launched

@@ -122,6 +122,7 @@ async def launch(program: Program, reaper: Reaper) -> RunningProgram:
         raise
     finally:
         os.close(writing)
+    confinement.prefer_as_oom_victim(process.pid)
     running = RunningProgram(process, reaper.exit_of(process.pid))
     await running.connect(reading)
     return running

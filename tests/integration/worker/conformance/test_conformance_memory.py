@@ -13,19 +13,27 @@ from tests.integration.worker.conformance.groups import AMPLE, Group
 
 pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(300)]
 
-ROOM: Final = 16 << 20
-"""How much the greedy command may take before the kernel has to kill, in bytes."""
-FIRST, SECOND = "1000", "500"
-"""Whom of a group the kernel chooses (proc(5), `oom_score_adj`), so that its choice is no matter of chance."""
+ROOM: Final = 256 << 20
+"""How much the greedy command may take before the kernel has to kill, in bytes.
+
+Each processor may hold back some tens of MiB of a killed process for a while: with little room the kernel would have to
+kill the worker as well.
+"""
+FIRST, SECOND = "1000", "0"
+"""Whom of a group the kernel chooses (proc(5), `oom_score_adj`), so that its choice is no matter of chance.
+
+What the second has taken counts as well: with a higher score it would come first.
+"""
 GREEDY: Final = f"""
-import os, time
+import mmap, os, time
 open("/proc/self/oom_score_adj", "w").write("{SECOND}")
 open("began", "w").close()
 while not os.path.exists("go"):
     time.sleep(0.02)
-held = []
-while True:
-    held.append(os.urandom(1 << 20))
+size = {2 * ROOM}
+block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(0, size, mmap.PAGESIZE):
+    block[page] = 1
 """
 
 
@@ -48,3 +56,13 @@ async def test_oom_kill_is_reported_with_its_figures(
     assert failed.memory_peak_bytes > ROOM
     assert ROOM < failed.memory_limit_bytes < AMPLE
     assert agent.processes() == []
+
+
+async def test_agents_are_killed_before_their_worker(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """When memory is short the kernel chooses any process of an agent, of any kind, before the worker."""
+    agent.begins(Run("touch began; sleep 300"))
+    await sandbox.start()
+    await eventually((sandbox.work / "began").exists, "the agent is at it")
+    worker = int(Path(f"/proc/{sandbox.process.pid}/oom_score_adj").read_text())
+    for process in agent.processes():
+        assert int(Path(f"/proc/{process.pid}/oom_score_adj").read_text()) == min(1000, worker + 500)
