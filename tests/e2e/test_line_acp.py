@@ -29,7 +29,7 @@ async def test_missing_toolchain_is_reported_with_its_command(line: Line) -> Non
     shutil.rmtree(line.home / "toolchains" / "acp", ignore_errors=True)
     ran = await line("run", "say hello", *acp())
     assert ran.status == 1
-    assert "run `sandherd harness install acp` (start)" in ran.out
+    assert "run `sandherd harness install acp`, or for images `sandherd image build --with acp` (start)" in ran.out
     assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).said()
     (await line("harness", "install", "acp")).said()
     listed = (await line("harness", "list", "-o", "json")).document()

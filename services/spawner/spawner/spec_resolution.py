@@ -48,6 +48,8 @@ class SpawnPolicy:
     """Runtimes that do not support images."""
     mountless: frozenset[str] = frozenset()
     """Runtimes that do not support mounts."""
+    volumes_only: frozenset[str] = frozenset()
+    """Runtimes that do not support mounts of a host's folders."""
     coreless: frozenset[str] = frozenset()
     """Runtimes that do not enforce a limit on cores."""
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class SpawnPolicy:
             max_ttl=settings.max_ttl,
             imageless=frozenset(name for name, able in runtimes.items() if not able.images),
             mountless=frozenset(name for name, able in runtimes.items() if not able.mounts),
+            volumes_only=frozenset(name for name, able in runtimes.items() if able.volumes_only),
             coreless=frozenset(name for name, able in runtimes.items() if able.cores == NOT_ENFORCED),
             unusable={name: able.unusable for name, able in runtimes.items() if able.unusable},
         )
@@ -126,6 +129,9 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: SpawnPolicy
         return Refusal(f"{message}; {others}", "spec.image")
     if profile.mounts and runtime in menu.mountless:
         return Refusal(f"runtime {runtime} does not support the mounts of profile {spec.profile!r}", "spec.profile")
+    if runtime in menu.volumes_only and (folder := next((one for one in profile.mounts if one.is_folder), None)):
+        message = f"profile {spec.profile!r} mounts {folder.source}, a folder of a host, which runtime {runtime} can't"
+        return Refusal(f"{message}; name a PersistentVolumeClaim or another volume instead", "spec.profile")
     requested = spec.limits or profile.limits
     if requested and requested.cores and runtime in menu.coreless:
         message = f"cores: runtime {runtime} does not enforce a limit on cores: omit it, or choose another runtime"

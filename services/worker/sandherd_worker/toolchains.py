@@ -14,7 +14,10 @@ def interpreter(who: Assignment, kind: str) -> Path:
     """The Python interpreter that has the SDK. Raises `NoToolchainError`."""
     python = None if who.toolchains is None else who.toolchains / kind / "bin" / "python"
     if python is None or not python.exists():
-        raise NoToolchainError(f"the SDK for {kind} is not installed here; run `sandherd harness install {kind}`")
+        raise NoToolchainError(
+            f"the SDK for {kind} is not installed here; run `sandherd harness install {kind}`, or for images "
+            f"`sandherd image build --with {kind}`"
+        )
     return python
 
 

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from aiodocker import DockerError
 
+from sandherd.admin.images.agent_sdks import SDKS
+from sandherd.contracts.commands import RetryPolicy
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.harnesses import AcpHarness
+from sandherd.contracts.specs import TaskSpec
 from spawner.runtimes.commands import Command
 from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.engine import Engine as Provider
@@ -25,6 +29,7 @@ from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
+SCRIPTED_ACP = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
 BUSYBOX = "/usr/bin/busybox"
 
 
@@ -63,6 +68,25 @@ async def test_task_runs_in_a_built_image(dockered: Any) -> None:
     assert view.state == "completed", view.error
     assert (await dockered.event(task, "agent.file_edited"))["data"]["change_type"] == "created"
     await dockered.whole(sandbox)
+
+
+async def test_agent_runs_with_the_sdk_of_its_image(dockered: Any) -> None:
+    """`--with acp` adds the SDK, built without a network; the base alone fails at start, with the remedy."""
+    tag, python = "sandherd-test-agents:10", f"{SDKS}/acp/bin/python"
+    status, _, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--with", "acp")
+    assert status == 0, err
+    harness = AcpHarness(kind="acp", argv=[python, "agent.py"])
+    spec = TaskSpec(text="say hello", harness=harness, files={"agent.py": SCRIPTED_ACP.read_text()})
+    once = RetryPolicy(max_attempts=1)
+    good, bare = (spec.model_copy(update={"image": image, "retry": once}) for image in (tag, IMAGE))
+    view = await dockered.ended(task := await dockered.herd.submit(good))
+    assert view.state == "completed", view.error
+    assert (await dockered.event(task, "agent.message"))["data"]["content"] == "hello"
+    await dockered.whole(view.sandbox)
+    view = await dockered.ended(await dockered.herd.submit(bare))
+    assert view.state == "failed"
+    assert "sandherd image build --with acp" in view.error
+    await dockered.whole(view.sandbox)
 
 
 async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,23 @@ def test_base_image_is_read_from_its_probe(said: str, found: BaseImage) -> None:
 
 def test_python_of_this_machine_is_preferred() -> None:
     """This machine's packages are copied as installed; else the first that fits, or the same if one is downloaded."""
-    assert BaseImage((OTHER, MINOR), "gnu", "x86_64").kind.minor == MINOR
-    assert BaseImage((OTHER,), "gnu", "x86_64").kind.minor == OTHER
-    assert BaseImage((), "gnu", "x86_64").kind.minor == MINOR
+    assert BaseImage((OTHER, MINOR), "gnu", "x86_64").kind().minor == MINOR
+    assert BaseImage((OTHER,), "gnu", "x86_64").kind().minor == OTHER
+    assert BaseImage((), "gnu", "x86_64").kind().minor == MINOR
+
+
+def test_python_is_new_enough_for_the_agents_sdk() -> None:
+    """A base whose Python is older than the SDK needs is treated as one without Python."""
+    older = BaseImage(("3.11",), "gnu", "x86_64")
+    assert (older.fits("3.11"), older.fits("3.12"), BaseImage(("3.13",), "gnu", "x86_64").fits("3.12")) == (
+        True,
+        False,
+        True,
+    )
+    assert older.kind("3.12").minor in {"3.12", "3.13"}
+    assert "none" not in build.build_arguments(
+        ImageBuildRequest(base="debian:12", tag="agents:1", harnesses=("openhands",)), older, buildx=True
+    )
 
 
 def test_base_without_a_shell_is_refused() -> None:
@@ -110,7 +125,7 @@ def test_build_folder_is_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
 def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str) -> None:
     """The error lists the known ones."""
-    asked: dict[str, str | None] = {"minor": None, "libc": None, "machine": None}
+    asked: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
     with pytest.raises(HerdError, match="use one of: "):
         build_context.written(tmp_path / "new", **asked | {field: value})
 
@@ -129,3 +144,24 @@ def test_other_platform_gets_its_own_wheels(tmp_path: Path) -> None:
     compiled = {path.name for path in lib.rglob("*.so*")}
     assert any(name.startswith("_pydantic_core.") and "aarch64-linux-musl" in name for name in compiled), compiled
     assert (lib / "sandherd_worker/box.py").exists()
+
+
+def test_agent_sdk_is_added_for_the_images_python(tmp_path: Path) -> None:
+    """Its packages have the versions of its lock, its Python is the image's, and the worker is pointed to it."""
+    build_context.written(tmp_path / "new", minor=OTHER, libc=None, machine=None, harnesses=("acp",))
+    packages = tmp_path / f"new/opt/sandherd/toolchains/acp/lib/python{OTHER}/site-packages"
+    assert (packages / "acp/__init__.py").exists()
+    assert not (packages / "bin").exists()
+    assert "ENV SANDHERD_TOOLCHAINS=/opt/sandherd/toolchains" in (tmp_path / "new/Dockerfile").read_text()
+    script = (tmp_path / "new/opt/sandherd/bin/make").read_text()
+    assert "-m venv --without-pip --symlinks /opt/sandherd/toolchains/acp" in script
+
+
+def test_unknown_agent_sdk_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """The error lists the known kinds; a Python that is too old for one is refused as well."""
+    order = ImageBuildRequest(base="debian:12", tag="agents:1", harnesses=("command",))
+    with pytest.raises(HerdError, match="use one of: acp, claude, openhands"):
+        build.build(order, {"PATH": str(tmp_path)})
+    with pytest.raises(HerdError, match=r"openhands needs Python 3\.12 or newer"):
+        build_context.written(tmp_path / "new", minor="3.11", libc=None, machine=None, harnesses=("openhands",))
+    assert not (tmp_path / "new").exists()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
 from sandherd.settings.kubernetes import Placement, Toleration
@@ -155,6 +156,19 @@ def test_a_pod_is_placed_as_its_profile_says() -> None:
     labels = manifests.pod(SPEC, kind)["metadata"]["labels"]
     assert zones["labelSelector"]["matchLabels"].items() <= labels.items()
     assert manifests.pod_spec(replace(SPEC, profile=None), kind)["runtimeClassName"] == "runc"
+
+
+def test_mounts_are_persistent_volume_claims() -> None:
+    """A volume that is read-only is read-only in both places; its files' owners are only changed once."""
+    mounts = (Mount(source="models", target="/models"), Mount(source="cache", target="/var/cache/x", read_only=False))
+    spec = valid(manifests.pod(replace(SPEC, mounts=mounts), PodOptions(image="i")))["spec"]
+    claims = [one["persistentVolumeClaim"] for one in spec["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == [{"claimName": "models", "readOnly": True}, {"claimName": "cache", "readOnly": False}]
+    names = [one["name"] for one in spec["volumes"]]
+    assert len(set(names)) == len(names) == 4
+    places = [(one["mountPath"], one.get("readOnly", False)) for one in spec["containers"][0]["volumeMounts"]]
+    assert places[-2:] == [("/models", True), ("/var/cache/x", False)]
+    assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
 @pytest.mark.parametrize("text", ["a", "a-", "-", "a" * 63, "UPPER", "with space", "ü", ""])

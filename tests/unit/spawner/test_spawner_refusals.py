@@ -24,16 +24,20 @@ MENU = SpawnPolicy.of(
             "small": Profile(limits=SMALL, env={"LEVEL": "debug", "LANG": "C"}),
             "odd": Profile(runtime="moon"),
             "filled": Profile(mounts=(Mount(source="data", target="/data"),)),
+            "bound": Profile(mounts=(Mount(source="/srv/data", target="/data"),)),
         },
         caps=SandboxLimits(memory_mb=4096, cpu_seconds=7200, open_files=2048, processes=1024),
         max_attempts=4,
         attempt_timeout=900,
         max_ttl=1000,
-        sandbox_mounts=frozenset({"data"}),
+        sandbox_mounts=frozenset({"data", "/srv"}),
     ),
     {
         "process": Capabilities(Isolation.NONE, "none", "none"),
         "other": Capabilities(Isolation.PROVIDER, "provider", "provider", images=True, mounts=True),
+        "cluster": Capabilities(
+            Isolation.PROVIDER, "provider", "provider", images=True, mounts=True, volumes_only=True
+        ),
     },
 )
 
@@ -68,16 +72,17 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
 @pytest.mark.parametrize(
     ("project", "submitted", "field", "says"),
     [
-        ("p1", submit(runtime="docker"), "spec.runtime", "there is: other, process"),
-        ("p1", submit(profile="big"), "spec.profile", "there is: filled, odd, small"),
+        ("p1", submit(runtime="docker"), "spec.runtime", "there is: cluster, other, process"),
+        ("p1", submit(profile="big"), "spec.profile", "there is: bound, filled, odd, small"),
         ("p1", submit(profile="odd"), "spec.profile", "no runtime 'moon'"),
         (
             "p1",
             submit(image="debian:12"),
             "spec.image",
-            "a runtime that does; there is: other",
+            "a runtime that does; there is: cluster, other",
         ),
         ("p1", submit(profile="filled"), "spec.profile", "runtime process does not support the mounts"),
+        ("p1", submit(profile="bound", runtime="cluster"), "spec.profile", "mounts /srv/data, a folder of a host"),
         ("p1", submit(limits=SandboxLimits(memory_mb=8192)), "spec.limits.memory_mb", "at most 4096"),
         ("p1", submit(limits=SandboxLimits(processes=2000)), "spec.limits.processes", "at most 1024"),
         ("p1", submit(ttl_seconds=1001), "spec.ttl_seconds", "at most 1000"),
@@ -98,6 +103,8 @@ def test_unavailable_option_is_refused_with_the_available_ones(
 def test_options_of_a_runtime_are_accepted() -> None:
     """An image and a profile's mounts are accepted by a runtime that supports them."""
     assert given(submit(image="debian:12", profile="filled", runtime="other")).runtime == "other"
+    assert given(submit(profile="bound", runtime="other")).runtime == "other"
+    assert given(submit(profile="filled", runtime="cluster")).runtime == "cluster"
 
 
 def test_record_retains_its_resolved_values() -> None:

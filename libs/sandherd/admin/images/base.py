@@ -1,6 +1,7 @@
 """Inspects a base image for the worker, with a shell in it."""
 
 import platform
+import sys
 import sysconfig
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,7 @@ class PythonPlatform:
     machine: str
 
 
+_UV_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
 OWN: Final = PythonPlatform(
     MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
 )
@@ -45,16 +47,17 @@ class BaseImage:
     libc: str
     machine: str
 
-    @property
-    def fits(self) -> bool:
-        """Whether it has a Python for the worker."""
-        return bool(self.pythons)
+    def fits(self, oldest: str = MINORS[0]) -> bool:
+        """Whether it has a Python for the worker of at least this version, as major and minor."""
+        return bool(self._suitable(oldest))
 
-    @property
-    def kind(self) -> PythonPlatform:
-        """The Python to package the worker for: the version that runs here if the image has it, or has none."""
-        minor = MINOR if MINOR in self.pythons or not self.pythons else self.pythons[0]
-        return PythonPlatform(minor, self.libc, self.machine)
+    def kind(self, oldest: str = MINORS[0]) -> PythonPlatform:
+        """The Python to package the worker for: preferably the version that runs here; one to download if none fits."""
+        found = self._suitable(oldest) or _since(MINORS, oldest)
+        return PythonPlatform(MINOR if MINOR in found else found[0], self.libc, self.machine)
+
+    def _suitable(self, oldest: str) -> tuple[str, ...]:
+        return _since(self.pythons, oldest)
 
 
 def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
@@ -75,6 +78,16 @@ def inspect_base(docker: Docker, image: str, platform: str | None) -> BaseImage:
         _INSPECTION_SCRIPT,
     ]
     return read(docker.read_output(*arguments, what=f"{image} can't be inspected"), image)
+
+
+def download_options(kind: PythonPlatform) -> list[str]:
+    """The options of `uv pip install` that choose packages for this Python platform."""
+    platform = f"{kind.machine}-{_UV_PLATFORMS[kind.libc]}"
+    return ["--python", sys.executable, "--python-version", kind.minor, "--python-platform", platform]
+
+
+def _since(minors: tuple[str, ...], oldest: str) -> tuple[str, ...]:
+    return tuple(minor for minor in minors if MINORS.index(minor) >= MINORS.index(oldest))
 
 
 def read(output: str, image: str = "the image") -> BaseImage:

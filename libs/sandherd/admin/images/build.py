@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from sandherd.admin.images import agent_sdks
 from sandherd.admin.images.base import MINORS, BaseImage, inspect_base
 from sandherd.admin.images.build_context import write
 from sandherd.admin.images.docker import Docker
@@ -28,6 +29,13 @@ class ImageBuildRequest:
     with_python: bool = False
     """Whether to download a Python if the base has none that the worker supports."""
     push: bool = False
+    harnesses: tuple[str, ...] = ()
+    """The kinds of agent whose SDK the image gets."""
+
+    @property
+    def oldest_python(self) -> str:
+        """The oldest Python version that supports all of these kinds."""
+        return agent_sdks.oldest_python(self.harnesses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +53,22 @@ class BuiltImage:
     layer_bytes: int
     size_bytes: int
     pushed: bool
+    harnesses: tuple[str, ...]
 
 
 def build(order: ImageBuildRequest, environ: Mapping[str, str] = os.environ) -> BuiltImage:
     """Build the image, with progress on standard error. Raises `HerdError`."""
     for what, name in (("base", order.base), ("tag", order.tag)):
         _checked(what, name)
+    agent_sdks.checked(order.harnesses)
     docker = Docker.find(environ)
     base = inspect_base(docker, order.base, order.platform)
-    if not base.fits and not order.with_python:
-        raise HerdError.of(
-            Code.REFUSED,
-            f"{order.base} has no Python that the worker supports ({', '.join(MINORS)})",
-            field="base",
-            remedy="install python3 in it, or add --with-python, which downloads one while building",
-        )
+    fits = base.fits(order.oldest_python)
+    if not fits and not order.with_python:
+        raise _no_python(order)
     with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
-        write(Path(folder), base.kind, download=not base.fits, environ=environ)
+        kind = base.kind(order.oldest_python)
+        write(Path(folder), kind, download=not fits, harnesses=order.harnesses, environ=environ)
         docker.show(
             *build_arguments(order, base, buildx=docker.buildx), what=f"{order.tag} can't be built", folder=Path(folder)
         )
@@ -75,10 +82,21 @@ def build_arguments(order: ImageBuildRequest, base: BaseImage, *, buildx: bool) 
     return [
         *(("buildx", "build", "--progress", "plain", "--load") if buildx else ("build",)),
         *("--build-arg", f"BASE={order.base}", "--build-arg", f"WORKER={version(PROJECT)}"),
-        *(("--network", "none") if base.fits else ()),
+        *(("--network", "none") if base.fits(order.oldest_python) else ()),
         *(("--platform", order.platform) if order.platform else ()),
         *("--tag", order.tag, "."),
     ]
+
+
+def _no_python(order: ImageBuildRequest) -> HerdError:
+    supported = [minor for minor in MINORS if BaseImage((minor,), "", "").fits(order.oldest_python)]
+    needed_by = " and ".join(["the worker", *order.harnesses])
+    return HerdError.of(
+        Code.REFUSED,
+        f"{order.base} has no Python that supports {needed_by} ({', '.join(supported)})",
+        field="base",
+        remedy="install one in it, or add --with-python, which downloads one while building",
+    )
 
 
 def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> BuiltImage:
@@ -88,14 +106,15 @@ def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> B
         image=order.tag,
         id=identity,
         base=order.base,
-        python=base.kind.minor,
-        python_brought=not base.fits,
+        python=base.kind(order.oldest_python).minor,
+        python_brought=not base.fits(order.oldest_python),
         libc=base.libc,
         machine=base.machine,
         worker=version(PROJECT),
         layer_bytes=int(size) - int(before),
         size_bytes=int(size),
         pushed=order.push,
+        harnesses=order.harnesses,
     )
 
 

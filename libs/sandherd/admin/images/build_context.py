@@ -4,14 +4,13 @@ For another Python platform than this one it has the same versions of the worker
 """
 
 import os
-import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sandherd.admin.images.base import LIBCS, MINORS, OWN, PythonPlatform
+from sandherd.admin.images import agent_sdks
+from sandherd.admin.images.base import LIBCS, MINORS, OWN, BaseImage, PythonPlatform, download_options
 from sandherd.admin.toolchains import run_uv
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -24,12 +23,21 @@ found=$({WORKER}/bin/uv python find --managed-python {{minor}})
 ln -s "${{{{found%/bin/*}}}}" {WORKER}/python
 rm {WORKER}/bin/uv
 """
-_PLATFORMS: Final = {"musl": "unknown-linux-musl", "gnu": "manylinux_2_28"}
 _TRY: Final = "import sandherd_worker.box, sandherd_worker.life, sandherd_worker.attempt, nats.aio.client"
 
 
-def write(folder: Path, kind: PythonPlatform, *, download: bool, environ: Mapping[str, str] = os.environ) -> None:
-    """Write the build context; with `download` the build downloads a Python. Raises `HerdError`, `OSError`."""
+def write(
+    folder: Path,
+    kind: PythonPlatform,
+    *,
+    download: bool,
+    harnesses: tuple[str, ...] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """Write the build context, with the SDKs of these kinds of agent. Raises `HerdError`, `OSError`.
+
+    With `download` the build downloads a Python.
+    """
     worker = folder / WORKER.lstrip("/")
     with tempfile.TemporaryDirectory(prefix="sandherd-wheels-") as fetched:
         try:
@@ -41,15 +49,25 @@ def write(folder: Path, kind: PythonPlatform, *, download: bool, environ: Mappin
         for path, file in found.items():
             _write(worker / "lib" / path, file.read_bytes(), 0o644)
     _write(worker / "bin" / "sandherd-box", start(kind.minor).encode(), 0o755)
-    _write(worker / "bin" / "make", making(kind, download=download).encode(), 0o755)
+    _write(worker / "bin" / "make", making(kind, harnesses, download=download).encode(), 0o755)
+    agent_sdks.add(folder, harnesses, kind, environ)
     if download:
         _add_uv(worker / "bin", kind, environ)
-    shutil.copyfile(DOCKERFILE, folder / "Dockerfile")
+    (folder / "Dockerfile").write_text(DOCKERFILE.read_text() + agent_sdks.variable(harnesses))
 
 
-def written(folder: Path, *, minor: str | None, libc: str | None, machine: str | None) -> PythonPlatform:
+def written(
+    folder: Path,
+    *,
+    minor: str | None,
+    libc: str | None,
+    machine: str | None,
+    harnesses: tuple[str, ...] = (),
+) -> PythonPlatform:
     """Write the build context for a Python platform; None means as here. Raises `HerdError`."""
-    kind = PythonPlatform(minor or OWN.minor, libc or OWN.libc, machine or OWN.machine)
+    oldest = agent_sdks.oldest_python(agent_sdks.checked(harnesses))
+    own = BaseImage((), OWN.libc, OWN.machine).kind(oldest)
+    kind = PythonPlatform(minor or own.minor, libc or own.libc, machine or own.machine)
     for field, value, known in (("python", kind.minor, MINORS), ("libc", kind.libc, LIBCS)):
         if value not in known:
             raise HerdError.of(
@@ -57,11 +75,15 @@ def written(folder: Path, *, minor: str | None, libc: str | None, machine: str |
                 f"{field}: {value[:60]!r} is not supported; use one of: {', '.join(known)}",
                 field=field,
             )
+    if not BaseImage((kind.minor,), kind.libc, kind.machine).fits(oldest):
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"python: {', '.join(harnesses)} needs Python {oldest} or newer", field="python"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise HerdError.of(Code.CONFLICT, f"{folder} is not empty", field="folder", remedy="name a new folder")
-        write(folder, kind, download=False)
+        write(folder, kind, download=False, harnesses=harnesses)
     except OSError as error:
         raise HerdError.of(
             Code.REFUSED, f"{folder} can't be written: {error.strerror or error}", field="folder", remedy="name another"
@@ -91,17 +113,16 @@ def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os
 
 def fetch(wanted: list[str], kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Install these into a folder, as wheels for that Python platform; nothing is built. Raises `HerdError`."""
-    platform = f"{kind.machine}-{_PLATFORMS[kind.libc]}"
-    chosen = ["--python", sys.executable, "--python-version", kind.minor, "--python-platform", platform]
     ready = ["--only-binary", ":all:", "--no-deps"]
-    run_uv(["pip", "install", "-q", "--target", str(folder), *chosen, *ready, *wanted], environ)
+    run_uv(["pip", "install", "-q", "--target", str(folder), *download_options(kind), *ready, *wanted], environ)
 
 
-def making(kind: PythonPlatform, *, download: bool) -> str:
+def making(kind: PythonPlatform, harnesses: tuple[str, ...] = (), *, download: bool) -> str:
     """The script that runs once in the image."""
     first = _DOWNLOAD_PYTHON.format(minor=kind.minor) if download else ""
     loaded = f'PYTHONPATH={WORKER}/lib "$python" -P -c "{_TRY}"'
-    return f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor)})\n{_python(kind)}\n{loaded}\nrm {WORKER}/bin/make\n"
+    begun = f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor)})\n{_python(kind)}\n"
+    return f"{begun}{agent_sdks.making(harnesses)}{loaded}\nrm {WORKER}/bin/make\n"
 
 
 def _python(kind: PythonPlatform) -> str:

@@ -11,6 +11,12 @@ from sandherd.cli.options import Format, Output, example, group
 app = group("Sandbox images: add the worker to one.", "sandherd image build --base debian:12 --tag agents:1")
 HEADER = ("IMAGE", "PYTHON", "LAYER", "WHOLE", "PUSHED")
 _MB = 1_000_000
+WithSdks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", metavar="KIND", help="Also add the SDK of this kind of agent: claude, openhands, acp; repeatable."
+    ),
+]
 
 
 @app.callback()
@@ -23,6 +29,7 @@ def image() -> None:
     epilog=example(
         "sandherd image build --base debian:12 --tag agents:1 --with-python",
         "sandherd image build --base team/tools:7 --tag registry.example/agents:7 --push",
+        "sandherd image build --base python:3.12-slim --tag agents:2 --with claude --with openhands",
     ),
 )
 def build_image(
@@ -36,6 +43,7 @@ def build_image(
     with_python: Annotated[
         bool, typer.Option("--with-python", help="Download a Python if the base has none that the worker can use.")
     ] = False,
+    harnesses: WithSdks = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Add the worker to an image, as one small layer: nothing has to be copied into its sandboxes at start.
@@ -45,7 +53,9 @@ def build_image(
     from sandherd.admin.images.build import ImageBuildRequest, build
     from sandherd.cli.render.console import answer
 
-    order = ImageBuildRequest(base=base, tag=tag, platform=platform, with_python=with_python, push=push)
+    order = ImageBuildRequest(
+        base=base, tag=tag, platform=platform, with_python=with_python, push=push, harnesses=tuple(harnesses or ())
+    )
     built = build(order)
     sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
     row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
@@ -67,6 +77,7 @@ def write_context(
     machine: Annotated[
         str | None, typer.Option("--machine", metavar="NAME", help="x86_64 or aarch64 [default: as this machine].")
     ] = None,
+    harnesses: WithSdks = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Write the build context of such an image, for builders other than the `docker` command; nothing is built.
@@ -76,7 +87,7 @@ def write_context(
     from sandherd.admin.images.build_context import written
     from sandherd.cli.render.console import answer
 
-    kind = written(folder, minor=python, libc=libc, machine=machine)
+    kind = written(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()))
     row = (str(folder), kind.minor, kind.libc, kind.machine)
     answer(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
     return 0

@@ -163,6 +163,8 @@ class Capabilities:
     """Whether it creates sandboxes from images or snapshots."""
     mounts: bool = False
     """Whether it supports the mounts of profiles."""
+    volumes_only: bool = False
+    """Whether these mounts must be volumes, as it can't mount folders of a host."""
     gaps: tuple[str, ...] = ()
     """What sandboxes are not protected from on this host although other hosts could, each with a remedy."""
     network: str = ""

@@ -150,6 +150,8 @@ class Abilities:
     process_limit: bool = True
     cpu_limit: bool = True
     mounts: bool = False
+    volumes_only: bool = False
+    """Whether mounts must be volumes, as it can't mount folders of a host."""
 
 
 class Provider(Protocol):

@@ -49,6 +49,7 @@ class BoxRuntime:
             can_pause=able.pause,
             images=True,
             mounts=able.mounts,
+            volumes_only=able.volumes_only,
             ports=able.ports,
         )
         self._provider = provider

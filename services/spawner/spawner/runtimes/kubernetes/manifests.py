@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
+from sandherd.contracts.requests import Mount
 from sandherd.settings.kubernetes import Placement
 from spawner.runtimes.boxes.box_files import HERD, ROOT
 from spawner.runtimes.boxes.provider import BoxSpec
@@ -109,8 +110,15 @@ def pod_spec(spec: BoxSpec, kind: PodOptions) -> Json:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(spec, kind)],
-        "volumes": [_volume("sandherd", kind), *([_volume("tmp", kind)] if kind.read_only else [])],
+        "volumes": [
+            _volume("sandherd", kind),
+            *([_volume("tmp", kind)] if kind.read_only else []),
+            *(_claim(number, mount) for number, mount in enumerate(spec.mounts)),
+        ],
     }
+    if spec.mounts:
+        # Otherwise the kubelet would change the owner of every file of a large volume at each start.
+        found["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch"
     if kind.service_account:
         found["serviceAccountName"] = kind.service_account
     if kind.pull_secrets:
@@ -124,7 +132,7 @@ def _container(spec: BoxSpec, kind: PodOptions) -> Json:
         "cpu": kind.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
         "ephemeral-storage": f"{kind.storage_mb}Mi",
     }
-    mounts = [{"name": "sandherd", "mountPath": ROOT}]
+    mounts: list[Json] = [{"name": "sandherd", "mountPath": ROOT}]
     if kind.read_only:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  # the box's own
     found: Json = {
@@ -140,7 +148,7 @@ def _container(spec: BoxSpec, kind: PodOptions) -> Json:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": kind.read_only,
         },
-        "volumeMounts": mounts,
+        "volumeMounts": [*mounts, *(_claim_mount(number, mount) for number, mount in enumerate(spec.mounts))],
     }
     if spec.ports:
         found["ports"] = [{"containerPort": port} for port in spec.ports]
@@ -149,6 +157,15 @@ def _container(spec: BoxSpec, kind: PodOptions) -> Json:
 
 def _volume(name: str, kind: PodOptions) -> Json:
     return {"name": name, "emptyDir": {"sizeLimit": f"{kind.storage_mb}Mi"}}
+
+
+def _claim(number: int, mount: Mount) -> Json:
+    claim = {"claimName": mount.source, "readOnly": mount.read_only}
+    return {"name": f"mount-{number}", "persistentVolumeClaim": claim}
+
+
+def _claim_mount(number: int, mount: Mount) -> Json:
+    return {"name": f"mount-{number}", "mountPath": mount.target, "readOnly": mount.read_only}
 
 
 def _placed(placement: Placement) -> Json:

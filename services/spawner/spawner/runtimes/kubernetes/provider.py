@@ -39,7 +39,7 @@ class Pods:
 
     name = "kubernetes"
     # The number of processes of a pod is limited by its node's kubelet, with one value for all pods.
-    abilities = Abilities(pause=False, process_limit=False, ports=True)
+    abilities = Abilities(pause=False, process_limit=False, ports=True, mounts=True, volumes_only=True)
 
     def __init__(
         self, cluster: Cluster, kind: PodOptions, version: str | None = None, worker: bytes | None = None

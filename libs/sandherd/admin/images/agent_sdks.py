@@ -1,0 +1,81 @@
+"""SDKs of agents in an image: for each kind a virtual environment, with the versions and hashes of its lock file.
+
+Their packages are downloaded here, for the Python platform of the image, so that the build needs no network.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from sandherd.admin.images.base import PythonPlatform, download_options
+from sandherd.admin.toolchains import KINDS, lock_of, run_uv
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.worker_bundle import WORKER
+
+SDKS: Final = f"{WORKER}/toolchains"
+"""The folder of the image that has them."""
+_SOURCE_ONLY: Final = ("func-timeout",)
+"""Packages that the locks need and that have no wheel; they have no compiled part, so any machine can build them."""
+_MAKE_ONE: Final = """"$python" -m venv --without-pip --symlinks {folder}
+"$python" -m compileall -q --invalidation-mode unchecked-hash {folder}/lib
+chmod -R go+rX {folder}
+"""
+
+
+def checked(kinds: Collection[str]) -> tuple[str, ...]:
+    """These kinds of agent, each once, in alphabetical order. Raises `HerdError` for one without an SDK."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"with: {kind[:60]!r} has no SDK to install; use one of: {', '.join(sorted(KINDS))}",
+                field="with",
+            )
+    return tuple(sorted(set(kinds)))
+
+
+def oldest_python(kinds: Collection[str]) -> str:
+    """The oldest Python version, as major and minor, that supports all of these kinds."""
+    return max((KINDS[kind] for kind in kinds), default="3.11", key=lambda minor: tuple(map(int, minor.split("."))))
+
+
+def add(
+    folder: Path, kinds: Collection[str], platform: PythonPlatform, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Download the packages of each kind to the build context. Raises `HerdError`, `OSError`."""
+    for kind in kinds:
+        packages = folder / SDKS.lstrip("/") / kind / "lib" / f"python{platform.minor}" / "site-packages"
+        with tempfile.TemporaryDirectory(prefix=f"sandherd-{kind}-") as empty:
+            _download(kind, Path(empty) / "packages", platform, environ)
+            packages.parent.mkdir(parents=True)
+            shutil.move(Path(empty) / "packages", packages)
+        # Commands: their first line names a Python of this machine.
+        shutil.rmtree(packages / "bin", ignore_errors=True)
+
+
+def making(kinds: Collection[str]) -> str:
+    """The part of the script that runs once in the image; `$python` is the interpreter."""
+    return "".join(_MAKE_ONE.format(folder=f"{SDKS}/{kind}") for kind in kinds)
+
+
+def variable(kinds: Collection[str]) -> str:
+    """The last lines of the Dockerfile: where the worker finds the SDKs."""
+    return f"ENV SANDHERD_TOOLCHAINS={SDKS}\n" if kinds else ""
+
+
+def _download(kind: str, target: Path, platform: PythonPlatform, environ: Mapping[str, str]) -> None:
+    options = ["--target", str(target), *download_options(platform), "--only-binary", ":all:"]
+    sources = [argument for name in _SOURCE_ONLY for argument in ("--no-binary", name)]
+    try:
+        run_uv(["pip", "install", "-q", *options, *sources, "--require-hashes", "-r", str(lock_of(kind))], environ)
+    except HerdError as error:
+        raise HerdError.of(
+            error.problem.code,
+            f"the SDK for {kind} can't be added for Python {platform.minor}, {platform.libc}, {platform.machine}: "
+            f"{error.problem.message}",
+            remedy=error.problem.remedy,
+        ) from None
