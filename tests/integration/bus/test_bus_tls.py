@@ -1,7 +1,6 @@
 """Connections by TLS, on a real nats-server that requires client certificates, with authorities of the test's own."""
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,30 +14,17 @@ from sandherd.client.context import Context
 from sandherd.client.errors import NotReachedError
 from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
+from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
 from tests.polling import eventually
-
-
-def openssl(*words: str, folder: Path) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=PATIENCE)
-
-
-def issue(folder: Path, name: str, ca: str = "ca") -> None:
-    """A key and a certificate of that authority, for this host."""
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key"]
-    openssl("req", *key, "-subj", f"/CN={name}", "-out", f"{name}.csr", folder=folder)
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    by = ["-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
-    openssl("x509", "-req", "-in", f"{name}.csr", *by, "-out", f"{name}.crt", folder=folder)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two authorities, a server's and two clients' certificates: `stranger` is of the other authority."""
     folder = tmp_path_factory.mktemp("tls")
-    for ca in ("ca", "other"):
-        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{ca}.key"]
-        openssl("req", "-x509", *key, "-subj", f"/CN={ca}", "-days", "2", "-out", f"{ca}.crt", folder=folder)
+    for name in ("ca", "other"):
+        authority(folder, name)
     issue(folder, "server")
     issue(folder, "client")
     issue(folder, "stranger", "other")
