@@ -100,7 +100,8 @@ TASK: Final = SpanRow(
     "task",
     "spawner",
     _I,
-    "A task from its submission to its end, with all its attempts.",
+    "A task from its submission to its end, with all its attempts; if a user retries it, another one within it, from "
+    "the retry to the next end.",
     (*_IN, AGENT_NAME, PRIORITY, ATTEMPT, STATE, ERROR_TYPE),
 )
 SANDBOX: Final = SpanRow(
