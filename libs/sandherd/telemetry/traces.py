@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from sandherd.contracts.errors import ContractError
 from sandherd.telemetry import spans, traceparents
 from sandherd.telemetry.spans import SpanRow, Values
 
@@ -55,9 +56,15 @@ def span(
     with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield started
-        except Exception:  # raised again: the span only shows that there was one
+        except Exception as error:  # raised again: the span only shows of which kind it was
             started.set_status(Status(StatusCode.ERROR))
+            started.set_attribute(spans.ERROR_TYPE.name, error_type_of(error))
             raise
+
+
+def error_type_of(error: Exception) -> str:
+    """The code of a refusal; else the name of the exception's class."""
+    return error.problem.code.value if isinstance(error, ContractError) else type(error).__name__
 
 
 def _started(row: SpanRow, traceparent: str | None, values: Values, *, root: bool) -> Span:
