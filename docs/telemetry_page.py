@@ -59,6 +59,10 @@ events, as a sandbox connects only to the broker; at most 100 per second, the re
 `sandherd_spans_spared_total`. To keep one complete trace in ten, set `OTEL_TRACES_SAMPLER=traceidratio` and
 `OTEL_TRACES_SAMPLER_ARG=0.1` for every service.
 
+A request is in no trace of a task, so its span would be a trace by itself. Spans are exported of requests that take
+longer than a second or fail by a fault of the service (no refusal but `internal` and `unavailable`), and of one other
+request in a hundred: `SANDHERD_TRACED_REQUESTS` is that share, from 0 to 1. All requests are in the metrics.
+
 If sandboxes may reach a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it, and agents get it in OpenTelemetry's
 variables, with the trace (`TRACEPARENT`). The Claude CLI then exports its own spans, metrics and logs into the same
 trace.

@@ -134,7 +134,13 @@ HANDLE: Final = SpanRow(
     "A command, or an event of an agent, is handled.",
     (*_IN, TYPE, ERROR_TYPE),
 )
-ANSWER: Final = SpanRow("answer {sandherd.type}", "every service", _S, "A request is handled.", (TYPE, ERROR_TYPE))
+ANSWER: Final = SpanRow(
+    "answer {sandherd.type}",
+    "every service",
+    _S,
+    "A request is handled: a share of them, and those that are slow or fail in the service.",
+    (TYPE, ERROR_TYPE),
+)
 STORE: Final = SpanRow(
     "store {sandherd.type}",
     "event-ingest",

@@ -10,6 +10,7 @@ import pytest
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
 from sandherd.stack.control import down, up
+from sandherd.telemetry.request_spans import SLOW
 from tests.doubles.otlp.receiver import Collector, collecting
 from tests.patience import PATIENCE
 
@@ -40,12 +41,14 @@ async def test_hanging_collector_loses_no_event(monkeypatch: pytest.MonkeyPatch)
 async def test_spans_of_a_retried_task_have_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task is cancelled, retried, cancelled, retried and cancelled: each span has its own id and an exported parent.
 
-    The collector rejects nothing, so it has each span as often as it was recorded.
+    The collector rejects nothing, so it has each span as often as it was recorded. Of the requests, which none of the
+    traces contain, only slow ones have spans.
     """
     with tempfile.TemporaryDirectory(prefix="retried-") as directory:
         async with collecting() as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
             monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+            monkeypatch.setenv("SANDHERD_TRACED_REQUESTS", "0")
             await up(Path(directory))
             try:
                 async with Herd.connect(Context.resolve(home=Path(directory), environ={})) as herd:
@@ -53,6 +56,8 @@ async def test_spans_of_a_retried_task_have_their_own_ids(monkeypatch: pytest.Mo
                 await exported(collector, task=3, sandbox=3, **{"invoke_agent command": 3})
             finally:
                 await down(Path(directory))
+    requests = [span for span in collector.spans if span.name.startswith("answer ")]
+    assert [span for span in requests if span.ended - span.begun <= SLOW * 10**9] == []
     ids = [(span.trace, span.span) for span in collector.spans]
     assert [span for span, times in Counter(ids).items() if times > 1] == []
     orphans = [(s.service, s.name) for s in collector.spans if s.parent and (s.trace, s.parent) not in ids]
