@@ -65,7 +65,7 @@ lock: | $(UV) ## Update the locked versions of all dependencies, with their hash
 	done
 
 .PHONY: check
-check: install ## Lint, types, import rules, and whether the generated documents are up to date.
+check: install ## Lint, types, import rules, generated documents, and schemas compatible with the last release.
 	@$(MAKE) --no-print-directory -j2 types lint
 
 .PHONY: types
@@ -79,6 +79,7 @@ lint: install
 	@$(BIN)/ruff format -q --check $(LINTED)
 	@mkdir -p build; $(BIN)/lint-imports --no-logo >build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python docs/build.py --check
+	@$(BIN)/python -m tests.releases.schema_policy
 
 .PHONY: fmt
 fmt: install ## Format the code, and apply ruff's automatic fixes.

@@ -42,6 +42,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 }
 BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "README.md": {"subjects": pages.subject_table},
+    "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
 }
 """Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""

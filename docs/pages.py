@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from sandherd import settings
 from sandherd.bus.auth import permissions, setup_permissions
 from sandherd.contracts import schemas, states, streams
+from sandherd.contracts.command_outcomes import OUTCOMES
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.subjects import PREFIX, TABLE, Principal, Subject
 
@@ -97,6 +98,20 @@ def subjects() -> str:
         "## Buckets\n",
         buckets,
     )
+
+
+def command_table() -> str:
+    """What each command leads to."""
+    rows = (
+        (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition)
+        for command, one in OUTCOMES.items()
+    )
+    return table(("command", "accepted", "ended by", "refused", "what identifies it"), rows)
+
+
+def types(events: Iterable[type[EventData]]) -> str:
+    """The types of events; a dash if there are none."""
+    return ", ".join(code(event.type) for event in events) or "—"
 
 
 def stream_row(stream: streams.Stream) -> Row:

@@ -19,7 +19,8 @@ If `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector (OTLP over HTTP), it exports 
 metrics every minute (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds), under the same names. A collector that is down
 or hangs delays nothing: what it does not accept is dropped, counted in `sandherd_exports_total` and logged once, and a
 service that ends waits for it at most two seconds. The other variables of OpenTelemetry's exporters apply as well, such
-as `OTEL_EXPORTER_OTLP_HEADERS` for a key.
+as `OTEL_EXPORTER_OTLP_HEADERS` for a key. The resource is `service.name`, `sandherd-<service>`, with
+`service.version`; units are of UCUM.
 """
 MESSAGES_HEAD: Final = """\
 The field `event` of a log line is one of these texts. They are constant: search for them, and alert on them.
@@ -58,6 +59,10 @@ events, as a sandbox connects only to the broker; at most 100 per second, the re
 `sandherd_spans_spared_total`. To keep one complete trace in ten, set `OTEL_TRACES_SAMPLER=traceidratio` and
 `OTEL_TRACES_SAMPLER_ARG=0.1` for every service.
 
+A request is in no trace of a task, so its span would be a trace by itself. Spans are exported of requests that take
+longer than a second or fail by a fault of the service (no refusal but `internal` and `unavailable`), and of one other
+request in a hundred: `SANDHERD_TRACED_REQUESTS` is that share, from 0 to 1. All requests are in the metrics.
+
 If sandboxes may reach a collector, `SANDHERD_SANDBOX_OTLP_ENDPOINT` names it, and agents get it in OpenTelemetry's
 variables, with the trace (`TRACEPARENT`). The Claude CLI then exports its own spans, metrics and logs into the same
 trace.
@@ -95,7 +100,8 @@ def metrics() -> Iterator[str]:
     for service, rows in GROUPS.items():
         yield f"### {service}\n"
         yield table(("metric", "kind", "unit", "labels", "meaning"), map(metric_row, rows))
-    yield f"Every service also exposes the metrics of prometheus-client: {', '.join(map(code, BORROWED))}.\n"
+    yield "Every service also exposes metrics of prometheus-client:\n"
+    yield table(("metric", "unit"), ((code(name), unit) for name, unit in BORROWED.items()))
 
 
 def messages() -> Iterator[str]:

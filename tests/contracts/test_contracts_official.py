@@ -62,14 +62,16 @@ def test_the_official_parser_and_ajv_accept_every_document(tmp_path: Path) -> No
 
 
 def test_they_reject_what_is_wrong(tmp_path: Path) -> None:
-    """A keyword of OpenAPI in a schema, a document that refers to nothing, and an example of another type."""
+    """A keyword of OpenAPI in a schema, a document that refers to nothing, a wrong example, an empty reply."""
     document = role_document(Principal.SUBSCRIBER) | {"channels": {}}
     (tmp_path / "broken.json").write_text(json.dumps(document))
     schemas = {
         "keyword": {"type": "object", "discriminator": {"mapping": {}, "propertyName": "kind"}},
         "example": {"type": "string"},
+        "reply": json_schemas()["spawner.tasks.reply"],
     }
-    found = faults(tmp_path, documents=[tmp_path / "broken.json"], schemas=schemas, examples={"example": [1]})
+    examples = {"example": [1], "reply": [{}]}
+    found = faults(tmp_path, documents=[tmp_path / "broken.json"], schemas=schemas, examples=examples)
     assert all(found.values())
 
 

@@ -1,4 +1,4 @@
-"""The last release as it is kept here: its examples of every contract, its migrations, and where its code is.
+"""The last release as it is kept here: its examples and schemas of every contract, its migrations, and its commit.
 
     python -m tests.releases.freezing COMMIT
 
@@ -18,6 +18,8 @@ from typing import Any, Final
 from tests.releases.archived import archived, whole_name
 
 KEPT: Final = Path(__file__).with_name("last.json")
+SCHEMAS: Final = Path(__file__).with_name("last_schemas.json")
+_SCHEMAS: Final = "docs/schemas/v1/"
 _GOLDEN: Final = "libs/sandherd/contracts/golden/v1/"
 _MIGRATIONS: Final = "services/event-ingest/event_ingest/migrations/"
 _PROJECT: Final = "libs/pyproject.toml"
@@ -64,6 +66,18 @@ def release_of(commit: str) -> Release:
     return Release(tomllib.loads(files[_PROJECT].decode())["project"]["version"], commit, migrations, examples)
 
 
+def schemas_of(commit: str) -> dict[str, Any]:
+    """The JSON Schemas that a commit released, by name. Raises `NoHistoryError`."""
+    files = archived(whole_name(commit), _SCHEMAS)
+    return {path.removeprefix(_SCHEMAS).removesuffix(".json"): json.loads(text) for path, text in files}
+
+
+def lines_of(schemas: dict[str, Any]) -> str:
+    """The document, a schema in each line."""
+    lines = (f" {json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in sorted(schemas.items()))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def written(release: Release) -> str:
     """The document, an example in each line."""
     lines = ",\n".join(f"  {json.dumps(path)}: {json.dumps(one)}" for path, one in sorted(release.examples.items()))
@@ -73,3 +87,4 @@ def written(release: Release) -> str:
 
 if __name__ == "__main__":
     KEPT.write_text(written(release_of(sys.argv[1])))
+    SCHEMAS.write_text(lines_of(schemas_of(sys.argv[1])), encoding="utf-8")

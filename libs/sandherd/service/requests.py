@@ -17,8 +17,9 @@ from sandherd.contracts.requests.base import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.request_queue import RequestLane
 from sandherd.service.request_scheduler import Process, RequestLimits, RequestScheduler
-from sandherd.telemetry import logs, spans, traces
+from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.request_spans import RequestSpans
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("requests")
@@ -69,8 +70,9 @@ class HerdBroker(NatsBroker):
 class RequestRouter:
     """The requests that one service replies to."""
 
-    def __init__(self, principal: Principal, meters: Meters, limits: RequestLimits) -> None:
+    def __init__(self, principal: Principal, meters: Meters, limits: RequestLimits, spans: RequestSpans) -> None:
         self._principal = principal
+        self._spans = spans
         self._meters = meters
         self._answers: dict[str, tuple[Answerer, RequestLane]] = {}
         self._scheduler = RequestScheduler(limits, self._count)
@@ -87,12 +89,18 @@ class RequestRouter:
         for request_type, (handle, lane) in self._answers.items():
             template = BY_NAME[f"request.{request_type}"].template
             subscriber = broker.subscriber(template, queue=self._principal, no_reply=True)
-            subscriber(self._scheduler.receiver(lane, request_type, _processing(request_type, handle)))
+            subscriber(self._scheduler.receiver(lane, request_type, self._processing(request_type, handle)))
         return broker
 
     async def close(self) -> None:
         """Reply to waiting requests that this replica is shutting down."""
         await self._scheduler.close()
+
+    def _processing(self, request_type: str, handle: Answerer) -> Process:
+        async def process(message: NatsMessage) -> Reply[Any]:
+            return await _reply(request_type, handle, message, self._spans)
+
+        return process
 
     def _count(self, request_type: str, reply: Reply[Any], seconds: float) -> None:
         outcome = "ok" if reply.error is None else reply.error.code.value
@@ -100,17 +108,10 @@ class RequestRouter:
         self._meters.observe("sandherd_request_seconds", seconds, request=request_type)
 
 
-def _processing(request_type: str, handle: Answerer) -> Process:
-    async def process(message: NatsMessage) -> Reply[Any]:
-        return await _reply(request_type, handle, message.body, message.path)
-
-    return process
-
-
-async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
+async def _reply(request_type: str, handle: Answerer, message: NatsMessage, spans: RequestSpans) -> Reply[Any]:
     try:
-        request = read_request(request_type, body, names)
-        with traces.span(spans.ANSWER, values={spans.TYPE: request_type}):
+        request = read_request(request_type, message.body, message.path)
+        with spans.span(request_type):
             return Reply[Any](ok=await handle(request))
     except ContractError as error:
         return Reply[Any](error=error.problem)

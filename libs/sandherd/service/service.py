@@ -42,6 +42,7 @@ from sandherd.service.stream_usage import StreamUsage
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import GROUPS
+from sandherd.telemetry.request_spans import RequestSpans
 
 __all__ = ["Answerer", "IncomingRequest", "RequestLane", "Service", "ServiceFailedError", "serve"]
 
@@ -68,7 +69,9 @@ class Service:
         self.registry = self._window.registry
         self.bus: Bus
         self._runs: dict[str, Run] = {}
-        self._answers = RequestRouter(principal, self.meters, _request_limits(settings))
+        self._answers = RequestRouter(
+            principal, self.meters, _request_limits(settings), RequestSpans(settings.traced_requests)
+        )
         self._failure: asyncio.Future[None] | None = None
         self.meters.expose((*GROUPS["every service"], *GROUPS[principal]))
         self._measure_streams()

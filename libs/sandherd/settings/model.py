@@ -50,6 +50,8 @@ class Settings(
     """The lowest level of log lines that are written."""
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
     """An OTLP/HTTP collector that services export traces and metrics to; if unset, there is only /metrics."""
+    traced_requests: Annotated[float, Env("SANDHERD_TRACED_REQUESTS"), Field(ge=0, le=1)] = 0.01
+    """The share of requests whose spans are exported; those that are slow, or fail in the service, always are."""
     sandbox_otlp_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_SANDBOX_OTLP_ENDPOINT")] = None
     """An OTLP/HTTP collector that agents in sandboxes may export to; if unset, sandboxes connect to the broker only."""
 

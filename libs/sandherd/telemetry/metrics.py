@@ -33,6 +33,7 @@ class Metric:
     name: str
     kind: MetricKind
     unit: str
+    """In UCUM. A number of things has them in braces: with `1`, collectors would call a gauge a ratio."""
     meaning: str
     labels: tuple[Label, ...] = ()
     buckets: Sequence[float] = _USUAL
@@ -41,65 +42,108 @@ class Metric:
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 _EVERY: Final = (
-    Metric("sandherd_deliveries_total", _C, "1", "Messages handled, by outcome.", (of.CONSUMER, of.DELIVERY)),
+    Metric("sandherd_deliveries_total", _C, "{message}", "Messages handled, by outcome.", (of.CONSUMER, of.DELIVERY)),
     Metric("sandherd_handler_seconds", _H, "s", "Time to handle a message or a batch.", (of.CONSUMER,)),
-    Metric("sandherd_dead_letters_total", _C, "1", "Messages stored in DEAD.", (of.CONSUMER, of.CODE)),
-    Metric("sandherd_dead_letters_dropped_total", _C, "1", "Dead letters beyond the limit.", (of.CONSUMER, of.CODE)),
-    Metric("sandherd_deliveries_deferred_total", _C, "1", "Messages beyond a rate, deferred.", (of.CONSUMER,)),
-    Metric("sandherd_consumer_pending", _G, "1", "Messages of a consumer not delivered yet.", (of.CONSUMER,)),
-    Metric("sandherd_consumer_unacknowledged", _G, "1", "Messages delivered, not acknowledged yet.", (of.CONSUMER,)),
-    Metric("sandherd_consumer_redelivered", _G, "1", "Of these, those delivered more than once.", (of.CONSUMER,)),
-    Metric("sandherd_requests_total", _C, "1", "Requests replied to, by outcome.", (of.REQUEST, of.ANSWER)),
+    Metric("sandherd_dead_letters_total", _C, "{message}", "Messages stored in DEAD.", (of.CONSUMER, of.CODE)),
+    Metric(
+        "sandherd_dead_letters_dropped_total", _C, "{message}", "Dead letters beyond the limit.", (of.CONSUMER, of.CODE)
+    ),
+    Metric("sandherd_deliveries_deferred_total", _C, "{message}", "Messages beyond a rate, deferred.", (of.CONSUMER,)),
+    Metric("sandherd_consumer_pending", _G, "{message}", "Messages of a consumer not delivered yet.", (of.CONSUMER,)),
+    Metric(
+        "sandherd_consumer_unacknowledged", _G, "{message}", "Messages delivered, not acknowledged yet.", (of.CONSUMER,)
+    ),
+    Metric(
+        "sandherd_consumer_redelivered", _G, "{message}", "Of these, those delivered more than once.", (of.CONSUMER,)
+    ),
+    Metric("sandherd_requests_total", _C, "{request}", "Requests replied to, by outcome.", (of.REQUEST, of.ANSWER)),
     Metric("sandherd_request_seconds", _H, "s", "Time to reply to a request.", (of.REQUEST,)),
-    Metric("sandherd_connected", _G, "1", "1 while the broker is connected."),
-    Metric("sandherd_reconnects_total", _C, "1", "Times the broker was reconnected."),
-    Metric("sandherd_permission_violations_total", _C, "1", "Times the broker refused a subject to this service."),
-    Metric("sandherd_lease_held", _G, "1", "1 while this replica holds the lease.", (of.LEASE,)),
+    Metric("sandherd_connected", _G, "{connection}", "1 while the broker is connected."),
+    Metric("sandherd_reconnects_total", _C, "{connection}", "Times the broker was reconnected."),
+    Metric(
+        "sandherd_permission_violations_total", _C, "{violation}", "Times the broker refused a subject to this service."
+    ),
+    Metric("sandherd_lease_held", _G, "{lease}", "1 while this replica holds the lease.", (of.LEASE,)),
     Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", (of.STREAM,)),
     Metric("sandherd_stream_bytes", _G, "By", "Bytes in a stream.", (of.STREAM,)),
-    Metric("sandherd_stream_messages", _G, "1", "Messages in a stream.", (of.STREAM,)),
-    Metric("sandherd_broker_store_failing", _G, "1", "1 while the broker responds but does not store what is written."),
-    Metric("sandherd_ready", _G, "1", "1 while every part that readiness depends on is healthy."),
-    Metric("sandherd_http_connections_dropped_total", _C, "1", "HTTP connections closed by a limit.", (of.DROPPED,)),
-    Metric("sandherd_exports_total", _C, "1", "Spans and points exported to the collector.", (of.SIGNAL, of.EXPORT)),
+    Metric("sandherd_stream_messages", _G, "{message}", "Messages in a stream.", (of.STREAM,)),
+    Metric(
+        "sandherd_broker_store_failing",
+        _G,
+        "{store}",
+        "1 while the broker responds but does not store what is written.",
+    ),
+    Metric("sandherd_ready", _G, "{service}", "1 while every part that readiness depends on is healthy."),
+    Metric(
+        "sandherd_http_connections_dropped_total",
+        _C,
+        "{connection}",
+        "HTTP connections closed by a limit.",
+        (of.DROPPED,),
+    ),
+    Metric(
+        "sandherd_exports_total", _C, "{item}", "Spans and points exported to the collector.", (of.SIGNAL, of.EXPORT)
+    ),
 )
 _SPAWNER: Final = (
-    Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
+    Metric("sandherd_tasks", _G, "{task}", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
     Metric("sandherd_task_seconds", _H, "s", "From a task's submission to its end.", (of.TASK_END,), _HOURS),
     Metric("sandherd_task_wait_seconds", _H, "s", "From when a task may start to its turn.", (of.PRIORITY,), _LONG),
     Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited for its turn."),
     Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
-    Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
-    Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)),
-    Metric("sandherd_refusals_total", _C, "1", "Commands that were rejected for good, by command.", (of.COMMAND,)),
-    Metric("sandherd_sandboxes", _G, "1", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
-    Metric("sandherd_sandboxes_limit", _G, "1", "Maximum of live sandboxes."),
+    Metric("sandherd_attempts_total", _C, "{attempt}", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
+    Metric(
+        "sandherd_retries_total", _C, "{attempt}", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)
+    ),
+    Metric(
+        "sandherd_refusals_total", _C, "{command}", "Commands that were rejected for good, by command.", (of.COMMAND,)
+    ),
+    Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
+    Metric("sandherd_sandboxes_limit", _G, "{sandbox}", "Maximum of live sandboxes."),
     Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),
-    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes that are retained with undelivered events."),
+    Metric("sandherd_sandboxes_kept", _G, "{sandbox}", "Ended sandboxes that are retained with undelivered events."),
     Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first event.", (of.RUNTIME,), _LONG),
-    Metric("sandherd_sandboxes_lost_total", _C, "1", "Live sandboxes that their runtime no longer had.", (of.RUNTIME,)),
-    Metric("sandherd_sandboxes_cut_off_total", _C, "1", "Sandboxes that flooded the broker, by excess.", (of.EXCESS,)),
-    Metric("sandherd_connections_closed_total", _C, "1", "Users' connections closed because of their limit."),
-    Metric("sandherd_orphans_total", _C, "1", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
+    Metric(
+        "sandherd_sandboxes_lost_total",
+        _C,
+        "{sandbox}",
+        "Live sandboxes that their runtime no longer had.",
+        (of.RUNTIME,),
+    ),
+    Metric(
+        "sandherd_sandboxes_cut_off_total",
+        _C,
+        "{sandbox}",
+        "Sandboxes that flooded the broker, by excess.",
+        (of.EXCESS,),
+    ),
+    Metric(
+        "sandherd_connections_closed_total", _C, "{connection}", "Users' connections closed because of their limit."
+    ),
+    Metric("sandherd_orphans_total", _C, "{sandbox}", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
     Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system of a folder.", (of.FOLDER,)),
-    Metric("sandherd_disk_free_inodes", _G, "1", "Free inodes of the file system of a folder.", (of.FOLDER,)),
-    Metric("sandherd_warm_sandboxes", _G, "1", "Sandboxes that are started in advance, by state.", (of.WARM,)),
-    Metric("sandherd_warm_claims_total", _C, "1", "Claims on warm sandboxes, by outcome.", (of.CLAIM,)),
-    Metric("sandherd_transitions_refused_total", _C, "1", "Transitions that are not allowed.", (of.STATE_KIND,)),
-    Metric("sandherd_late_events_total", _C, "1", "Agent events too late to change anything.", (of.LATE_REASON,)),
-    Metric("sandherd_execs_total", _C, "1", "Requests to run a command, by outcome.", (of.EXEC,)),
+    Metric("sandherd_disk_free_inodes", _G, "{inode}", "Free inodes of the file system of a folder.", (of.FOLDER,)),
+    Metric("sandherd_warm_sandboxes", _G, "{sandbox}", "Sandboxes that are started in advance, by state.", (of.WARM,)),
+    Metric("sandherd_warm_claims_total", _C, "{claim}", "Claims on warm sandboxes, by outcome.", (of.CLAIM,)),
+    Metric(
+        "sandherd_transitions_refused_total", _C, "{transition}", "Transitions that are not allowed.", (of.STATE_KIND,)
+    ),
+    Metric("sandherd_late_events_total", _C, "{event}", "Agent events too late to change anything.", (of.LATE_REASON,)),
+    Metric("sandherd_execs_total", _C, "{request}", "Requests to run a command, by outcome.", (of.EXEC,)),
     Metric("sandherd_uploaded_bytes_total", _C, "By", "Bytes uploaded to sandboxes."),
     Metric("sandherd_downloaded_bytes_total", _C, "By", "Bytes downloaded from sandboxes."),
 )
 _INGEST: Final = (
-    Metric("sandherd_ingest_received_total", _C, "1", "Events delivered by the broker, including redeliveries."),
-    Metric("sandherd_ingest_stored_total", _C, "1", "Events stored, by type.", (of.EVENT,)),
-    Metric("sandherd_ingest_duplicates_total", _C, "1", "Duplicate events, which were not stored again."),
-    Metric("sandherd_ingest_batch_events", _H, "1", "Events in a batch.", (), _COUNTS),
-    Metric("sandherd_ingest_lag_messages", _G, "1", "Events in the stream that are not stored yet."),
+    Metric("sandherd_ingest_received_total", _C, "{event}", "Events delivered by the broker, including redeliveries."),
+    Metric("sandherd_ingest_stored_total", _C, "{event}", "Events stored, by type.", (of.EVENT,)),
+    Metric("sandherd_ingest_duplicates_total", _C, "{event}", "Duplicate events, which were not stored again."),
+    Metric("sandherd_ingest_batch_events", _H, "{event}", "Events in a batch.", (), _COUNTS),
+    Metric("sandherd_ingest_lag_messages", _G, "{event}", "Events in the stream that are not stored yet."),
     Metric("sandherd_ingest_lag_seconds", _H, "s", "From the broker's time of an event to its commit."),
     Metric("sandherd_ingest_oldest_seconds", _G, "s", "Age of the oldest event that is not stored yet; 0 if none."),
-    Metric("sandherd_ingest_gaps", _G, "1", "Events that are missing in the history, by their sources' sequences."),
+    Metric(
+        "sandherd_ingest_gaps", _G, "{event}", "Events that are missing in the history, by their sources' sequences."
+    ),
     Metric(
         "sandherd_room_given_bytes_total",
         _C,
@@ -107,15 +151,15 @@ _INGEST: Final = (
         "Bytes purged from streams before they are full.",
         (of.PURGED_STREAM,),
     ),
-    Metric("sandherd_tokens_total", _C, "1", "Tokens that agents have used.", (of.TOKEN,)),
-    Metric("sandherd_cost_micro_usd_total", _C, "1", "Cost of agents, in millionths of a US dollar."),
+    Metric("sandherd_tokens_total", _C, "{token}", "Tokens that agents have used.", (of.TOKEN,)),
+    Metric("sandherd_cost_micro_usd_total", _C, "10*-6.{USD}", "Cost of agents, in millionths of a US dollar."),
     Metric("sandherd_model_call_seconds", _H, "s", "Time until a model began to respond.", (), _LONG),
     Metric("sandherd_tool_call_seconds", _H, "s", "Time of an agent's tool call.", (), _LONG),
     Metric("sandherd_turn_seconds", _H, "s", "Time of an agent's turn.", (), _HOURS),
     Metric(
         "sandherd_subscription_lag_messages",
         _G,
-        "1",
+        "{event}",
         "Events that wait for a subscription, delivered or not.",
         (of.PROJECT, of.SUBSCRIPTION),
     ),
@@ -126,23 +170,27 @@ _INGEST: Final = (
         "Time since something was fetched from a subscription.",
         (of.PROJECT, of.SUBSCRIPTION),
     ),
-    Metric("sandherd_spans_spared_total", _C, "1", "Spans of calls not exported because there were too many."),
+    Metric("sandherd_spans_spared_total", _C, "{span}", "Spans of calls not exported because there were too many."),
 )
 _RELAY: Final = (
-    Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state.", (of.MESSAGE_STATE,)),
+    Metric("sandherd_messages_total", _C, "{message}", "Messages to agents, by state.", (of.MESSAGE_STATE,)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
-    Metric("sandherd_approvals_total", _C, "1", "Approvals, by state.", (of.APPROVAL_STATE,)),
+    Metric("sandherd_approvals_total", _C, "{approval}", "Approvals, by state.", (of.APPROVAL_STATE,)),
 )
 _MONITOR: Final = (
-    Metric("sandherd_watched_sandboxes", _G, "1", "Sandboxes that the monitor watches."),
+    Metric("sandherd_watched_sandboxes", _G, "{sandbox}", "Sandboxes that the monitor watches."),
     Metric("sandherd_heartbeat_age_seconds", _G, "s", "Longest time since the last event of a live sandbox."),
-    Metric("sandherd_spool_events", _G, "1", "Events in the spools of live sandboxes that are not published yet."),
-    Metric("sandherd_spool_deepest_events", _G, "1", "The same for the sandbox with the most."),
-    Metric("sandherd_calls_in_flight", _G, "1", "Calls of live agents in flight."),
-    Metric("sandherd_monitor_lag_messages", _G, "1", "Events in the stream that the monitor has not read yet."),
-    Metric("sandherd_findings_total", _C, "1", "Findings of the idle watch, by rule.", (of.FINDING,)),
-    Metric("sandherd_steerings_total", _C, "1", "Interventions decided.", (of.STEERING,)),
-    Metric("sandherd_interventions_total", _C, "1", "Interventions, by outcome.", (of.STEERING, of.STEERED)),
+    Metric(
+        "sandherd_spool_events", _G, "{event}", "Events in the spools of live sandboxes that are not published yet."
+    ),
+    Metric("sandherd_spool_deepest_events", _G, "{event}", "The same for the sandbox with the most."),
+    Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
+    Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
+    Metric("sandherd_findings_total", _C, "{finding}", "Findings of the idle watch, by rule.", (of.FINDING,)),
+    Metric("sandherd_steerings_total", _C, "{intervention}", "Interventions decided.", (of.STEERING,)),
+    Metric(
+        "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
+    ),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
@@ -157,16 +205,16 @@ GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
 METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
-BORROWED: Final = (
-    "process_virtual_memory_bytes",
-    "process_resident_memory_bytes",
-    "process_start_time_seconds",
-    "process_cpu_seconds_total",
-    "process_open_fds",
-    "process_max_fds",
-    "python_info",
-    "python_gc_objects_collected_total",
-    "python_gc_objects_uncollectable_total",
-    "python_gc_collections_total",
-)
-"""Metrics that every Python program with prometheus-client exposes."""
+BORROWED: Final[Mapping[str, str]] = {
+    "process_virtual_memory_bytes": "By",
+    "process_resident_memory_bytes": "By",
+    "process_start_time_seconds": "s",
+    "process_cpu_seconds_total": "s",
+    "process_open_fds": "{file_descriptor}",
+    "process_max_fds": "{file_descriptor}",
+    "python_info": "{process}",
+    "python_gc_objects_collected_total": "{object}",
+    "python_gc_objects_uncollectable_total": "{object}",
+    "python_gc_collections_total": "{collection}",
+}
+"""Metrics that every Python program with prometheus-client exposes. Values: their units."""

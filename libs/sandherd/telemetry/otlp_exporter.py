@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
@@ -47,7 +48,7 @@ class OtlpExporter:
         # It would log every failed try; `_Toll` logs once when the collector is unavailable, and when it is back.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         base, toll, timeout = endpoint.rstrip("/"), _Toll(meters), _timeout()
-        resource = Resource.create({"service.name": f"sandherd-{service}"})
+        resource = Resource.create({"service.name": f"sandherd-{service}", "service.version": version("sandherd")})
         self._provider = TracerProvider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
         queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _WAITING), toll)
         spans = _Counted(OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, toll)

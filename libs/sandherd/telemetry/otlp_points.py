@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 from prometheus_client.samples import Sample
 
-from sandherd.telemetry.metrics import BY_NAME
+from sandherd.telemetry.metrics import BORROWED, BY_NAME
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 Series = tuple[tuple[str, str], ...]
@@ -90,6 +90,6 @@ class Points:
 
 
 def _unit(name: str) -> str:
-    """The unit from the table. A count has none: with `1`, collectors would call a gauge a ratio."""
+    """The unit from the tables, in UCUM."""
     row = BY_NAME.get(name)
-    return row.unit if row is not None and row.unit != "1" else ""
+    return BORROWED.get(name, "") if row is None else row.unit

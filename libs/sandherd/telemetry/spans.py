@@ -78,7 +78,10 @@ TYPE: Final = Attribute("sandherd.type", "The type of the event, command or requ
 STEP: Final = Attribute("sandherd.step", "The step of the sandbox's lifecycle.")
 MESSAGE_ID: Final = Attribute("sandherd.message", "The message.")
 OUTCOME: Final = Attribute("sandherd.outcome", "The outcome.")
-ERROR_TYPE: Final = Attribute("error.type", "Why it failed; absent if it did not.")
+ERROR_TYPE: Final = Attribute(
+    "error.type",
+    "Why it failed: an error type, the code of a refusal, or the class of an exception; absent if it did not.",
+)
 
 OPERATION: Final = Attribute("gen_ai.operation.name", "`invoke_agent`, `chat` or `execute_tool`.")
 AGENT_NAME: Final = Attribute("gen_ai.agent.name", "The harness: `command`, `claude`, `openhands`, `acp`.")
@@ -100,7 +103,8 @@ TASK: Final = SpanRow(
     "task",
     "spawner",
     _I,
-    "A task from its submission to its end, with all its attempts.",
+    "A task from its submission to its end, with all its attempts; if a user retries it, another one within it, from "
+    "the retry to the next end.",
     (*_IN, AGENT_NAME, PRIORITY, ATTEMPT, STATE, ERROR_TYPE),
 )
 SANDBOX: Final = SpanRow(
@@ -111,7 +115,7 @@ SANDBOX: Final = SpanRow(
     (*_IN, RUNTIME, STATE, ERROR_TYPE),
 )
 SANDBOX_STEP: Final = SpanRow(
-    "sandbox {sandherd.step}", "spawner", _I, "One step of a sandbox's lifecycle.", (*_IN, RUNTIME, STEP)
+    "sandbox {sandherd.step}", "spawner", _I, "One step of a sandbox's lifecycle.", (*_IN, RUNTIME, STEP, ERROR_TYPE)
 )
 AGENT: Final = SpanRow(
     "invoke_agent {gen_ai.agent.name}",
@@ -128,15 +132,21 @@ HANDLE: Final = SpanRow(
     "spawner",
     _C,
     "A command, or an event of an agent, is handled.",
-    (*_IN, TYPE),
+    (*_IN, TYPE, ERROR_TYPE),
 )
-ANSWER: Final = SpanRow("answer {sandherd.type}", "every service", _S, "A request is handled.", (TYPE,))
+ANSWER: Final = SpanRow(
+    "answer {sandherd.type}",
+    "every service",
+    _S,
+    "A request is handled: a share of them, and those that are slow or fail in the service.",
+    (TYPE, ERROR_TYPE),
+)
 STORE: Final = SpanRow(
     "store {sandherd.type}",
     "event-ingest",
     _C,
     "One of the most important events is stored; a span for every event would cost more than storing it.",
-    (*_IN, TYPE),
+    (*_IN, TYPE, ERROR_TYPE),
 )
 CHAT: Final = SpanRow(
     "chat {gen_ai.request.model}",

@@ -43,6 +43,12 @@ def derived(traceparent: str, name: str) -> str:
     return f"{version}-{trace}-{span}-{flags}"
 
 
+def new_span(traceparent: str) -> str:
+    """Another span of this trace, with a random id."""
+    version, trace, _, flags = traceparent.split("-")
+    return f"{version}-{trace}-{secrets.token_hex(8)}-{flags}"
+
+
 def request_span(traceparent: str, name: str) -> tuple[str, str | None]:
     """The span of something that was requested in this trace, and its parent span if there is one."""
     if is_untold(traceparent):

@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from sandherd.contracts.errors import ContractError
 from sandherd.telemetry import spans, traceparents
 from sandherd.telemetry.spans import SpanRow, Values
 
@@ -43,25 +44,40 @@ def is_exported() -> bool:
 
 
 @contextmanager
-def span(row: SpanRow, traceparent: str | None = None, values: Values | None = None) -> Iterator[Span]:
+def span(
+    row: SpanRow, traceparent: str | None = None, values: Values | None = None, *, root: bool = False
+) -> Iterator[Span]:
     """A span that continues the trace in `traceparent`, or that of the current asyncio task.
 
-    A span that ends with an error has failed. The error's text is not exported: it may contain values.
+    A span that ends with an error has failed. The error's text is not exported: it may contain values. With `root` the
+    span has no parent: no span with the id in `traceparent` is ever exported.
     """
-    known = values or {}
-    with _tracer().start_as_current_span(
-        row.named(known),
-        context=_remote(traceparent),
-        kind=_KINDS[row.kind],
-        attributes=row.attributes_of(known),
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as started:
+    started = _started(row, traceparent, values or {}, root=root)
+    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield started
-        except Exception:  # raised again: the span only shows that there was one
+        except Exception as error:  # raised again: the span only shows of which kind it was
             started.set_status(Status(StatusCode.ERROR))
+            started.set_attribute(spans.ERROR_TYPE.name, error_type_of(error))
             raise
+
+
+def error_type_of(error: Exception) -> str:
+    """The code of a refusal; else the name of the exception's class."""
+    return error.problem.code.value if isinstance(error, ContractError) else type(error).__name__
+
+
+def _started(row: SpanRow, traceparent: str | None, values: Values, *, root: bool) -> Span:
+    token = next_context.set(traceparents.read(traceparents.new_span(traceparent)) if root and traceparent else None)
+    try:
+        return _tracer().start_span(
+            row.named(values),
+            Context() if root else _remote(traceparent),
+            kind=_KINDS[row.kind],
+            attributes=row.attributes_of(values),
+        )
+    finally:
+        next_context.reset(token)
 
 
 def record(

@@ -4,11 +4,12 @@ from nacl.public import PrivateKey
 
 from sandherd.bus.consumers.consumer import Dead, Delivery, Outcome, Retry
 from sandherd.concurrency import KeyedLocks
-from sandherd.contracts.commands import CancelTask, Command, RetryTask, SandboxCommand, SubmitTask
+from sandherd.contracts.commands import CancelTask, Command, CreateSandbox, RetryTask, SandboxCommand, SubmitTask
 from sandherd.contracts.decoder import read_command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.telemetry import spans
+from sandherd.telemetry.traceparents import is_untold
 from sandherd.telemetry.traces import span
 from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
@@ -30,7 +31,7 @@ class Commands:
         """Handle one command. Retried if a bucket is unavailable."""
         command = unsealed(read_command(delivery.subject, delivery.data), self._sealing_key)
         async with self._locks.hold(_subject_of(command)):
-            with span(spans.HANDLE, command.traceparent, _span_values(command)):
+            with span(spans.HANDLE, command.traceparent, _span_values(command), root=_begins_trace(command)):
                 try:
                     return await self._dispatch(command, delivery)
                 except StoreUnavailableError as error:
@@ -53,6 +54,12 @@ def _span_values(command: Envelope[Command]) -> spans.Values:
         spans.TASK_ID: getattr(command.data, "task", None),
         spans.SANDBOX_ID: getattr(command.data, "sandbox", None),
     }
+
+
+def _begins_trace(command: Envelope[Command]) -> bool:
+    """Whether no other span has the id in its trace context: that of a task or sandbox that it creates would."""
+    creates = isinstance(command.data, SubmitTask | CreateSandbox)
+    return command.traceparent is not None and is_untold(command.traceparent) and not creates
 
 
 def _subject_of(command: Envelope[Command]) -> str:

@@ -45,7 +45,7 @@ def record_attempt_span(
 
 
 def record_task_span(task: TaskRecord) -> None:
-    """Record the span of a task that has ended."""
+    """Record the span of a task that has ended. A task that a user retries has one more span, from the retry on."""
     if not is_exported() or task.traceparent is None:
         return
     values: Values = {
@@ -57,7 +57,8 @@ def record_task_span(task: TaskRecord) -> None:
         spans.STATE: task.state,
         spans.ERROR_TYPE: _kind(task.error_type if task.error else None),
     }
-    record(spans.TASK, task.parent, task.submitted_at, task.ended_at or task.submitted_at, values, own=task.traceparent)
+    begun = task.limited_from or task.submitted_at
+    record(spans.TASK, task.parent, begun, task.ended_at or begun, values, own=task.traceparent)
 
 
 def record_sandbox_span(before: SandboxRecord, after: SandboxRecord) -> None:

@@ -51,6 +51,8 @@ class Collector:
     points: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     """By service and metric, the data points that came last."""
     units: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, set[str]] = field(default_factory=dict)
+    """By signal, the versions of services that it came from."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     def trace(self, trace: str) -> list[Told]:
@@ -60,7 +62,7 @@ class Collector:
     def take_spans(self, body: bytes) -> bytes:
         """Keep spans."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            service = _values(resource.resource.attributes)["service.name"]
+            service = self._service("traces", resource.resource)
             for scope in resource.scope_spans:
                 self.spans += _told(service, scope.spans)
         return bytes(ExportTraceServiceResponse().SerializeToString())
@@ -68,7 +70,7 @@ class Collector:
     def take_metrics(self, body: bytes) -> bytes:
         """Keep points."""
         for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-            service = _values(resource.resource.attributes)["service.name"]
+            service = self._service("metrics", resource.resource)
             known = self.points.setdefault(service, {})
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
@@ -76,6 +78,11 @@ class Collector:
                     known[metric.name] = list(data.data_points)
                     self.units[metric.name] = metric.unit
         return bytes(ExportMetricsServiceResponse().SerializeToString())
+
+    def _service(self, signal: str, resource: Any) -> str:
+        attributes = _values(resource.attributes)
+        self.versions.setdefault(signal, set()).add(attributes.get("service.version", ""))
+        return str(attributes["service.name"])
 
     async def answer(self, request: web.Request) -> web.Response:
         """One export, as the mood is."""

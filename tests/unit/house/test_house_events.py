@@ -110,3 +110,13 @@ def test_a_type_is_reserved_as_long_as_its_service_does_not_publish_it(product: 
     assert {name for name, model in of_services.items() if model.__name__ not in named} == reserved
     for name, schema in json_schemas().items():
         assert str(schema.get("description", "")).startswith("Reserved") == (name in reserved)
+
+
+def test_every_refusal_has_a_code(product: list[Any]) -> None:
+    """No service publishes the refusal of a command or message with a text alone."""
+    refusals = {cls.__name__ for cls in EVENTS.values() if {"code", "command_id"} <= cls.model_fields.keys()}
+    assert len(refusals) >= 5
+    calls = [call for source in product for call in ast.walk(source.tree) if isinstance(call, ast.Call)]
+    found = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in refusals]
+    assert len(found) >= 4
+    assert [ast.unparse(call) for call in found if "code" not in {given.arg for given in call.keywords}] == []

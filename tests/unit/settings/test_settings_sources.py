@@ -38,6 +38,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
+    "traced_requests": [0.0, 0.5, 1.0],
     "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }

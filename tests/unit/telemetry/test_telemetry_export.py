@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 
 import pytest
 from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
+from sandherd.contracts.errors import Code, ContractError
 from sandherd.telemetry import spans, traces
 from sandherd.telemetry.fields import ALWAYS
 from sandherd.telemetry.meters import Meters
@@ -88,6 +90,30 @@ async def test_span_contains_no_error_text() -> None:
     assert __name__ not in span.whole, "nor where it broke"
 
 
+async def test_failed_span_has_the_type_of_its_error() -> None:
+    """The code of a refusal, and else the class of the exception; a span that did not fail has none."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        for number, error in enumerate((ContractError(Code.NOT_FOUND, "there is no task"), KeyError("task-1"), None)):
+            with suppress(ContractError, KeyError), traces.span(spans.HANDLE, None, {spans.TYPE: f"of.{number}"}):
+                if error:
+                    raise error
+        await exported.stop()
+    found = {span.name: span for span in collector.spans}
+    types = [found[f"handle of.{number}"].attributes.get("error.type") for number in range(3)]
+    assert types == ["not_found", "KeyError", None]
+    assert [found[f"handle of.{number}"].failed for number in range(3)] == [True, True, False]
+
+
+async def test_spans_and_metrics_have_the_version_of_the_service() -> None:
+    """`service.version` is the installed version, of both signals."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        tell(new_traceparent())
+        await exported.stop()
+    assert collector.versions == {"traces": {version("sandherd")}, "metrics": {version("sandherd")}}
+
+
 async def test_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a sampler by trace id, all spans of one trace are exported or none."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
@@ -121,7 +147,9 @@ async def test_exported_metrics_equal_those_of_prometheus() -> None:
     assert len(handler.bucket_counts) == len(handler.explicit_bounds) + 1
     assert handler.sum == pytest.approx(100.304)
     assert not handler.HasField("min")
-    assert (collector.units["sandherd_handler_seconds"], collector.units["sandherd_connected"]) == ("s", "")
+    assert collector.units["sandherd_handler_seconds"] == "s"
+    assert collector.units["sandherd_connected"] == "{connection}"
+    assert {name: unit for name, unit in collector.units.items() if not unit} == {}
 
 
 async def test_hanging_collector_delays_no_stop() -> None:

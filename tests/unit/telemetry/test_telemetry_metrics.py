@@ -1,5 +1,7 @@
 """The table of metrics: complete, bounded, and all that a service can show."""
 
+import re
+
 import pytest
 from prometheus_client import (
     CollectorRegistry,
@@ -48,6 +50,15 @@ def test_labels_are_small_enumerations() -> None:
         assert series <= MOST_SERIES * (4 if metric.kind is MetricKind.COUNTER else 1), (
             f"{metric.name}: {series} series"
         )
+
+
+def test_units_are_of_ucum() -> None:
+    """Seconds, bytes, things in braces, or `1`: that is a ratio, and named so."""
+    units = {metric.name: metric.unit for metric in METRICS} | dict(BORROWED)
+    assert [name for name, unit in units.items() if not re.fullmatch(r"s|By|1|(10\*-6\.)?\{[a-zA-Z_]+\}", unit)] == []
+    assert [name for name, unit in units.items() if (unit == "1") != name.endswith("_ratio")] == []
+    assert [name for name, unit in units.items() if (unit == "s") != ("_seconds" in name)] == []
+    assert [name for name, unit in units.items() if (unit == "By") != ("_bytes" in name)] == []
 
 
 def test_no_id_becomes_a_label() -> None:

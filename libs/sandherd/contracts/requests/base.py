@@ -1,8 +1,8 @@
 """The base of all requests: the type's name, the model of its reply, and a page of a list."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.model import Model
@@ -39,11 +39,27 @@ class Request(Model, Generic[AnswerT]):
             REQUESTS[cls.type] = cls
 
 
+def _exactly_one(schema: dict[str, Any]) -> None:
+    """State in a reply's schema that it has one of its fields; a field that is not set is omitted, never null."""
+    for name, field in schema["properties"].items():
+        schema["properties"][name] = field["anyOf"][0]
+    # With `properties`, as strict validators want each required field to be declared beside `required`.
+    schema["oneOf"] = [{"properties": {name: True}, "required": [name]} for name in schema["properties"]]
+
+
 class Reply(Model, Generic[AnswerT]):
-    """The reply: one of the two fields, never both."""
+    """The reply: exactly one of the two fields."""
+
+    model_config = ConfigDict(json_schema_extra=_exactly_one)
 
     ok: AnswerT | None = None
     error: Problem | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.ok is None) == (self.error is None):
+            raise ValueError("a reply has either `ok` or `error`")
+        return self
 
 
 class Page(Model):

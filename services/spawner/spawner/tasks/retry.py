@@ -14,6 +14,7 @@ from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.failures import ErrorType, is_transient
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TaskState
+from sandherd.telemetry.traceparents import derived
 from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.secrets import has_secrets, hidden
@@ -106,9 +107,17 @@ def retry_requested(
             "max_attempts": max(record.max_attempts, record.attempt + 1),
             "limited_from": now,
             "spec": with_values(record.spec, new_values),
+            **_own_span(record, command.id.hex),
         }
     )
     return _anew(allowed, now, now, requested_by=command.data.requested_by or "a person")
+
+
+def _own_span(record: TaskRecord, by: str) -> dict[str, str]:
+    """The span from a user's retry to the next end, within the span that was recorded when the task ended before."""
+    if record.traceparent is None:
+        return {}
+    return {"traceparent": derived(record.traceparent, by), "parent": record.traceparent}
 
 
 def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: str | None = None) -> TaskRecord:

@@ -1,0 +1,121 @@
+"""What each command leads to: the events to wait for, those that end it, and what makes a repetition harmless."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.contracts.commands import (
+    AnswerApproval,
+    CancelTask,
+    Command,
+    CreateSandbox,
+    ExtendSandbox,
+    PauseSandbox,
+    ResumeSandbox,
+    RetryTask,
+    SendMessage,
+    SubmitTask,
+    TerminateSandbox,
+)
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import (
+    ApprovalDenied,
+    ApprovalGranted,
+    MessageAcknowledged,
+    MessageExpired,
+    MessageQueued,
+    MessageRefused,
+    MessageRejected,
+)
+from sandherd.contracts.events.sandbox import (
+    SandboxExtended,
+    SandboxFailed,
+    SandboxPaused,
+    SandboxRefused,
+    SandboxRequested,
+    SandboxResumed,
+    SandboxStopping,
+    SandboxTerminated,
+)
+from sandherd.contracts.events.task import (
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRefused,
+    TaskRejected,
+    TaskRetryScheduled,
+    TaskSubmitted,
+)
+
+Events = tuple[type[EventData], ...]
+
+
+@dataclass(frozen=True)
+class CommandOutcome:
+    """What a command leads to."""
+
+    accepted: Events
+    """One of these shows that it was accepted."""
+    ends: Events
+    """One of these ends what it began; none if it is done when it is accepted."""
+    refused: Events
+    """One of these, with its `command_id`, shows that it is not carried out."""
+    repetition: str
+    """What identifies it, so that it may be sent again."""
+
+
+_TASK_ENDS: Final[Events] = (TaskCompleted, TaskFailed, TaskCancelled)
+_SANDBOX_ENDS: Final[Events] = (SandboxTerminated, SandboxFailed)
+_SANDBOX_REFUSED: Final[Events] = (SandboxRefused,)
+_MESSAGE_REFUSED: Final[Events] = (MessageRejected, MessageRefused)
+
+OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
+    SubmitTask: CommandOutcome(
+        (TaskSubmitted,),
+        _TASK_ENDS,
+        (TaskRejected, TaskRefused),
+        "The name of the task: the same `spec` and `submitted_by` are the same task, others are refused (`conflict`).",
+    ),
+    CancelTask: CommandOutcome(
+        (TaskCancelled,), (), (TaskRefused,), "The `id`: a second command for a task that has ended is refused."
+    ),
+    RetryTask: CommandOutcome(
+        (TaskRetryScheduled,),
+        _TASK_ENDS,
+        (TaskRefused,),
+        "The `id`: a second command for a task that runs again is refused.",
+    ),
+    CreateSandbox: CommandOutcome(
+        (SandboxRequested,),
+        _SANDBOX_ENDS,
+        _SANDBOX_REFUSED,
+        "The name of the sandbox: the same `spec` and `requested_by` are the same sandbox, others are refused.",
+    ),
+    TerminateSandbox: CommandOutcome(
+        (SandboxStopping,),
+        _SANDBOX_ENDS,
+        _SANDBOX_REFUSED,
+        "The state: nothing happens to a sandbox that is ending. One that has ended is refused, unless by the same `id`.",
+    ),
+    PauseSandbox: CommandOutcome(
+        (SandboxPaused,), (), _SANDBOX_REFUSED, "The state: nothing happens to a sandbox that is paused."
+    ),
+    ResumeSandbox: CommandOutcome(
+        (SandboxResumed,), (), _SANDBOX_REFUSED, "The state: nothing happens to a sandbox that is not paused."
+    ),
+    ExtendSandbox: CommandOutcome(
+        (SandboxExtended,), (), _SANDBOX_REFUSED, "The time: nothing happens to a sandbox that lives that long already."
+    ),
+    SendMessage: CommandOutcome(
+        (MessageQueued,),
+        (MessageAcknowledged, MessageExpired, MessageRejected),
+        _MESSAGE_REFUSED,
+        "The name of the message: a second command with it is the same message.",
+    ),
+    AnswerApproval: CommandOutcome(
+        (ApprovalGranted, ApprovalDenied),
+        (),
+        _MESSAGE_REFUSED,
+        "The name of the message: the first answer counts, and another one is refused.",
+    ),
+}

@@ -1,0 +1,140 @@
+"""A worker in plain nats-py, joined from the code blocks of docs/workers.md, in a herd of real services."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from event_ingest.main import compose as compose_ingest
+from message_relay.main import compose as compose_relay
+from sandherd.contracts.commands import AnswerApproval, CancelTask, SendMessage
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+GUIDE = Path(__file__).parents[3] / "docs" / "workers.md"
+ENDS = ["agent.failed", "agent.shutdown"]
+
+
+def program() -> str:
+    """The program of the guide: its code blocks in their order."""
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 6
+    assert "sandherd" not in "".join(re.findall(r"^(?:import|from) .*", "".join(blocks), re.MULTILINE))
+    return "".join(blocks)
+
+
+@pytest.fixture
+async def herd_of_all(spawner: Callable[..., Service], herd: Broker, postgres: str) -> AsyncIterator[None]:
+    """The spawner, whose sandboxes run the guide's worker, message-relay and event-ingest."""
+    worker = (sys.executable, "-P", "-c", program())
+    services = [
+        compose_relay(herd.settings(Principal.MESSAGE_RELAY)),
+        compose_ingest(herd.settings(Principal.EVENT_INGEST, database_url=postgres)),
+        spawner(worker=worker, heartbeat_interval=1),
+    ]
+    async with AsyncExitStack() as stack:
+        for service in services:
+            await stack.enter_async_context(service.running())
+        yield
+
+
+async def approval_of(person: Any, sandbox: str) -> str:
+    await person.hears(sandbox, "approval.requested")
+    return str(person.said(sandbox, "approval.requested")["approval_id"])
+
+
+async def begun(person: Any, argv: list[str]) -> tuple[str, str, str]:
+    """A task whose agent waits for an approval: the task, its sandbox, and the approval."""
+    task = await person.submit(argv)
+    sandbox = (await person.reaches(task, "running")).sandbox
+    return task, sandbox, await approval_of(person, sandbox)
+
+
+async def answer(person: Any, sandbox: str, approval: str, *, granted: bool) -> None:
+    command = AnswerApproval(message=new_name("msg"), sandbox=sandbox, approval_id=approval, granted=granted)
+    await person.command(command, sandbox)
+
+
+async def check_history(person: Any, sandbox: str) -> None:
+    """The history has every event of the worker, its source is complete, and nothing of it is a dead letter."""
+    await person.hears(sandbox, "sandbox.terminated")
+    own = [event for event in person.unique() if event["source"] == f"/sandherd/sandbox/{sandbox}"]
+    assert [event["sequence"] for event in own] == list(range(1, len(own) + 1))
+    assert own[-1]["type"] == "agent.shutdown"
+    assert person.said(sandbox, "sandbox.terminated")["unsaid"] is False
+
+    async def is_stored() -> bool:
+        audit = await person.bus.ask(AskAudit(sandbox=sandbox), "p1", timeout=PATIENCE)
+        assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)
+        return bool(audit.unstored == 0)
+
+    await eventually(is_stored)
+
+
+async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: Any) -> None:
+    """It joins, publishes heartbeats, takes a message once, waits for an approval, runs the program, and ends."""
+    task, sandbox, approval = await begun(person, ["sh", "-c", "echo made by hand"])
+    message = new_name("msg")
+    await person.command(SendMessage(message=message, sandbox=sandbox, content="mind the gap"), sandbox)
+    await person.hears(sandbox, "message.acknowledged")
+    assert person.said(sandbox, "agent.message_injected")["content"] == "mind the gap"
+    await person.hears(sandbox, "agent.heartbeat")
+    await answer(person, sandbox, approval, granted=True)
+    view = await person.ended(task)
+    assert (view.state, view.result["final_output"]) == ("completed", "made by hand\n")
+    await check_history(person, sandbox)
+    types = [kind for kind in person.types(sandbox) if kind.startswith("agent.") and kind != "agent.heartbeat"]
+    assert types == [
+        *("agent.started", "agent.approval_requested", "agent.message_injected", "agent.message_injected"),
+        *("agent.completed", "agent.shutdown"),
+    ]
+    await person.all_gone()
+
+
+async def test_worker_of_the_guide_ends_when_it_is_stopped(herd_of_all: None, person: Any) -> None:
+    """After a denied approval the task fails; a cancelled task's worker ends in order, by SIGTERM."""
+    task, sandbox, approval = await begun(person, ["true"])
+    await answer(person, sandbox, approval, granted=False)
+    assert (await person.ended(task)).error == "the user denied it"
+    await check_history(person, sandbox)
+    task, sandbox, _ = await begun(person, ["true"])
+    await person.command(CancelTask(task=task), task)
+    assert (await person.ended(task)).state == "cancelled"
+    await check_history(person, sandbox)
+    assert [kind for kind in person.types(sandbox) if kind in ENDS] == ENDS
+    await person.all_gone()
+
+
+async def test_worker_of_the_guide_recovers(herd_of_all: None, person: Any) -> None:
+    """Its process is killed: it is started again with `--recover`, and continues the sequence of the lost one."""
+    task, sandbox, _ = await begun(person, ["true"])
+    kill_worker(sandbox)
+    assert (await person.ended(task)).error_type == "worker_lost"
+    await check_history(person, sandbox)
+    assert [kind for kind in person.types(sandbox) if kind in ENDS] == ENDS
+    await person.all_gone()
+
+
+def kill_worker(sandbox: str) -> None:
+    """Kill the processes whose environment names the sandbox."""
+    mark, found = f"SANDHERD_SANDBOX_ID={sandbox}".encode(), []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    assert found
+    for number in found:
+        os.kill(number, signal.SIGKILL)
