@@ -19,6 +19,7 @@ import pages
 import redaction_page
 import runtimes_page
 import sizing_page
+import sync_client
 import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
@@ -61,6 +62,7 @@ def documents() -> dict[Path, str]:
     made |= cluster.documents()
     made |= dashboards.documents()
     made |= alerts.documents()
+    made |= sync_client.documents()
     made |= chart.documents(made)
     for name, blocks in BLOCKS.items():
         made[ROOT / name] = refreshed((ROOT / name).read_text(encoding="utf-8"), name, blocks)
