@@ -14,6 +14,7 @@ import commands_page
 import dashboards
 import failures_page
 import harnesses_page
+import herd_page
 import image_contents
 import pages
 import redaction_page
@@ -33,6 +34,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "states.md": pages.states_page,
     "errors.md": failures_page.errors,
     "commands.md": commands_page.commands,
+    "herd.md": herd_page.herd,
     "harnesses.md": harnesses_page.harnesses,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
