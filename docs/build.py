@@ -14,11 +14,13 @@ import commands_page
 import dashboards
 import failures_page
 import harnesses_page
+import herd_page
 import image_contents
 import pages
 import redaction_page
 import runtimes_page
 import sizing_page
+import sync_client
 import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
@@ -32,6 +34,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "states.md": pages.states_page,
     "errors.md": failures_page.errors,
     "commands.md": commands_page.commands,
+    "herd.md": herd_page.herd,
     "harnesses.md": harnesses_page.harnesses,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
@@ -62,6 +65,7 @@ def documents() -> dict[Path, str]:
     made |= cluster.documents()
     made |= dashboards.documents()
     made |= alerts.documents()
+    made |= sync_client.documents()
     made |= chart.documents(made)
     for name, blocks in BLOCKS.items():
         made[ROOT / name] = refreshed((ROOT / name).read_text(encoding="utf-8"), name, blocks)

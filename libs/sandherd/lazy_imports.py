@@ -61,8 +61,8 @@ def _version(distribution: str) -> str:
     """Its version, from the name of its folder. Raises `LookupError` if it is not installed as a folder."""
     start = f"{distribution.replace('-', '_')}-"
     for folder in sys.path:
-        with suppress(OSError):
-            for entry in os.scandir(folder or "."):
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            for entry in entries:
                 if entry.name.startswith(start) and entry.name.endswith(".dist-info"):
                     return entry.name.removeprefix(start).removesuffix(".dist-info")
     raise LookupError(distribution)

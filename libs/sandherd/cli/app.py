@@ -46,6 +46,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),
     "files": Entry("task_files", "files", "FILES_EXAMPLE"),
     "diff": Entry("task_files", "diff", "DIFF_EXAMPLE"),
+    "artifacts": Entry("artifacts"),
     "agent-server": Entry("execution", "agent_server", "SERVER_EXAMPLE"),
     "runtimes": Entry("execution", "runtimes", "RUNTIMES_EXAMPLE"),
     "events": Entry("events", "events", "EVENTS_EXAMPLE"),

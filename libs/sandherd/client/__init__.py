@@ -1,4 +1,4 @@
-"""`Herd`, the asynchronous client for programs and the `sandherd` command.
+"""`Herd`, the asynchronous client for programs and the `sandherd` command, and `SyncHerd`, the same without asyncio.
 
 The exported names are imported on first use, so that the command starts quickly.
 """
@@ -7,23 +7,175 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from sandherd.client.artifacts import EventArtifact
     from sandherd.client.context import Context
-    from sandherd.client.errors import HerdError, ServiceAwayError
+    from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError
     from sandherd.client.events.follower import EventFollower
-    from sandherd.client.herd import Herd
+    from sandherd.client.events.gap_filler import Patience
+    from sandherd.client.events.sequencer import Event, MissingRange
+    from sandherd.client.herd import Herd, new_sandbox, new_task, task_spec
+    from sandherd.client.messages import MessageOutcome
+    from sandherd.client.queries import ListPage
+    from sandherd.client.sandboxes.execution import Execution, Signal, exit_status
+    from sandherd.client.sandboxes.transfer import Moved
+    from sandherd.client.subscriptions import EventStream, ReceivedEvent
+    from sandherd.client.sync.event_follower import SyncEventFollower
+    from sandherd.client.sync.event_stream import SyncEventStream
+    from sandherd.client.sync.execution import SyncExecution
+    from sandherd.client.sync.herd import SyncHerd
+    from sandherd.client.sync.received_event import SyncReceivedEvent
+    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.tasks.overview import Overview
+    from sandherd.client.tasks.progress import TaskOutcome, TaskProgress
+    from sandherd.client.tasks.task_watch import OnProgress
+    from sandherd.contracts.commands import SandboxSpec, SendableMessageType, TaskSpec
+    from sandherd.contracts.errors import Code, Problem
+    from sandherd.contracts.events import ArtifactRef
+    from sandherd.contracts.requests import (
+        AgentServerView,
+        ApprovalList,
+        Audit,
+        Catalogue,
+        DeadLetter,
+        DeadLetters,
+        ExecOutput,
+        ExecState,
+        FileList,
+        FileRead,
+        FileWritten,
+        OutputChunk,
+        PruneResult,
+        RequeueResult,
+        SandboxView,
+        SecretDeleted,
+        SecretList,
+        SecretView,
+        StoredEvent,
+        Subscription,
+        SubscriptionList,
+        TaskView,
+        TerminalSize,
+        Trajectory,
+        UnsubscribeResult,
+        UsageList,
+    )
+    from sandherd.contracts.resume import Resume
+    from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 
-__all__ = ["Context", "EventFollower", "Herd", "HerdError", "ServiceAwayError"]
+__all__ = [
+    "AgentServerView",
+    "ApprovalList",
+    "ApprovalState",
+    "ArtifactRef",
+    "Audit",
+    "Catalogue",
+    "Code",
+    "Context",
+    "DeadLetter",
+    "DeadLetters",
+    "Event",
+    "EventArtifact",
+    "EventFollower",
+    "EventStream",
+    "ExecOutput",
+    "ExecState",
+    "Execution",
+    "FileList",
+    "FileRead",
+    "FileWritten",
+    "Herd",
+    "HerdError",
+    "LeftOut",
+    "ListPage",
+    "MessageOutcome",
+    "MissingRange",
+    "Moved",
+    "NotReachedError",
+    "OnProgress",
+    "OutputChunk",
+    "Overview",
+    "Patience",
+    "Problem",
+    "PruneResult",
+    "ReceivedEvent",
+    "RequeueResult",
+    "Resume",
+    "SandboxSpec",
+    "SandboxState",
+    "SandboxView",
+    "SecretDeleted",
+    "SecretList",
+    "SecretView",
+    "SendableMessageType",
+    "ServiceAwayError",
+    "Signal",
+    "StoredEvent",
+    "Subscription",
+    "SubscriptionList",
+    "SyncEventFollower",
+    "SyncEventStream",
+    "SyncExecution",
+    "SyncHerd",
+    "SyncReceivedEvent",
+    "TaskOutcome",
+    "TaskProgress",
+    "TaskSpec",
+    "TaskState",
+    "TaskView",
+    "TerminalSize",
+    "Trajectory",
+    "UnsubscribeResult",
+    "UsageList",
+    "WorkSource",
+    "exit_status",
+    "new_sandbox",
+    "new_task",
+    "task_spec",
+]
 
-_HOMES: Final = {
-    "Context": "context",
-    "EventFollower": "events.follower",
-    "Herd": "herd",
-    "HerdError": "errors",
-    "ServiceAwayError": "errors",
+_NAMES: Final = {
+    "sandherd.client.artifacts": "EventArtifact",
+    "sandherd.client.context": "Context",
+    "sandherd.client.errors": "HerdError NotReachedError ServiceAwayError",
+    "sandherd.client.events.follower": "EventFollower",
+    "sandherd.client.events.gap_filler": "Patience",
+    "sandherd.client.events.sequencer": "Event MissingRange",
+    "sandherd.client.herd": "Herd new_sandbox new_task task_spec",
+    "sandherd.client.messages": "MessageOutcome",
+    "sandherd.client.queries": "ListPage",
+    "sandherd.client.sandboxes.execution": "Execution Signal exit_status",
+    "sandherd.client.sandboxes.transfer": "Moved",
+    "sandherd.client.subscriptions": "EventStream ReceivedEvent",
+    "sandherd.client.sync.event_follower": "SyncEventFollower",
+    "sandherd.client.sync.event_stream": "SyncEventStream",
+    "sandherd.client.sync.execution": "SyncExecution",
+    "sandherd.client.sync.herd": "SyncHerd",
+    "sandherd.client.sync.received_event": "SyncReceivedEvent",
+    "sandherd.client.task_work": "LeftOut WorkSource",
+    "sandherd.client.tasks.overview": "Overview",
+    "sandherd.client.tasks.progress": "TaskOutcome TaskProgress",
+    "sandherd.client.tasks.task_watch": "OnProgress",
+    "sandherd.contracts.commands": "SandboxSpec SendableMessageType TaskSpec",
+    "sandherd.contracts.errors": "Code Problem",
+    "sandherd.contracts.events": "ArtifactRef",
+    "sandherd.contracts.requests": "AgentServerView ApprovalList Audit Catalogue DeadLetter DeadLetters ExecOutput "
+    "ExecState FileList FileRead FileWritten OutputChunk PruneResult RequeueResult SandboxView SecretDeleted "
+    "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize Trajectory "
+    "UnsubscribeResult UsageList",
+    "sandherd.contracts.resume": "Resume",
+    "sandherd.contracts.states": "ApprovalState SandboxState TaskState",
 }
+"""The exported names of each module."""
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found

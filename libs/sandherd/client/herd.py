@@ -78,7 +78,7 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
         await self.check(spec)
-        await self.connection.command(made(wire.SubmitTask, task=name, spec=self.sealed(spec), submitted_by=by), name)
+        await self.connection.command(made(wire.SubmitTask, task=name, spec=self._sealed(spec), submitted_by=by), name)
         return name
 
     async def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
@@ -95,7 +95,7 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
         `secrets` are new values of variables of its `secret_env`: all of them, if they are no longer stored.
         """
         before = await self.task(task)
-        sealed = await self.sealed_values(secrets) if secrets else None
+        sealed = await self._sealed_values(secrets) if secrets else None
         command = made(wire.RetryTask, task=task, requested_by=by, sealed=sealed)
         return await commands.retry_and_wait(self.connection, command, before, timeout)
 

@@ -39,7 +39,7 @@ class NamedSecrets:
 
     async def set_secret(self, name: str, value: str, *, by: str | None = None) -> "requests.SecretView":
         """Store a value under a name; replaces the previous one. It is encrypted for the spawner and never returned."""
-        sealed = await self.sealed_values({secret_member(self.connection.project, name): value})
+        sealed = await self._sealed_values({secret_member(self.connection.project, name): value})
         return await self.connection.request(made(requests.SetSecret, name=name, sealed=sealed, updated_by=by))
 
     async def secrets(self) -> "requests.SecretList":
@@ -53,7 +53,7 @@ class NamedSecrets:
         """
         return await self.connection.request(made(requests.DeleteSecret, name=name, force=force))
 
-    async def sealed_values(self, values: Mapping[str, str]) -> str:
+    async def _sealed_values(self, values: Mapping[str, str]) -> str:
         """Values of secrets, encrypted for the spawner: they are never sent in plain text."""
         key = (await self.connection.request(requests.ListRuntimes())).secrets_key
         if key is None:
@@ -62,7 +62,7 @@ class NamedSecrets:
             )
         return sealed_for(key, values)
 
-    async def check_named_secrets(self, spec: "SandboxSpec") -> None:
+    async def _check_named_secrets(self, spec: "SandboxSpec") -> None:
         """Refuse a spec that names an unknown secret. Without a reply, the decision is left to the spawner."""
         wanted = set(spec.secrets.values())
         if wanted <= self._names:

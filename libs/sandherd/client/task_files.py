@@ -1,5 +1,6 @@
 """Files of tasks, also after their sandboxes have ended, and other artifacts that events refer to."""
 
+from collections.abc import AsyncIterator
 from typing import IO, TYPE_CHECKING
 
 from sandherd.client.errors import HerdError, checked_name
@@ -9,13 +10,15 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
-    from sandherd.client import task_work
+    from sandherd.client import artifacts, task_work
+    from sandherd.client.artifacts import EventArtifact
     from sandherd.client.sandboxes import transfer
     from sandherd.client.sandboxes.transfer import Moved
     from sandherd.client.task_work import LeftOut, WorkSource
     from sandherd.client.tasks import resume
     from sandherd.contracts.events import ArtifactRef
 else:  # on first use: most programs transfer no files
+    artifacts = LazyModule("sandherd.client.artifacts")
     task_work = LazyModule("sandherd.client.task_work")
     transfer = LazyModule("sandherd.client.sandboxes.transfer")
     resume = LazyModule("sandherd.client.tasks.resume")
@@ -67,6 +70,26 @@ class TaskFiles(SandboxOperations):
         """
         owner = _owner(reference, self.connection.project)
         await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
+
+    def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> "AsyncIterator[EventArtifact]":
+        """What the stored events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""
+        return artifacts.artifacts(self.connection.request, _scope(task, sandbox))
+
+    async def find_artifact(self, name: str, *, task: str | None = None, sandbox: str | None = None) -> "EventArtifact":
+        """The artifact of this name, which an event of the project, or of this task or sandbox, refers to.
+
+        In a project only events from about the time in a generated name are searched. Raises `HerdError` (`not_found`).
+        """
+        return await artifacts.artifact_named(
+            self.connection.request, checked_name(name, "artifact"), _scope(task, sandbox)
+        )
+
+
+def _scope(task: str | None, sandbox: str | None) -> "artifacts.ArtifactScope":
+    return artifacts.ArtifactScope(
+        task=None if task is None else checked_name(task, "task"),
+        sandbox=None if sandbox is None else checked_name(sandbox, "sandbox"),
+    )
 
 
 def _owner(reference: "ArtifactRef", project: str) -> str:

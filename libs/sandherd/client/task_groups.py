@@ -139,7 +139,7 @@ class TaskGroups(TaskFiles):
         return await self.connection.request(question, timeout=USAGE_SECONDS)
 
     async def _submit(self, task: str, spec: "TaskSpec", by: str | None) -> None:
-        command = made(wire.SubmitTask, task=checked_name(task, "task"), spec=self.sealed(spec), submitted_by=by)
+        command = made(wire.SubmitTask, task=checked_name(task, "task"), spec=self._sealed(spec), submitted_by=by)
         await self.connection.command(command, task)
 
     async def _cancel_one(self, task: str, reason: str, by: str | None) -> HerdError | None:

@@ -16,6 +16,8 @@ SAFE_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
 _SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_BASE32_LETTERS: Final = 26
+"""Of a name of `new_name`, after its prefix."""
 
 FLEET: Final = "fleet"
 """Used in place of a project or entity name, and means all of them. No project may have this name."""
@@ -98,6 +100,17 @@ def uuid_at(at: datetime, bits: bytes) -> UUID:
 def new_name(prefix: str) -> str:
     """A new safe name, ordered by time: `task-` and 26 characters of Crockford's base 32 over a UUIDv7."""
     return safe_name(f"{prefix}-{_base32(new_uuid().int)}")
+
+
+def created_at(name: str) -> datetime | None:
+    """The time in a name of `new_name`; None for any other name, which a program may have chosen."""
+    letters = name.rpartition("-")[2]
+    if len(letters) != _BASE32_LETTERS or not set(letters) <= set(_CROCKFORD):
+        return None
+    value = sum(_CROCKFORD.index(letter) << 5 * at for at, letter in enumerate(reversed(letters)))
+    if value >> 128 or UUID(int=value).version != 7:
+        return None
+    return _EPOCH + timedelta(milliseconds=value >> 80)
 
 
 def _base32(value: int) -> str:

@@ -20,6 +20,7 @@ from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.resume import Resume
+from sandherd.contracts.task_inputs import TaskInput
 
 MAX_FILES_BYTES: Final = 128 * 1024
 """Maximum of bytes of all files given with a task; larger files are uploaded."""
@@ -182,10 +183,21 @@ class TaskSpec(SandboxSpec):
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
     """The files to begin with: a tar archive, uploaded under the task's name before it is submitted (`upload_chunk`
     with the task as `sandbox`). It is unpacked into the work tree of each attempt; `files` overwrite it."""
+    inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_DEPENDENCIES)] = Field(
+        default=(), exclude_if=lambda inputs: not inputs
+    )
+    """Files to begin with, from the results of tasks in `depends_on`. They overwrite `work`; `files` overwrite them."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
+
+    @model_validator(mode="after")
+    def _inputs_are_of_dependencies(self) -> Self:
+        for one in self.inputs:
+            if one.task not in self.depends_on:
+                raise ValueError(f"inputs: {one.task} is not in depends_on; add it there")
+        return self
 
     @model_validator(mode="after")
     def _session_matches_harness(self) -> Self:

@@ -107,8 +107,8 @@ class Attempt:
     async def _run_agent(self) -> AgentEnd:
         if self._failure is not None:
             return self._failure
-        left = self._who.previous_file or self._spec.resume or self._spec.work
-        if left is not None and (failure := await self._inherit()) is not None:
+        left = self._who.previous_file or self._spec.resume or self._spec.work or self._spec.inputs
+        if left and (failure := await self._inherit()) is not None:
             return failure
         await self._tracker.start()
         if self._stop.reason is not None:

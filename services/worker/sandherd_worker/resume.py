@@ -24,6 +24,7 @@ from sandherd_worker.previous_attempt import (
     restore_previous,
     restored_session,
 )
+from sandherd_worker.task_inputs import NoInputError, place_inputs
 from sandherd_worker.unrestored import unrestored
 
 _SESSION: Final = "session.resumed"
@@ -52,7 +53,7 @@ class NoWorkError(Exception):
 
 
 async def inherit(spec: TaskSpec, parts: Parts, publish: Publish) -> AgentEnd | None:
-    """Take over what the previous attempt and an earlier task have stored, and the files that the task begins with.
+    """Take over what the previous attempt and earlier tasks have stored, and the files that the task begins with.
 
     The task's `files` overwrite all of it. In a restored work tree of the previous attempt only those files are added
     that git ignores there: they were not stored. If it can't be restored, the attempt begins as the first one did.
@@ -67,9 +68,11 @@ async def inherit(spec: TaskSpec, parts: Parts, publish: Publish) -> AgentEnd | 
             await resume_session(spec.resume, who, parts.line, parts.stop, restored=restored)
         if spec.work is not None:
             await run_until_first(_unpack_work(spec.work, who, parts.line, restored=restored), parts.stop.wait())
-        if (spec.work or (spec.resume and spec.resume.work)) and not restored:
+        if spec.inputs:
+            await run_until_first(place_inputs(spec.inputs, who, parts.line, restored=restored), parts.stop.wait())
+        if (spec.work or spec.inputs or (spec.resume and spec.resume.work)) and not restored:
             await asyncio.to_thread(write_files, spec, who.work_dir)
-    except (NothingToResumeError, NoWorkError) as error:
+    except (NothingToResumeError, NoWorkError, NoInputError) as error:
         return AgentEnd(error_type="internal" if error.passes else "start", error=str(error))
     except OSError as error:
         return AgentEnd(error_type="start", error=f"can't write the task's files to the work tree: {error}")

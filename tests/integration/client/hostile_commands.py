@@ -18,6 +18,8 @@ ASKING: dict[Words, list[str]] = {
     ("ls",): [SANDBOX, "-r"],
     ("files",): [TASK],
     ("diff",): [TASK],
+    ("artifacts", "list"): [SANDBOX],
+    ("artifacts", "get"): ["art-one"],
     ("agent-server",): [SANDBOX, "--key"],
     ("runtimes",): [],
     ("events",): [SANDBOX],

@@ -67,6 +67,29 @@ async def test_tasks_end_correctly_under_repeated_kills(start: Start, person: An
     assert len([event for event in person.unique() if event["type"] == "agent.started"]) == 4
 
 
+@pytest.mark.faults
+async def test_files_of_a_dependency_are_taken_under_repeated_kills(start: Start, person: Any, tmp_path: Path) -> None:
+    """The dependant has them whenever a spawner dies: before the result is noted, after it, before its own start."""
+    pairs = []
+    for number in range(2):
+        build = await person.submit(["/bin/sh", "-c", f"echo {number} >out.txt"], keep_work=True)
+        inputs = ({"task": build, "paths": ["out.txt"]},)
+        argv = ["/bin/sh", "-c", f'test "$(cat out.txt)" = {number}']
+        pairs += [build, await person.submit(argv, depends_on=(build,), inputs=inputs)]
+    for last in (3, 8, 11, 14, 17, 20):
+        process = await start(last)
+
+        async def over(process: asyncio.subprocess.Process = process) -> bool:
+            return process.returncode is not None or await done(person, pairs)
+
+        await person.eventually(over)
+    await start(0)
+    views = [await person.ended(task) for task in pairs]
+    assert [(view.state, view.error) for view in views] == [("completed", None)] * 4, log_of(tmp_path)[-3000:]
+    await person.all_gone()
+    person.check_sequences()
+
+
 async def done(person: Any, tasks: list[str]) -> bool:
     views = [await person.try_task(task) for task in tasks]
     return all(view is not None and view.ended_at for view in views)

@@ -13,7 +13,16 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[3]
-COPIED: Final = ("libs", "docs", "deploy", "tests/contracts", "README.md", "docker-compose.yml", "pyproject.toml")
+COPIED: Final = (
+    "libs",
+    "docs",
+    "deploy",
+    "examples/herd",
+    "tests/contracts",
+    "README.md",
+    "docker-compose.yml",
+    "pyproject.toml",
+)
 """Read by the generator of documents and the tests of golden examples."""
 CONTRACTS: Final = "libs/sandherd/contracts"
 READ: Final = """

@@ -110,6 +110,15 @@ class Execution:
                 await progress.report(self._offset - before)
             progress.check()
 
+    async def wait(self) -> ExecState:
+        """Wait until it has ended. Returns its final state, with all output that `output` has not returned.
+
+        Raises `HerdError` as `output` does; `exit_status` gives the status as in a shell.
+        """
+        pieces = [piece async for piece in self.output()]
+        assert self.state is not None  # `output` has requested it
+        return self.state.model_copy(update={"output": pieces})
+
     async def poll(self, *, wait: float = 5.0) -> ExecState:
         """Its current state, after at most `wait` seconds. `output` returns what it wrote."""
         request = ExecStatus(sandbox=self.sandbox, exec=self.name, offset=self._offset, wait_seconds=wait)

@@ -1,7 +1,7 @@
 """Operations on sandboxes: create, pause, resume, extend and terminate them, run commands, copy files."""
 
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, Literal, TypeVar, overload
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
@@ -64,9 +64,9 @@ class SandboxOperations(NamedSecrets):
         refused = preflight.refusal(spec, known) if known is not None else None
         if refused is not None:
             raise refused
-        await self.check_named_secrets(spec)
+        await self._check_named_secrets(spec)
 
-    def sealed(self, spec: SpecT) -> SpecT:
+    def _sealed(self, spec: SpecT) -> SpecT:
         """The spec to send, after `check`, with values of secrets encrypted for the spawner.
 
         If the spawner did not reply or is of an earlier version, there is no key: then they are sent unencrypted.
@@ -96,6 +96,39 @@ class SandboxOperations(NamedSecrets):
 
     # --- lifecycle -----------------------------------------------------------------------------------------------
 
+    @overload
+    async def create(
+        self,
+        spec: "SandboxSpec | None" = None,
+        *,
+        sandbox: str | None = None,
+        by: str | None = None,
+        wait: Literal[True] = True,
+        timeout: float = CREATE_SECONDS,
+    ) -> "requests.SandboxView": ...
+
+    @overload
+    async def create(
+        self,
+        spec: "SandboxSpec | None" = None,
+        *,
+        sandbox: str | None = None,
+        by: str | None = None,
+        wait: Literal[False],
+        timeout: float = CREATE_SECONDS,
+    ) -> None: ...
+
+    @overload
+    async def create(
+        self,
+        spec: "SandboxSpec | None" = None,
+        *,
+        sandbox: str | None = None,
+        by: str | None = None,
+        wait: bool,
+        timeout: float = CREATE_SECONDS,
+    ) -> "requests.SandboxView | None": ...
+
     async def create(
         self,
         spec: "SandboxSpec | None" = None,
@@ -112,7 +145,7 @@ class SandboxOperations(NamedSecrets):
         wanted = spec or wire.SandboxSpec()
         await self.check(wanted)
         name = new_sandbox_name(sandbox or new_sandbox())
-        command = made(wire.CreateSandbox, sandbox=name, spec=self.sealed(wanted), requested_by=by)
+        command = made(wire.CreateSandbox, sandbox=name, spec=self._sealed(wanted), requested_by=by)
         if wait:
             return await commands.create_and_wait(self.connection, command, timeout)
         await self.connection.command(command, name)

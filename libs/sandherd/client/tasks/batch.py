@@ -1,9 +1,10 @@
 """Reads several tasks from one file, which may depend on each other; orders or refuses them before anything is sent.
 
 The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `name` each. `depends_on` names tasks of
-the file; `after` names tasks that were submitted before. A `name` is valid in the file only: the tasks get new names,
-unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of `task`, `fork`, `attempt`
-and `work`; its stored session is looked up before anything is sent.
+the file; `after` names tasks that were submitted before. `inputs` is a list of `from` and `paths`: files from the
+results of either; a task of the file that others take files from stores its result. A `name` is valid in the file only:
+the tasks get new names, unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of
+`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -58,7 +60,10 @@ def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
     waits = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
     for label, others in waits.items():
         _check_references(label, others, tasks)
-    return [_batch_task(label, named[label], tasks, batch) for label in _sorted(waits)]
+    read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
+    sources = {one["task"] for inputs in read.values() for one in inputs}
+    more = {label: {"inputs": inputs} | _storing(tasks[label] in sources) for label, inputs in read.items()}
+    return [_batch_task(label, {**named[label], **more[label]}, tasks, batch) for label in _sorted(waits)]
 
 
 def batch_name(names: Sequence[str]) -> str:
@@ -109,6 +114,11 @@ def _check_references(label: str, others: Any, tasks: Mapping[str, str]) -> None
             "depends_on",
             "add it, or name a task that was submitted before under `after`",
         )
+
+
+def _storing(is_source: bool) -> dict[str, bool]:  # noqa: FBT001  # one fact
+    """What makes a task store its result if another task of the file takes files from it."""
+    return {"keep_work": True} if is_source else {}
 
 
 def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:

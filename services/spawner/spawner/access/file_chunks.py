@@ -72,7 +72,7 @@ class FileChunks:
         return chunk
 
     async def fetch(self, incoming: IncomingRequest[Fetch]) -> ArtifactPiece:
-        """The next chunk, for a worker: of its own sandbox or task, the previous attempt's, or the one it resumes."""
+        """The next chunk, for a worker: of its own sandbox or task, or of an earlier one that it takes files from."""
         requester, request = incoming.names["sandbox"], incoming.request
         record = await self._workers.record(incoming.project, requester)
         if not may_fetch(record, request.owner):
@@ -99,7 +99,8 @@ def may_fetch(record: SandboxRecord, owner: str) -> bool:
     """Whether a sandbox may read artifacts under `owner`'s subjects."""
     if record.ended:
         return False
-    return owner in {record.sandbox, record.task, record.resumes, record.previous.sandbox if record.previous else None}
+    earlier = {record.resumes, record.previous.sandbox if record.previous else None}
+    return owner in {record.sandbox, record.task, *earlier, *(one.sandbox for one in record.inputs)}
 
 
 def _read_chunk(found: RawStreamMsg, artifact: str) -> ArtifactPiece:

@@ -32,7 +32,8 @@ def requested(
 ) -> SandboxRecord:
     """The requested sandbox of the task's current attempt. It is stored before a runtime is called.
 
-    `expires_at` is from `spec_resolution.expiry`; `unit` is its warm sandbox from the pool, if it has one.
+    The inputs of the task's spec have the results of its dependencies. `expires_at` is from `spec_resolution.expiry`;
+    `unit` is its warm sandbox from the pool, if it has one.
     """
     record = SandboxRecord(
         project=task.project,
@@ -45,6 +46,7 @@ def requested(
         limits=task.limits,
         profile=task.spec.profile,
         previous=task.previous,
+        inputs=task.spec.inputs,
         resumes=task.spec.resume.sandbox if task.spec.resume else None,
         requested_at=now,
         expires_at=expires_at,

@@ -9,7 +9,7 @@ from typing import Final, Self
 from sandherd.bus.auth import tls
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import Profile
-from sandherd.contracts.specs import SandboxSpec
+from sandherd.contracts.specs import SandboxSpec, TaskSpec
 from sandherd.settings import Settings
 from sandherd.telemetry import traceparents
 from spawner.records.store import StoredRecord
@@ -69,7 +69,7 @@ class SandboxPlans:
     ) -> SandboxPlan:
         """All that a runtime needs for this sandbox. Raises `RuntimeFailedError` if its task no longer exists."""
         sandbox = held.record
-        spec = sandbox.spec or (task.spec if task else None)
+        spec = sandbox.spec or (with_inputs(task.spec, sandbox) if task else None)
         if spec is None:
             raise RuntimeFailedError(RuntimeFault.REFUSED, f"the task of {sandbox.sandbox} no longer exists")
         if _lacks_secrets(sandbox) or (task is not None and _lacks_secrets(task)):
@@ -140,6 +140,11 @@ def _content(name: str, path: Path) -> str:
     except (OSError, UnicodeError) as error:
         message = f"SANDHERD_SANDBOX_{name}: {path} can't be read ({type(error).__name__}); check the setting"
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, message) from error
+
+
+def with_inputs(spec: TaskSpec, sandbox: SandboxRecord) -> TaskSpec:
+    """The spec with the places of the results that it takes files from."""
+    return spec.model_copy(update={"inputs": sandbox.inputs}) if sandbox.inputs else spec
 
 
 def with_named_values(spec: SandboxSpec, values: Mapping[str, str]) -> SandboxSpec:

@@ -11,6 +11,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, check_transition
+from sandherd.contracts.task_inputs import TaskInput
 from spawner.records.record import Record
 from spawner.tasks.secrets import has_secrets, sandbox_without_secrets
 
@@ -36,6 +37,8 @@ class SandboxRecord(Record, SharedSandboxRecord):
     profile: SafeName | None = None
     previous: Previous | None = None
     """What it receives from the previous attempt."""
+    inputs: tuple[TaskInput, ...] = ()
+    """What it takes from the results of the tasks that its task depends on."""
     resumes: SafeName | None = None
     """The sandbox of an earlier task whose session it resumes."""
     pause_wanted: bool = False

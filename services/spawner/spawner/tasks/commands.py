@@ -22,6 +22,7 @@ from spawner.sealed_commands import retry_values
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
+from spawner.tasks.inputs import input_refusal, load_dependencies
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask, terms_of, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
@@ -112,7 +113,11 @@ class TaskCommands:
                 return Retry(0.5, f"no task {missing[0]} yet")
             refused = absent(missing, project)
         self._waiting.remove(f"{project}.{submit.task}")
+        refused = refused or await self._input_refusal(project, submit.spec)
         return await self._reject_new(command, submit, refused, delivery) if refused else None
+
+    async def _input_refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
+        return input_refusal(spec.inputs, await load_dependencies(self._live, project, spec.inputs))
 
     async def _missing(self, project: str, names: Iterable[str]) -> list[str]:
         """Names of missing tasks. A task that another replica created may be in the bucket but not in our index."""

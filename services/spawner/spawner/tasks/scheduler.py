@@ -9,6 +9,7 @@ from typing import Final
 
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
+from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
 from sandherd.telemetry import logs
@@ -18,6 +19,7 @@ from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
+from spawner.tasks.inputs import SAVED_WITHIN, with_results
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts, TaskRecord
 from spawner.tasks.task_reaper import TaskEnd, TaskReaper
@@ -29,7 +31,7 @@ Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord]]
 _SOON: Final = timedelta(seconds=1)
 """Delay until a task is retried that could not begin for a reason unknown to the queue."""
 _SHORTEST_REST: Final = 0.2
-_PATIENCE: Final = timedelta(seconds=30)
+_PATIENCE: Final = SAVED_WITHIN
 """How long to wait for the previous attempt's last events after its sandbox has ended."""
 _GLANCE: Final = 0.3
 """Maximum seconds for which that check blocks other tasks."""
@@ -134,7 +136,12 @@ class Scheduler:
         if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record, now):
             return
         self._check_token(held.record, fence)
-        intent = await self._intend(held.record, sandbox_name(held.record), now)
+        task = await with_results(self._live, held.record, now, self._is_caught_up)
+        if isinstance(task, str):
+            await self._fail(held.record, task, now, fence)
+        if not isinstance(task, TaskRecord):
+            return
+        intent = await self._intend(task, sandbox_name(task), now)
         sandbox = await self._make(intent)
         if sandbox is None:
             return
@@ -176,6 +183,13 @@ class Scheduler:
         if left is None or left.record.ended_at is None:
             return left is None
         return now >= left.record.ended_at + _PATIENCE or await self._is_caught_up()
+
+    async def _fail(self, task: TaskRecord, error: str, now: datetime, fence: int) -> None:
+        def decide(record: TaskRecord) -> TaskRecord:
+            waits = record.state is TaskState.PENDING and record.attempt == task.attempt
+            return of_task.failed(record, error, ErrorType.DEPENDENCY_FAILED, now) if waits else record
+
+        await self._change(task.key, decide, fence, publish=True)
 
     async def _is_caught_up(self) -> bool:
         with suppress(TimeoutError):

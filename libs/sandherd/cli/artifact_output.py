@@ -1,0 +1,96 @@
+"""Shows the artifacts that events refer to, and writes one to a file or to standard output."""
+
+import codecs
+import tempfile
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sandherd.cli.file_copy import ProgressBar, replace_file, show_result
+from sandherd.cli.names import full_name, kind_of
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.client.artifacts import EventArtifact
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_text
+from sandherd.contracts.errors import Code
+
+HEADER: Final = ("NAME", Column("KIND", cut=True), "SIZE", "EVENT", Column("FIELD", rank=1, cut=True), "TIME")
+STANDARD_OUTPUT: Final = "-"
+_PIECE: Final = 1 << 20
+
+
+async def show_list(herd: Herd, name: str, output: Format) -> int:
+    """Show what the events of a task or sandbox refer to. Raises `HerdError` if there is no such task or sandbox."""
+    whose = await _whose(herd, name)
+    found = [one async for one in herd.artifacts(**whose)]
+    if not found:
+        await (herd.task(whose["task"]) if "task" in whose else herd.sandbox(whose["sandbox"]))
+    rows: list[list[object]] = [[one.name, one.kind, one.size, one.event, one.field, one.time] for one in found]
+    console.answer(output, {"artifacts": [_document(one) for one in found]}, HEADER, rows)
+    return 0
+
+
+async def write_one(herd: Herd, name: str, target: str, owner: str | None) -> int:
+    """Write the artifact of this name to a file, or for `-` to standard output. Raises `HerdError`."""
+    found = await herd.find_artifact(name, **({} if owner is None else await _whose(herd, owner)))
+    if target == STANDARD_OUTPUT:
+        with tempfile.TemporaryFile() as out, ProgressBar(name) as bar:
+            await herd.artifact(found.reference, out, moved=bar.move)
+            _show(found, out)
+        return 0
+    local = Path(target)
+    if not local.absolute().parent.is_dir():
+        raise _invalid(f"{local.parent}: there is no such folder", "create it first")
+    with (
+        tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as file,
+        ProgressBar(name) as bar,
+    ):
+        await herd.artifact(found.reference, file.file, moved=bar.move)
+        replace_file(file, local, 0o644)
+    return show_result(Format.TABLE, target, found.size, found.reference.sha256)
+
+
+async def _whose(herd: Herd, name: str) -> dict[str, Any]:
+    kind = kind_of(name)
+    return {kind: await full_name(herd, name, kind)}
+
+
+def _document(one: EventArtifact) -> dict[str, Any]:
+    """The artifact without what a reference says twice."""
+    return one.model_dump(mode="json", exclude={"reference": {"artifact", "size"}})
+
+
+def _show(found: EventArtifact, content: IO[bytes]) -> None:
+    """Write it unchanged, or to a terminal without control characters. Raises `HerdError` for a terminal if binary."""
+    if may_write_exactly():
+        while data := content.read(_PIECE):
+            write_exactly(data)
+        return
+    if not _is_text(content):
+        raise _invalid(f"{found.name} is {found.kind}, and no text for a terminal", "write it to a file with -o FILE")
+    reader = codecs.getreader("utf-8")(content)
+    while text := reader.read(_PIECE):
+        write_text(text, end="")
+    write_text()
+
+
+def _is_text(content: IO[bytes]) -> bool:
+    """Whether it is UTF-8 without a zero byte. The file is at its beginning afterwards."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        while data := content.read(_PIECE):
+            decoder.decode(data)
+            if b"\0" in data:
+                return False
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    finally:
+        content.seek(0)
+    return True
+
+
+def _invalid(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field="output", remedy=remedy)

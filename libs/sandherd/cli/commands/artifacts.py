@@ -1,0 +1,75 @@
+"""`sandherd artifacts`: list, get. The content that events refer to because it is too large for them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.completion import all_names
+from sandherd.cli.options import Format, Output, Project, SandboxOrTask, example, group, safe_sandbox
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+
+app = group("Artifacts that events refer to: list, get.", "sandherd artifacts list sbx-01kahc5x3tf8b9n2m4r6v8w0ya")
+_TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
+_ARTIFACT = "art-01kahc5x3tf8b9n2m4r6v8w0ya"
+
+
+def _safe(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "artifact")
+
+
+@app.command("list", epilog=example(f"sandherd artifacts list {_TASK}", f"sandherd artifacts list {_TASK} -o json"))
+def list_artifacts(
+    ctx: typer.Context, name: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
+) -> int:
+    """List what the events of a sandbox, or of a task and its sandboxes, refer to, oldest first.
+
+    Such as complete values and diffs, transcripts, stored work trees and the files that a task began with.
+    """
+    from sandherd.cli import artifact_output
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        return await artifact_output.show_list(herd, name, output)
+
+    return talk(ctx, work, project=project)
+
+
+@app.command(
+    "get", epilog=example(f"sandherd artifacts get {_ARTIFACT}", f"sandherd artifacts get {_ARTIFACT} -o work.tar")
+)
+def get(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An artifact's name.", callback=_safe)],
+    *,
+    target: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE|-", help="Write it to this file; - is standard output.")
+    ] = "-",
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--of",
+            metavar="SANDBOX|TASK",
+            help="Search only events of this sandbox or task.",
+            callback=safe_sandbox,
+            autocompletion=all_names,
+        ),
+    ] = None,
+    project: Project = None,
+) -> int:
+    """Write the content of an artifact to standard output or to a file, after its size and SHA-256 are verified.
+
+    A terminal gets text without control characters, and nothing else; a file or pipe gets it unchanged. The reference
+    is found in the history: among events from the hour before to the day after the artifact was named, or with --of
+    among all of a sandbox or task.
+    """
+    from sandherd.cli import artifact_output
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        return await artifact_output.write_one(herd, name, target, owner)
+
+    return talk(ctx, work, project=project)

@@ -1,0 +1,123 @@
+"""Finds the artifacts that events refer to, by the events of the history."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from sandherd.client import queries
+from sandherd.client.errors import HerdError, made
+from sandherd.client.events import decoder
+from sandherd.client.queries import SendRequest
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.model import Model, Moment
+from sandherd.contracts.names import created_at
+from sandherd.contracts.requests import AskEvents, StoredEvent
+
+PAGE: Final = 500
+_BEFORE: Final = timedelta(hours=1)
+_AFTER: Final = timedelta(days=1)
+"""How long before and after its artifact an event may have been created: clocks differ, and large files take time."""
+
+
+class EventArtifact(Model):
+    """An artifact, and the first event that refers to it."""
+
+    name: str
+    kind: str
+    """Its media type, such as `text/plain` or `application/x-tar`."""
+    size: int
+    """In bytes."""
+    event: str
+    """The type of the event."""
+    field: str
+    """The field of the event's data that refers to it; in `artifacts` the path of the value that was too large."""
+    entity: str
+    """The task or sandbox that the event is about."""
+    time: Moment
+    """The time of the event."""
+    reference: ArtifactRef
+    """The reference, for `Herd.artifact`."""
+
+
+@dataclass(frozen=True)
+class ArtifactScope:
+    """Whose events are searched: those of a task and its sandboxes, of a sandbox, or of the project."""
+
+    task: str | None = None
+    sandbox: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+async def artifacts(send: SendRequest, scope: ArtifactScope) -> AsyncIterator[EventArtifact]:
+    """The artifacts that stored events refer to, oldest first, each once. Raises `HerdError`."""
+    wanted = {"task": scope.task, "sandbox": scope.sandbox, "since": scope.since, "until": scope.until}
+    question = made(AskEvents, limit=PAGE, **{name: value for name, value in wanted.items() if value is not None})
+    seen: set[str] = set()
+    async for page in queries.pages(send, question):
+        for found in _of_events(page.events):
+            if found.reference.subject not in seen:
+                seen.add(found.reference.subject)
+                yield found
+
+
+async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> EventArtifact:
+    """The artifact of this name. Raises `HerdError`: `not_found` if no event of the scope refers to it.
+
+    In a whole project, only events from about the time that is part of a generated name are searched.
+    """
+    at = created_at(name)
+    if scope == ArtifactScope() and at is not None:
+        scope = ArtifactScope(since=at - _BEFORE, until=at + _AFTER)
+    async for found in artifacts(send, scope):
+        if found.name == name:
+            return found
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"no event refers to an artifact {name}",
+        field="artifact",
+        remedy="copy its name from `sandherd artifacts list SANDBOX|TASK`",
+    )
+
+
+def references(data: BaseModel, path: str = "") -> Iterator[tuple[str, ArtifactRef]]:
+    """The references in an event's data, by their fields.
+
+    Only where the contract declares them: an agent may write something alike into what its tools are given.
+    """
+    for name in type(data).model_fields:
+        value: Any = getattr(data, name)
+        if isinstance(value, ArtifactRef):
+            yield f"{path}{name}", value
+        elif isinstance(value, BaseModel):
+            yield from references(value, f"{path}{name}.")
+        elif isinstance(value, dict) and name == "artifacts":
+            yield from ((key, one) for key, one in value.items() if isinstance(one, ArtifactRef))
+
+
+def _of_events(events: list[StoredEvent]) -> Iterator[EventArtifact]:
+    for stored in events:
+        try:
+            event = decoder.from_history(stored)
+        except ContractError:
+            continue  # not of this version: it has no reference that this version could read
+        for field, reference in references(event.data):
+            yield _described(event, field, reference)
+
+
+def _described(event: Envelope[Any], field: str, reference: ArtifactRef) -> EventArtifact:
+    return EventArtifact(
+        name=reference.artifact,
+        kind=reference.media_type.partition(";")[0].strip(),
+        size=reference.size,
+        event=event.type,
+        field=field,
+        entity=event.subject,
+        time=event.time.astimezone(UTC),
+        reference=reference,
+    )

@@ -1,0 +1,29 @@
+"""`SyncHerd`: connects, and closes the connection."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from sandherd.client.context import Context
+from sandherd.client.herd import Herd
+from sandherd.client.sync.herd_methods import SyncHerdMethods
+from sandherd.client.sync.loop_thread import LoopThread
+
+
+class SyncHerd(SyncHerdMethods):
+    """`Herd` for programs without asyncio: the same methods, which return when the work is done.
+
+    Events and output are plain generators. The connection works in a thread of its own, so several threads may use one
+    `SyncHerd`, and a program may have an event loop beside it. Ctrl-C cancels the method that waits. Callbacks such as
+    `moved` are called in the connection's thread, and can't call methods of the `SyncHerd`.
+    """
+
+    @classmethod
+    @contextmanager
+    def connect(cls, context: Context | None = None, *, patience: float = 5.0) -> Generator["SyncHerd"]:
+        """Connect within `patience` seconds. The default context is that of `Context.resolve`."""
+        thread = LoopThread()
+        try:
+            with thread.entered(Herd.connect(context, patience=patience)) as herd:
+                yield cls(thread, herd)
+        finally:
+            thread.close()

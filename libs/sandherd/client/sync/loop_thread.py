@@ -1,0 +1,152 @@
+"""An event loop in a thread of its own, where asynchronous objects work for other threads."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, Generic, TypeVar
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+T = TypeVar("T")
+_END: Final = object()
+
+
+class LoopThread:
+    """A running event loop. Any thread may use it, except its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._closed = False
+        # A daemon: a program that ends without closing it, must not wait for it.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandherd-client", daemon=True)
+        self._thread.start()
+
+    def run(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Await what `make` returns; both in the loop's thread. Raises what it raises, and `HerdError` once closed.
+
+        If the waiting thread is interrupted (Ctrl-C), the work is cancelled, and has ended when this raises.
+        """
+        work = self._start(make)
+        try:
+            return work.outcome.result()
+        except BaseException:
+            if not work.outcome.done():
+                self._loop.call_soon_threadsafe(work.cancel)
+                work.outcome.exception()
+            raise
+
+    def call(self, make: Callable[[], T]) -> T:
+        """Call it in the loop's thread."""
+
+        async def called() -> T:
+            return make()
+
+        return self.run(called)
+
+    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Generator[T]:
+        """The items of what `make` returns. It is closed when the generator is."""
+        items = self.call(make)
+        try:
+            while (item := self.run(lambda: _next(items))) is not _END:
+                yield item
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None and not self._closed:
+                self.run(close)
+
+    @contextmanager
+    def entered(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
+        """What the context returns. It is entered and left in one task of the loop, as time limits require."""
+        begun: Future[T] = Future()
+        closing = asyncio.Event()
+
+        async def hold() -> None:
+            try:
+                async with context as found:
+                    begun.set_result(found)
+                    await closing.wait()
+            except BaseException as error:
+                if begun.done():
+                    raise
+                begun.set_exception(error)
+
+        work = self._start(hold)
+        try:
+            yield begun.result()
+        except BaseException:
+            if not begun.done():
+                self._loop.call_soon_threadsafe(work.cancel)
+            raise
+        finally:
+            self._loop.call_soon_threadsafe(closing.set)
+            work.outcome.result()
+
+    def close(self) -> None:
+        """Cancel what still runs, and end the thread. Calls in other threads raise `HerdError`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _start(self, make: Callable[[], Awaitable[T]]) -> "_Work[T]":
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "a callback of SyncHerd can't call its methods: they wait for the thread that it runs in"
+            )
+        work = _Work(make)
+        with self._lock:
+            if self._closed:
+                raise HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
+            self._loop.call_soon_threadsafe(work.start)
+        return work
+
+
+class _Work(Generic[T]):
+    """One piece of work in the loop, and its outcome for the thread that waits for it."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self.outcome: Future[T] = Future()
+        self._make = make
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start it; in the loop's thread."""
+        self._task = asyncio.ensure_future(self._run())
+
+    def cancel(self) -> None:
+        """Cancel it; in the loop's thread."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self.outcome.set_result(await self._make())
+        except asyncio.CancelledError:
+            self.outcome.set_exception(_cancelled())
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for it
+            self.outcome.set_exception(error)
+
+
+async def _next(items: AsyncIterator[T]) -> T | Any:
+    return await anext(items, _END)
+
+
+async def _cancel_others() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def _cancelled() -> HerdError:
+    return HerdError.of(Code.UNAVAILABLE, "the connection was closed meanwhile", remedy="connect again")

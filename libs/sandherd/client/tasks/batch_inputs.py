@@ -1,0 +1,34 @@
+"""The `inputs` of a task in a file: which files it takes from the results of tasks that it depends on."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+_REMEDY: Final = "write `inputs: [{from: build, paths: [dist/**]}]`"
+
+
+def inputs_of(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The inputs as a task spec has them, with tasks' names in place of those in the file. Raises `HerdError`."""
+    inputs = entry.get("inputs") or []
+    if not isinstance(inputs, list) or not all(isinstance(one, Mapping) and "from" in one for one in inputs):
+        raise _error(f"{label}: inputs is not a list of mappings with `from` and `paths`", _REMEDY)
+    within, before = list(entry.get("depends_on") or []), list(entry.get("after") or [])
+    return [
+        _input(label, one, {name: tasks[name] for name in within} | {name: name for name in before}) for one in inputs
+    ]
+
+
+def _input(label: str, one: Mapping[str, Any], known: Mapping[Any, str]) -> dict[str, Any]:
+    source = one["from"]
+    if not isinstance(source, str) or source not in known:
+        raise _error(
+            f"{label}: it takes files from {str(source)[:80]!r}, which it does not depend on",
+            "add it to `depends_on`, or to `after` if it was submitted before",
+        )
+    return {name: value for name, value in one.items() if name != "from"} | {"task": known[source]}
+
+
+def _error(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field="inputs", remedy=remedy)

@@ -1,0 +1,96 @@
+"""Fetches the files that a task takes from its dependencies' results, and places them into the work tree."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sandherd.archives.gitignore import Rules
+from sandherd.archives.ignore import parents
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.task_inputs import TaskInput
+from sandherd_worker.access.artifact_client import ArtifactClient
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.broker_session import CurrentConnection
+from sandherd_worker.previous_attempt import extract_work
+from sandherd_worker.unrestored import unrestored
+
+_EXPIRED: Final = "it is stored for some days only: submit both tasks again"
+_ABSENT: Final = "git may ignore it there, or the task has not written it; see `sandherd files {task}`"
+
+
+class NoInputError(Exception):
+    """An input can't be placed. The text names the task and the path; `passes` if another attempt may succeed."""
+
+    def __init__(self, task: str, why: str, *, passes: bool = False) -> None:
+        self.passes = passes
+        super().__init__(f"can't take the input from {task}: {why}")
+
+
+class PathPatterns:
+    """Paths and patterns of an input, and which of them have matched."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        # Anchored: a name without a slash is meant at the top of the work tree, unlike in `.gitignore`.
+        self._rules = {path: Rules(b"/" + os.fsencode(path)) for path in paths}
+        self._matched: set[str] = set()
+
+    def match(self, path: str) -> bool:
+        """Whether a file or a folder that contains it matches one of them; remembers all that do."""
+        found = {name for name, rules in self._rules.items() if _matches(rules, path)}
+        self._matched |= found
+        return bool(found)
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Those that nothing has matched, in their order."""
+        return [path for path in self._rules if path not in self._matched]
+
+
+async def place_inputs(
+    inputs: Sequence[TaskInput], who: Assignment, line: CurrentConnection, *, restored: bool
+) -> None:
+    """Fetch the results of the dependencies, one after the other, and unpack the wanted files into the work tree.
+
+    Into a restored tree, only what that lacks because git ignores it. The archives are not trusted: one with an entry
+    outside the work tree is refused, and links that lead out are left out. Raises `NoInputError`, `OSError`.
+    """
+    for one in inputs:
+        try:
+            await _place(one, who, line, restored=restored)
+        except ContractError as error:
+            expired = error.problem.code is Code.NOT_FOUND
+            passes = error.problem.code is Code.UNAVAILABLE
+            raise NoInputError(one.task, f"{error}; {_EXPIRED}" if expired else str(error), passes=passes) from None
+
+
+async def _place(one: TaskInput, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:
+    if one.work is None or one.sandbox is None:
+        raise NoInputError(one.task, "the spawner has not named its result")
+    patterns = PathPatterns(one.paths)
+    lacks = await asyncio.to_thread(unrestored, who.work_dir) if restored else _everything
+    with tempfile.TemporaryFile(dir=who.state_dir) as file:
+        await ArtifactClient(who, line).fetch(one.work, one.sandbox, file)
+        file.seek(0)
+        await asyncio.to_thread(
+            extract_work, file, one.work, who, who.work_dir, outward=False, keeps=_wanted(patterns, lacks)
+        )
+    if patterns.unmatched:
+        missing = patterns.unmatched[0]
+        raise NoInputError(one.task, f"{missing!r} is not in its result: {_ABSENT.format(task=one.task)}")
+
+
+def _wanted(patterns: PathPatterns, lacks: Callable[[str], bool]) -> Callable[[str], bool]:
+    return lambda path: patterns.match(path) and lacks(path)
+
+
+def _everything(_path: str) -> bool:
+    return True
+
+
+def _matches(rules: Rules, path: str) -> bool:
+    name = os.fsencode(path)
+    return bool(rules.verdict(name, directory=False)) or any(
+        rules.verdict(os.fsencode(parent), directory=True) for parent in parents(path)
+    )

@@ -1,0 +1,44 @@
+"""The programs of docs/herd.md, each run as it is shown there, with the real services."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandherd.client import Context
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples/herd").glob("*.py"))
+SHOWN = {
+    "submit": "126410606437752",
+    "follow": "task.completed",
+    "sandbox": "0 12",
+    "files": "one\ntwo",
+    "batch": "there is no task",
+    "without_asyncio": "completed",
+}
+
+
+@pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.stem)
+async def test_example_runs(program: Path, line: Context) -> None:
+    """It ends with status 0, without a warning, and prints what it is an example of."""
+    place = {"NATS_URL": line.nats_url, "SANDHERD_CREDENTIALS": str(line.credentials), "SANDHERD_HOME": str(line.home)}
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-W", "error", str(program)],
+        env=os.environ | place,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert SHOWN[program.stem] in out.decode()
+
+
+def test_page_has_every_example() -> None:
+    """Word for word, without its docstring, which is the text above it."""
+    page = (ROOT / "docs/herd.md").read_text()
+    assert EXAMPLES
+    for program in EXAMPLES:
+        assert program.read_text().partition('"""\n\n')[2] in page, program.name

@@ -1,0 +1,120 @@
+"""Tasks that begin with files of the tasks that they depend on, with the real services."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.client import Context, Herd, HerdError, TaskView
+from sandherd.client.herd import new_task, task_spec
+from sandherd.contracts.states import TaskState
+from sandherd.contracts.task_inputs import TaskInput
+
+Sandherd = Callable[..., Any]
+BUILD = "mkdir -p dist/deep other; echo one >dist/one; echo two >dist/deep/two; echo no >other/no; ln -s /etc dist/etc"
+BATCH = """
+tasks:
+  - {name: build, text: build, argv: [sh, -c, "mkdir dist; echo 42 >dist/out.txt; echo no >unwanted"]}
+  - name: test
+    text: test
+    argv: [sh, -c, 'test "$(cat dist/out.txt)" = 42 && test ! -e unwanted && echo found']
+    depends_on: [build]
+    inputs: [{from: build, paths: ["dist/**"]}]
+"""
+
+
+@pytest.fixture
+def context(line: Context) -> Context:
+    """The place of the real services."""
+    return line
+
+
+@pytest.fixture
+def sandherd(started: Callable[..., Any]) -> Sandherd:
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+async def built(real: Herd, script: str, **more: Any) -> str:
+    """A task that stores its result; it is not awaited."""
+    return await real.submit(task_spec("build", ["sh", "-c", script], keep_work=True, **more))
+
+
+async def taken(real: Herd, build: str, paths: list[str], script: str, **more: Any) -> TaskView:
+    """The end of a task that takes these paths from another one."""
+    inputs = (TaskInput(task=build, paths=tuple(paths)),)
+    spec = task_spec("test", ["sh", "-c", script], depends_on=(build,), inputs=inputs, **more)
+    return await real.wait(await real.submit(spec))
+
+
+async def test_task_of_a_file_reads_what_another_has_left(sandherd: Sandherd, tmp_path: Path, real: Herd) -> None:
+    """Only what it names; the other one stores its result without being told to."""
+    file = tmp_path / "tasks.yaml"
+    file.write_text(BATCH)
+    status, out, err = await sandherd("tasks", "submit", str(file), "--wait", "-o", "json")
+    assert status == 0, out + err
+    assert [view.state for view in (await real.tasks()).items] == [TaskState.COMPLETED] * 2
+
+
+async def test_folders_files_and_patterns_are_taken(real: Herd) -> None:
+    """At the same paths; a link that leads out of the work tree is left out, and the task's own files are on top."""
+    build = await built(real, BUILD)
+    script = (
+        "test ! -e dist/one && test ! -L dist/etc && test ! -e other && "
+        "test $(cat dist/deep/two) = two && test $(cat mine) = mine"
+    )
+    view = await taken(real, build, ["dist/deep", "dist/*/tw?"], script, files={"mine": "mine\n"})
+    assert (view.state, view.error) == (TaskState.COMPLETED, None)
+    view = await taken(real, build, ["dist"], "test -f dist/one && test -f dist/deep/two && test ! -L dist/etc")
+    assert (view.state, view.error) == (TaskState.COMPLETED, None)
+
+
+async def test_absent_path_is_a_permanent_failure(real: Herd) -> None:
+    """It names the path and the task, and there is one attempt only; the agent does not start."""
+    build = await built(real, BUILD)
+    view = await taken(real, build, ["dist/one", "one"], "true")
+    assert (view.state, view.error_type, view.attempt) == (TaskState.FAILED, "start", 1)
+    assert view.error is not None
+    assert "'one'" in view.error
+    assert build in view.error
+
+
+async def test_task_that_has_left_nothing_fails_its_dependants(real: Herd) -> None:
+    """With the reason, once it is certain that nothing more is received."""
+    view = await taken(real, await built(real, "true"), ["x"], "true")
+    assert (view.state, view.error_type) == (TaskState.FAILED, "dependency_failed")
+    assert "has stored no result" in str(view.error)
+
+
+async def test_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> None:
+    """At its submission, with the field and what to do."""
+    build = await real.submit(task_spec("build", ["true"]))
+    with pytest.raises(HerdError) as caught:
+        await taken(real, build, ["x"], "true")
+    assert caught.value.problem.field == "spec.inputs"
+    assert "--keep-work" in caught.value.line
+
+
+async def test_input_that_names_its_own_archive_is_rejected(real: Herd) -> None:
+    """The spawner alone decides which archive a worker may fetch."""
+    build = await built(real, BUILD)
+    task = new_task()
+    one = TaskInput(task=build, paths=("dist",), sandbox="sbx-other")
+    await real.submit(task_spec("test", ["true"], depends_on=(build,), inputs=(one,)), task=task)
+    with pytest.raises(HerdError, match="set by the spawner only"):
+        await real.wait(task)
+
+
+async def test_retry_takes_the_files_again(real: Herd) -> None:
+    """Each attempt begins with them."""
+    build = await built(real, BUILD)
+    view = await taken(real, build, ["dist/one"], "test -e dist/one || exit 4; exit 3")
+    assert view.error == "it ended with exit status 3"
+    await real.retry(view.task)
+    view = await real.wait(view.task)
+    assert (view.attempt, view.error) == (2, "it ended with exit status 3")
