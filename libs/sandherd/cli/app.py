@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "up": Entry("stack", "up", "UP_EXAMPLE"),
     "down": Entry("stack", "down", "DOWN_EXAMPLE"),
     "status": Entry("stack", "status", "STATUS_EXAMPLE"),
+    "services": Entry("services"),
     "run": Entry("run", "run", "RUN_EXAMPLE"),
     "tasks": Entry("tasks"),
     "sandboxes": Entry("sandboxes"),

@@ -95,7 +95,7 @@ FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
 """What shows live events or output until their end."""
 NAMED: frozenset[Words] = frozenset(
     {
-        ("up",), ("down",), ("status",), ("provision",), ("backup",), ("restore",), ("replay",),
+        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
         ("credentials", "create"), ("harness", "install"), ("harness", "list"), ("image", "build"),
         ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
     }

@@ -50,6 +50,7 @@ def wanted_commands() -> set[str]:
     groups = {
         "tasks": "list wait get submit cancel retry",
         "sandboxes": "list get create pause resume extend terminate prune",
+        "services": "logs",
         "dead": "list show requeue",
         "approvals": "list grant deny",
         "harness": "install list",
