@@ -34,6 +34,7 @@ ASKING: dict[Words, list[str]] = {
     ("costs",): [],
     ("sandboxes", "list"): [],
     ("sandboxes", "get"): [SANDBOX],
+    ("sandboxes", "logs"): [SANDBOX],
     ("sandboxes", "create"): ["--runtime", "absent"],
     ("sandboxes", "pause"): [SANDBOX],
     ("sandboxes", "resume"): [SANDBOX],

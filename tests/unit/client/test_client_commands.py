@@ -49,7 +49,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def wanted_commands() -> set[str]:
     groups = {
         "tasks": "list wait get submit cancel retry",
-        "sandboxes": "list get create pause resume extend terminate prune",
+        "sandboxes": "list get logs create pause resume extend terminate prune",
         "services": "logs",
         "dead": "list show requeue",
         "approvals": "list grant deny",

@@ -9,6 +9,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
     AskAgentServer,
     AskPeers,
+    AskRuntimeLogs,
     Download,
     DownloadChunk,
     Exec,
@@ -30,6 +31,7 @@ from spawner.access.file_chunks import FileChunks
 from spawner.access.operations import SandboxAccess
 from spawner.access.peers import Peers
 from spawner.access.refusals import MIB
+from spawner.access.runtime_logs import RuntimeLogs
 from spawner.access.upload_quota import UploadQuota
 from spawner.access.worker_requests import WorkerRequests
 from spawner.live_state import LiveState
@@ -42,6 +44,8 @@ _LONG_POLLS: Final = 2000
 _SHORT: Final = 200
 _CHUNKS: Final = 64
 """Each holds a chunk in memory."""
+_LOGS: Final = 8
+"""Each may hold some megabytes: the wanted lines, as an engine returns them."""
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     Exec: _LONG_POLLS,
@@ -55,6 +59,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     DownloadChunk: _CHUNKS,
     Fetch: _CHUNKS,
     AskAgentServer: _SHORT,
+    AskRuntimeLogs: _LOGS,
     AskPeers: 1,
     ListRuntimes: 1,
 }
@@ -92,6 +97,7 @@ def make_handlers(
         DownloadChunk: chunks.next_chunk,
         Fetch: chunks.fetch,
         AskAgentServer: AgentServers(workers, runtimes).view,
+        AskRuntimeLogs: RuntimeLogs(bus, workers, runtimes, quota).view,
         AskPeers: Peers(live).of,
         ListRuntimes: list_runtimes,
     }

@@ -184,7 +184,8 @@ class ProcessRuntime:
     def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
         """The output of the worker of the last run."""
         place = self._existing(unit)
-        return file_log(place.runs()[-1].log, query, lambda: self._shim(place) is not None)
+        log = runs[-1].log if (runs := place.runs()) else place.folder / "no-run"
+        return file_log(log, query, lambda: self._shim(place) is not None)
 
     async def quarantine(self, unit: str) -> None:
         """End all processes, and move the directory to quarantine."""
