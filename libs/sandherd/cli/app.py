@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),
+    "port-forward": Entry("execution", "port_forward", "FORWARD_EXAMPLE"),
     "files": Entry("task_files", "files", "FILES_EXAMPLE"),
     "diff": Entry("task_files", "diff", "DIFF_EXAMPLE"),
     "agent-server": Entry("execution", "agent_server", "SERVER_EXAMPLE"),

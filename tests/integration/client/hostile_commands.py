@@ -16,6 +16,7 @@ ASKING: dict[Words, list[str]] = {
     ("exec",): [SANDBOX, "--status", "exc-one"],
     ("cp",): [f"{SANDBOX}:x", "here"],
     ("ls",): [SANDBOX, "-r"],
+    ("port-forward",): [SANDBOX, ":80"],
     ("files",): [TASK],
     ("diff",): [TASK],
     ("agent-server",): [SANDBOX, "--key"],

@@ -19,6 +19,8 @@ from sandherd.contracts.requests import (
     Fetch,
     ListFiles,
     ListRuntimes,
+    PortRead,
+    PortWrite,
     Request,
     Upload,
     UploadChunk,
@@ -30,6 +32,7 @@ from spawner.access.catalogue import catalogue
 from spawner.access.file_chunks import FileChunks
 from spawner.access.operations import SandboxAccess
 from spawner.access.peers import Peers
+from spawner.access.ports import Ports
 from spawner.access.refusals import MIB
 from spawner.access.runtime_logs import RuntimeLogs
 from spawner.access.upload_quota import UploadQuota
@@ -52,6 +55,8 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     ExecStatus: _LONG_POLLS,
     ExecKill: _SHORT,
     ExecInput: _SHORT,
+    PortWrite: _LONG_POLLS,
+    PortRead: _LONG_POLLS,
     ListFiles: _SHORT,
     Upload: _LONG_POLLS,
     Download: _LONG_POLLS,
@@ -79,6 +84,7 @@ def make_handlers(
     """The handlers, one for each request in `ANSWERED`."""
     workers, cap = WorkerRequests(bus, live), settings.max_file_mb * MIB
     access, quota = SandboxAccess(workers, cap, live.meters), UploadQuota(bus, settings.project_uploads_mb * MIB)
+    ports = Ports(workers, runtimes)
     chunks = FileChunks(bus, workers, cap, live.meters, quota)
     offer = catalogue(settings, menu, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
 
@@ -90,6 +96,8 @@ def make_handlers(
         ExecStatus: access.exec_status,
         ExecKill: access.exec_kill,
         ExecInput: access.exec_input,
+        PortWrite: ports.write,
+        PortRead: ports.read,
         ListFiles: access.list_files,
         Upload: access.upload,
         Download: access.download,

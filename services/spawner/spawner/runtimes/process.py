@@ -181,6 +181,10 @@ class ProcessRuntime:
         """The address of a port of the sandbox, for this host only."""
         return Address(f"http://127.0.0.1:{await network.published(self._existing(unit), port)}")
 
+    def port_refusal(self, unit: str, port: int) -> str:
+        """Why a port of the sandbox's loopback leads to this host; empty if it is the sandbox's own."""
+        return network.port_refusal(self._existing(unit), port)
+
     def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
         """The output of the worker of the last run."""
         place = self._existing(unit)
