@@ -68,6 +68,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "restore": Entry("backup", "restore", "RESTORE_EXAMPLE"),
     "replay": Entry("backup", "replay", "REPLAY_EXAMPLE"),
     "config": Entry("config"),
+    "context": Entry("contexts"),
     "doctor": Entry("doctor", "doctor", "EXAMPLE"),
 }
 """All commands and groups, in the order of `--help`."""
@@ -95,12 +96,18 @@ def place(
             "--config", metavar="FILE", help="YAML settings file [default: SANDHERD_CONFIG, else the stack's]."
         ),
     ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="NAME", help="Context to use; see `sandherd context` [default: SANDHERD_CONTEXT]."
+        ),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Run herds of coding agents in sandboxes, and watch, record and control everything they do."""
-    ctx.obj = HerdLocation(nats_url, credentials, home, config_file)
+    ctx.obj = HerdLocation(nats_url, credentials, home, config_file, context)
 
 
 def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:

@@ -67,6 +67,7 @@ async def _listed(ctx: typer.Context, lists: list[str]) -> list[str]:
         credentials=options.get("credentials"),
         home=options.get("home"),
         config=options.get("config_file"),
+        context=options.get("context"),
         project=ctx.params.get("project"),
     )
     names: list[str] = []

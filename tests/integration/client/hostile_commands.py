@@ -100,6 +100,7 @@ NAMED: frozenset[Words] = frozenset(
         ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
         ("credentials", "create"), ("harness", "install"), ("harness", "list"), ("image", "build"),
         ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
+        ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
     }
 )  # fmt: skip
 """Local commands: they show nothing that a sandbox or another project has written."""

@@ -51,6 +51,7 @@ def wanted_commands() -> set[str]:
         "tasks": "list wait get submit cancel retry",
         "sandboxes": "list get logs create pause resume extend terminate prune",
         "services": "logs",
+        "context": "list show add use remove",
         "dead": "list show requeue",
         "approvals": "list grant deny",
         "harness": "install list",
