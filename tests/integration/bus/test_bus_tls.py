@@ -97,7 +97,7 @@ async def test_authorities_of_a_context_are_used(server: Server, files: Path, mo
     """In place of those of the environment, whose client certificate is presented."""
     await well(server, files, monkeypatch)
     given(monkeypatch, **{CA: files / "other.crt", CERT: files / "client.crt", KEY: files / "client.key"})
-    known = {"nats_url": server.url, "credentials": None, "project": "default", "home": files}
+    known: dict[str, Any] = {"nats_url": server.url, "credentials": None, "project": "default", "home": files}
     async with Connection.open(Context(**known, ca=files / "ca.crt"), patience=PATIENCE) as connection:
         assert connection.connected
     with pytest.raises(NotReachedError, match="certificate verify failed") as caught:

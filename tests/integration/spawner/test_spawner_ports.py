@@ -19,7 +19,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import Exec, PortRead, PortWrite
+from sandherd.contracts.requests import Exec, PortRead, PortWrite, Request
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -163,7 +163,7 @@ async def test_sandbox_that_shares_the_network_of_its_host_is_refused(
 async def test_other_projects_and_subscribers_reach_no_port(forwarded: Forwarded, herd: Broker) -> None:
     """A client of another project finds no such sandbox, and the broker lets nobody else ask in p1."""
     port = await forwarded.serve(ECHO)
-    requests = (
+    requests: tuple[Request[Any], ...] = (
         PortWrite(sandbox=forwarded.sandbox, connection="con-1", port=port),
         PortRead(sandbox=forwarded.sandbox, connection="con-1"),
     )

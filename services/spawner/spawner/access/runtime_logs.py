@@ -45,7 +45,7 @@ class RuntimeLogs:
         )
 
     async def _read(self, record: SandboxRecord, request: AskRuntimeLogs) -> tuple[bytes, bool]:
-        runtime = self._runtimes.get(record.runtime)
+        runtime: object = self._runtimes.get(record.runtime)
         if not isinstance(runtime, LogSource):
             raise ContractError(
                 Code.REFUSED,
