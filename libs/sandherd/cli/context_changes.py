@@ -17,8 +17,8 @@ from sandherd.client.named_contexts import (
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.errors import Code
 
-Given = tuple[str | None, Path | None, str | None, Path | None]
-"""URL, credentials, project and authorities, as given."""
+Values = tuple[str | None, Path | None, str | None, Path | None]
+"""URL, credentials, project and authorities of a new context."""
 
 
 def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
@@ -33,9 +33,9 @@ def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContex
     return 0
 
 
-def add(name: str, given: Given, output: Format, *, replace: bool, use: bool) -> int:
+def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) -> int:
     """Add a context, once its credential was read. Raises `HerdError`."""
-    url, credentials, project, ca = given
+    url, credentials, project, ca = values
     if url is None or credentials is None:
         option = "--url" if url is None else "--credentials"
         raise HerdError.of(

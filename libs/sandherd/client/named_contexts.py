@@ -137,21 +137,21 @@ class SelectedContext:
 
 
 def select(
-    given: str | None, environ: Mapping[str, str], home: SettingSource, weakest: Container[SettingSource]
+    option: str | None, environ: Mapping[str, str], home: SettingSource, weakest: Container[SettingSource]
 ) -> SelectedContext | None:
-    """The context that applies: the one given, else that of SANDHERD_CONTEXT, else the current one. None: no one.
+    """The context that applies: that of the option, else that of SANDHERD_CONTEXT, else the current one. None: no one.
 
     The current one overrides the `weakest` sources only, and isn't used where a home is named: that is another herd.
     Raises `HerdError`.
     """
     variable = environ.get(CONTEXT_VARIABLE)
     named_home = home in {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
-    if LOCAL in {given, variable if not given else None} or (named_home and not (given or variable)):
+    if LOCAL in {option, None if option else variable} or (named_home and not (option or variable)):
         return None
     known = read_contexts(contexts_file(environ))
-    name = given or variable or known.current
+    name = option or variable or known.current
     if name is None:
         return None
     context = known.find(checked_name(name, "context"))
-    stronger = {SettingSource.PARAMETER} if given else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
-    return SelectedContext(name, context, frozenset(SettingSource) - stronger if given or variable else weakest)
+    stronger = {SettingSource.PARAMETER} if option else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
+    return SelectedContext(name, context, frozenset(SettingSource) - stronger if option or variable else weakest)

@@ -128,7 +128,7 @@ def port_forward(
     While it runs, every process on this machine can connect to them. Only a port of a program in the sandbox is
     forwarded, never one of its host. As JSON, one line per port.
     """
-    from sandherd.cli.port_forwarding import forward
+    from sandherd.cli.forwarded_ports import forward
     from sandherd.cli.session import talk
 
     return talk(ctx, forward(sandbox, ports, output), project=project)
