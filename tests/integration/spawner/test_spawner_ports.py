@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
@@ -199,6 +201,35 @@ async def test_command_forwards_until_its_sandbox_ends(forwarded: Forwarded) -> 
         async with asyncio.timeout(PATIENCE):
             _, error = await process.communicate()
         assert (process.returncode, error.decode().count("\n")) == (1, 1)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_interrupted_command_ends_and_frees_its_port(forwarded: Forwarded) -> None:
+    """With status 130 and without a word, also while a connection is open; a port in use is an error with the fix."""
+    port = await forwarded.serve(ECHO)
+    place = ["--nats-url", forwarded.herd.url, "--credentials", str(forwarded.credentials)]
+    words = [*place, "port-forward", forwarded.sandbox, f":{port}", "--project", "p1", "-o", "json"]
+    process = await asyncio.create_subprocess_exec(SANDHERD, *words, stdout=PIPE, stderr=PIPE)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            local = json.loads(await process.stdout.readline())["local"]
+        with pytest.raises(HerdError, match=f"port {local} of 127.0.0.1 can't be used"):
+            async with forwarded.client.forward_port(forwarded.sandbox, port, local=local):
+                pass
+        reader, writer = await asyncio.open_connection("127.0.0.1", local)
+        writer.write(b"hello")
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.readexactly(5) == b"hello"
+            process.send_signal(signal.SIGINT)
+            _, error = await process.communicate()
+        writer.close()
+        assert (process.returncode, error) == (130, b"")
+        async with forwarded.client.forward_port(forwarded.sandbox, port, local=local):
+            pass
     finally:
         if process.returncode is None:
             process.kill()

@@ -46,6 +46,10 @@ def logs(
     from sandherd.cli import service_logs
     from sandherd.cli.commands.stack import local_stack
     from sandherd.cli.session import where
+    from sandherd.client.errors import HerdError
 
-    local_stack()
+    try:
+        local_stack()
+    except HerdError as error:  # only the client is installed
+        raise service_logs.elsewhere(error.problem.message) from None
     return asyncio.run(service_logs.show(where(ctx), service, output, follow=follow, lines=lines))
