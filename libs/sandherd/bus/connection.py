@@ -82,7 +82,7 @@ class ConnectionCallbacks:
 class Bus:
     """A connection to the broker. Use `Bus.open`."""
 
-    def __init__(self, name: str, watch: ConnectionCallbacks) -> None:
+    def __init__(self, name: str, watch: ConnectionCallbacks, tls: TlsFiles | None = None) -> None:
         self.name = name
         self.ids = DerivedIds(b"")
         self.client = TlsClient(tls_required=False)
@@ -97,7 +97,7 @@ class Bus:
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
         """The last error of the client while it connects."""
-        self._tls = TlsFiles.of()
+        self._tls = tls or TlsFiles.of()
         self._tls_context = self._tls.context()
 
     @classmethod
@@ -112,14 +112,16 @@ class Bus:
         watch: ConnectionCallbacks | None = None,
         patience: float | None = None,
         api: str = API,
+        tls: TlsFiles | None = None,
     ) -> AsyncIterator["Bus"]:
         """Connect, retrying until the broker responds; drain and close at the end.
 
         `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` limits the time for the
         first connect, in seconds; after it `BusError` is raised, or `TlsError`. `nats-py` alone would hang without an
         error or close permanently. `api` is the prefix of the JetStream API's subjects in this principal's account.
+        `tls` are the files of TLS, if they are not those of the environment.
         """
-        bus = cls(name, watch or ConnectionCallbacks())
+        bus = cls(name, watch or ConnectionCallbacks(), tls)
         bus.api = api
         await bus._connect(url, identity, inbox, patience)
         bus.ids = identity.derived_ids()

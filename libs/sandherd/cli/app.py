@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "up": Entry("stack", "up", "UP_EXAMPLE"),
     "down": Entry("stack", "down", "DOWN_EXAMPLE"),
     "status": Entry("stack", "status", "STATUS_EXAMPLE"),
+    "services": Entry("services"),
     "run": Entry("run", "run", "RUN_EXAMPLE"),
     "tasks": Entry("tasks"),
     "sandboxes": Entry("sandboxes"),
@@ -44,6 +45,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),
+    "port-forward": Entry("execution", "port_forward", "FORWARD_EXAMPLE"),
     "files": Entry("task_files", "files", "FILES_EXAMPLE"),
     "diff": Entry("task_files", "diff", "DIFF_EXAMPLE"),
     "artifacts": Entry("artifacts"),
@@ -67,6 +69,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "restore": Entry("backup", "restore", "RESTORE_EXAMPLE"),
     "replay": Entry("backup", "replay", "REPLAY_EXAMPLE"),
     "config": Entry("config"),
+    "context": Entry("contexts"),
     "doctor": Entry("doctor", "doctor", "EXAMPLE"),
 }
 """All commands and groups, in the order of `--help`."""
@@ -94,12 +97,18 @@ def place(
             "--config", metavar="FILE", help="YAML settings file [default: SANDHERD_CONFIG, else the stack's]."
         ),
     ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="NAME", help="Context to use; see `sandherd context` [default: SANDHERD_CONTEXT]."
+        ),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Run herds of coding agents in sandboxes, and watch, record and control everything they do."""
-    ctx.obj = HerdLocation(nats_url, credentials, home, config_file)
+    ctx.obj = HerdLocation(nats_url, credentials, home, config_file, context)
 
 
 def build(names: Iterable[str] = COMMANDS, *, complete: bool = True) -> typer.Typer:

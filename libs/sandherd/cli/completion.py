@@ -25,6 +25,19 @@ def all_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, ("sandboxes", "tasks"))
 
 
+def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of the parts of the local stack that have a log."""
+    from sandherd.client.context import home_of
+    from sandherd.client.errors import HerdError
+
+    options = ctx.find_root().params
+    try:
+        logs = home_of(options.get("home"), options.get("config_file")) / "logs"
+        return sorted(log.stem for log in logs.glob("*.log") if log.stem.startswith(incomplete))
+    except (HerdError, OSError):
+        return []
+
+
 def _names(ctx: typer.Context, incomplete: str, lists: tuple[str, ...]) -> list[str]:
     wanted = [one for one in lists if _may_begin(incomplete, _PREFIXES[one])]
     import asyncio  # only needed for a completion
@@ -54,6 +67,7 @@ async def _listed(ctx: typer.Context, lists: list[str]) -> list[str]:
         credentials=options.get("credentials"),
         home=options.get("home"),
         config=options.get("config_file"),
+        context=options.get("context"),
         project=ctx.params.get("project"),
     )
     names: list[str] = []

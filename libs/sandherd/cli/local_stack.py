@@ -56,7 +56,7 @@ def _unusable(home: Path, error: OSError) -> HerdError:
 def pending_approvals(ctx: typer.Context) -> int | None:
     """How many approvals of all projects wait for a user; None if that is not known."""
     try:
-        return asyncio.run(_count_approvals(everywhere(where(ctx, role="operator"))))
+        return asyncio.run(_count_approvals(everywhere(where(ctx, role="operator", local=True))))
     except HerdError:
         return None
 

@@ -58,6 +58,8 @@ class HerdLocation:
     home: Path | None = None
     config: Path | None = None
     """The settings file; if None, the one that `SANDHERD_CONFIG` names, else that of the stack in this home."""
+    context: str | None = None
+    """The name of a context; `local` for the stack in this home."""
 
 
 def _safe_task(name: str) -> str:

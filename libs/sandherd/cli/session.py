@@ -11,6 +11,7 @@ from sandherd.cli.options import HerdLocation
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
 from sandherd.client.herd import Herd
+from sandherd.client.named_contexts import LOCAL
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.settings.client import ClientSettings
@@ -45,8 +46,11 @@ def everywhere(context: Context) -> Context:
     return replace(context, project=FLEET, sources={**context.sources, "project": "credential"})
 
 
-def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client") -> Context:
-    """Where the herd is: from the command line, else from the environment or the stack."""
+def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False) -> Context:
+    """Where the herd is: from the command line, else from the environment, a named context or the stack.
+
+    With `local` no named context is used.
+    """
     place = ctx.find_object(HerdLocation) or HerdLocation()
     return Context.resolve(
         nats_url=place.nats_url,
@@ -55,6 +59,7 @@ def where(ctx: typer.Context, *, project: str | None = None, role: Role = "clien
         project=project,
         role=role,
         config=place.config,
+        context=LOCAL if local else place.context,
     )
 
 

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats.errors
 from pydantic import BaseModel
 
+from sandherd.bus.auth.tls import TlsFiles
 from sandherd.bus.connection import (
     Bus,
     BusError,
@@ -46,6 +48,10 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 T = TypeVar("T")
 
 
+def _tls_of(context: Context) -> TlsFiles | None:
+    return None if context.ca is None else replace(TlsFiles.of(), ca=context.ca)
+
+
 class Connection:
     """Sends requests and commands, and subscribes, in one project. Use `Connection.open`."""
 
@@ -67,9 +73,8 @@ class Connection:
         """Connect within `patience` seconds. Raises `NotReachedError`, or `HerdError` for a broken credential."""
         watch = ConnectionCallbacks()
         identity, inbox, project = _identity(context)
-        opening = Bus.open(
-            context.nats_url, name="sandherd-client", identity=identity, inbox=inbox, watch=watch, patience=patience
-        )
+        options: dict[str, Any] = {"identity": identity, "inbox": inbox, "watch": watch, "patience": patience}
+        opening = Bus.open(context.nats_url, name="sandherd-client", tls=_tls_of(context), **options)
         try:
             bus = await opening.__aenter__()
         except BusError as error:

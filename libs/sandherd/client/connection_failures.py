@@ -18,7 +18,8 @@ def not_reached(context: Context, error: BusError) -> HerdError:
             remedy="get a new .creds file from the operator of the herd",
         )
     if isinstance(error, TlsError):
-        return NotReachedError.of(Code.UNAVAILABLE, str(error), remedy="check NATS_CA, NATS_CERT and NATS_KEY")
+        own = f"the file `ca` of the context {context.name}, and " if context.ca else ""
+        return NotReachedError.of(Code.UNAVAILABLE, str(error), remedy=f"check {own}NATS_CA, NATS_CERT and NATS_KEY")
     who = f" with {context.credentials}" if context.credentials else " without a credential"
     if "authorization" in str(error).lower():
         return NotReachedError.of(
@@ -29,5 +30,7 @@ def not_reached(context: Context, error: BusError) -> HerdError:
     return NotReachedError.of(
         Code.UNAVAILABLE,
         f"no broker at {context.nats_url}",
-        remedy="start a stack with `sandherd up`, or set NATS_URL",
+        remedy=f"check its address with `sandherd context show`, or use another context than {context.name}"
+        if context.name
+        else "start a stack with `sandherd up`, or set NATS_URL",
     )

@@ -1,4 +1,4 @@
-"""Location, credential and project, from parameters, environment, settings file, the stack's context file, defaults.
+"""Location, credential and project, from parameters, environment, settings file, a named context, the stack, defaults.
 
 The settings file is the one that is named, else the one that the stack of this home was started with.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
 from sandherd.client.errors import HerdError, broken
+from sandherd.client.named_contexts import SelectedContext, select
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings.client import ClientSettings
 from sandherd.settings.loader import LoadedSettings, SettingSource, load, load_client
@@ -34,6 +35,10 @@ class Context:
     credentials: Path | None
     project: str
     home: Path
+    name: str | None = None
+    """The name of the context that the user has added (`client.named_contexts`), if it is one."""
+    ca: Path | None = None
+    """The authorities of the broker's certificate, if they are not those of NATS_CA."""
     toolchains: Path | None = None
     """The directory of the agent SDKs, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
@@ -52,13 +57,18 @@ class Context:
         role: Role = "client",
         environ: Mapping[str, str] | None = None,
         config: Path | None = None,
+        context: str | None = None,
     ) -> Self:
-        """Resolve every value. Raises `HerdError` for an invalid value or a broken context file."""
+        """Resolve every value; `context` is the name of one that the user has added, or `local` for the home's stack.
+
+        Raises `HerdError` for an invalid value, a broken file, or an unknown `context`.
+        """
         arguments = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
         environ = os.environ if environ is None else environ
-        found = find_settings(
-            arguments, {name: environ[name] for name in _VARIABLES if name in environ}, config, client=True
-        )
+        variables = {name: environ[name] for name in _VARIABLES if name in environ}
+        found = find_settings(arguments, variables, config, client=True)
+        if named := select(context, environ, found.loaded.sources["home"], found.weaker):
+            return cls._of_named(named, found.loaded)
         loaded, known = found.loaded, found.stack
         stack = {
             "nats_url": known.get("nats_url"),
@@ -75,9 +85,27 @@ class Context:
             sources=sources,
         )
 
+    @classmethod
+    def _of_named(cls, named: SelectedContext, loaded: LoadedSettings[ClientSettings]) -> Self:
+        """The context of a named herd: nothing of the local stack is used."""
+        values, sources = _replace_weaker(loaded, named.settings, named.weaker, f"{FROM_CONTEXT} {named.name}")
+        return cls(
+            nats_url=values["nats_url"],
+            credentials=values["credentials"],
+            project=values["project"],
+            home=loaded.settings.home,
+            name=named.name,
+            ca=named.context.ca,
+            toolchains=loaded.settings.toolchain_dir,
+            sources=sources,
+        )
+
 
 def _replace_weaker(
-    loaded: LoadedSettings[ClientSettings], stack: Mapping[str, Any], weaker: Container[SettingSource]
+    loaded: LoadedSettings[ClientSettings],
+    stack: Mapping[str, Any],
+    weaker: Container[SettingSource],
+    source: str = FROM_CONTEXT,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The stack's values replace only those from weaker sources."""
     names = ("nats_url", "credentials", "project", "home")
@@ -85,7 +113,7 @@ def _replace_weaker(
     sources = {name: str(loaded.sources[name]) for name in names}
     for name, value in stack.items():
         if value and loaded.sources[name] in weaker:
-            values[name], sources[name] = value, FROM_CONTEXT
+            values[name], sources[name] = value, source
     return values, sources
 
 

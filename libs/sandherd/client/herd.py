@@ -1,7 +1,7 @@
 """The herd's client for programs: submit tasks, query live state and history, follow events."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.events.target import Event, Target
     from sandherd.client.messages import MessageOutcome
+    from sandherd.client.sandboxes import port_forward
+    from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.client.tasks import resume
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import SendableMessageType, TaskSpec
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 else:  # on first use: a program that only lists tasks needs none of the models of events and commands
     commands = LazyModule("sandherd.client.commands")
     messages = LazyModule("sandherd.client.messages")
+    port_forward = LazyModule("sandherd.client.sandboxes.port_forward")
     resume = LazyModule("sandherd.client.tasks.resume")
     wire = LazyModule("sandherd.contracts.commands")
 
@@ -179,6 +182,15 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
         """Whether every event was stored."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(requests.AskAudit(sandbox=name))
+
+    def forward_port(
+        self, sandbox: str, port: int, *, local: int = 0, report: "Callable[[HerdError], None]" = lambda _error: None
+    ) -> "AbstractAsyncContextManager[PortForward]":
+        """Forward connections to `local` on this machine's loopback to a port on the sandbox's, within the context.
+
+        0 is any free port, `PortForward.local`. `report` gets the error that has ended a connection.
+        """
+        return port_forward.PortForward.open(self.connection, sandbox, port, local=local, report=report)
 
     def output(self, sandbox: str, *, follow: bool = False) -> "AsyncIterator[requests.OutputChunk]":
         """The output of a sandbox's terminal; with `follow`, until the sandbox has ended."""

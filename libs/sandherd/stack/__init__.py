@@ -2,16 +2,21 @@
 
 import sandherd.bus  # noqa: F401  # first: loads nats-py without what only websockets need
 from sandherd.stack.control import ShutdownResult, StackFailedError, StackStatus, down, status, up
-from sandherd.stack.home import Phase
+from sandherd.stack.home import Home, Phase, read_context
+from sandherd.stack.part_logs import PartLog, log_names
 from sandherd.stack.status import PartStatus
 
 __all__ = [
+    "Home",
+    "PartLog",
     "PartStatus",
     "Phase",
     "ShutdownResult",
     "StackFailedError",
     "StackStatus",
     "down",
+    "log_names",
+    "read_context",
     "status",
     "up",
 ]

@@ -24,6 +24,8 @@ from sandherd.contracts.requests.worker import (
     WorkerExecKill,
     WorkerExecStatus,
     WorkerListFiles,
+    WorkerPortRead,
+    WorkerPortWrite,
     WorkerUpload,
 )
 from sandherd.contracts.subjects import sandbox_request_subject
@@ -136,18 +138,22 @@ class AccessServer:
     def _make_handlers(self) -> dict[type[Request[Any]], Handler]:
         from sandherd_worker.access.commands import Commands
         from sandherd_worker.access.directory_entries import list_files
+        from sandherd_worker.access.ports import PortConnections
         from sandherd_worker.access.safe_paths import WorkTreePaths
         from sandherd_worker.access.transfers import Transfers
 
         tree = WorkTreePaths(self._parts.who.work_dir)
         commands = Commands(self._parts, environment(self._spec, self._parts.who), tree)
         transfers = Transfers(self._parts, tree)
-        self._closing = [transfers.close, commands.close]
+        ports = PortConnections()
+        self._closing = [ports.close, transfers.close, commands.close]
         return {
             WorkerExec: commands.start,
             WorkerExecStatus: commands.status,
             WorkerExecKill: commands.kill,
             WorkerExecInput: commands.accept_input,
+            WorkerPortWrite: ports.write,
+            WorkerPortRead: ports.read,
             WorkerListFiles: lambda request: asyncio.to_thread(list_files, tree, request),
             WorkerUpload: transfers.upload,
             WorkerDownload: transfers.download,
@@ -159,6 +165,8 @@ _KINDS: Final = (
     WorkerExecStatus,
     WorkerExecKill,
     WorkerExecInput,
+    WorkerPortWrite,
+    WorkerPortRead,
     WorkerListFiles,
     WorkerUpload,
     WorkerDownload,

@@ -79,6 +79,19 @@ async def test_a_client_with_the_right_files_is_let_in(
         await bus.flush(timeout=PATIENCE)
 
 
+async def test_authorities_of_a_context_are_used(server: Server, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of those of the environment, whose client certificate is presented."""
+    await well(server, files, monkeypatch)
+    given(monkeypatch, **{CA: files / "other.crt", CERT: files / "client.crt", KEY: files / "client.key"})
+    known: dict[str, Any] = {"nats_url": server.url, "credentials": None, "project": "default", "home": files}
+    async with Connection.open(Context(**known, ca=files / "ca.crt"), patience=PATIENCE) as connection:
+        assert connection.connected
+    with pytest.raises(NotReachedError, match="certificate verify failed") as caught:
+        async with Connection.open(Context(**known, name="prod", ca=files / "other.crt"), patience=0):
+            pass
+    assert "the context prod" in str(caught.value.problem.remedy)
+
+
 @pytest.mark.parametrize(("ca", "client"), [("ca", None), ("ca", "stranger"), ("other", "client"), (None, "client")])
 async def test_any_other_is_not(
     server: Server, files: Path, monkeypatch: pytest.MonkeyPatch, ca: str | None, client: str | None

@@ -16,6 +16,7 @@ ASKING: dict[Words, list[str]] = {
     ("exec",): [SANDBOX, "--status", "exc-one"],
     ("cp",): [f"{SANDBOX}:x", "here"],
     ("ls",): [SANDBOX, "-r"],
+    ("port-forward",): [SANDBOX, ":80"],
     ("files",): [TASK],
     ("diff",): [TASK],
     ("artifacts", "list"): [SANDBOX],
@@ -36,6 +37,7 @@ ASKING: dict[Words, list[str]] = {
     ("costs",): [],
     ("sandboxes", "list"): [],
     ("sandboxes", "get"): [SANDBOX],
+    ("sandboxes", "logs"): [SANDBOX],
     ("sandboxes", "create"): ["--runtime", "absent"],
     ("sandboxes", "pause"): [SANDBOX],
     ("sandboxes", "resume"): [SANDBOX],
@@ -97,9 +99,10 @@ FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
 """What shows live events or output until their end."""
 NAMED: frozenset[Words] = frozenset(
     {
-        ("up",), ("down",), ("status",), ("provision",), ("backup",), ("restore",), ("replay",),
+        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
         ("credentials", "create"), ("harness", "install"), ("harness", "list"), ("image", "build"),
         ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
+        ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
     }
 )  # fmt: skip
 """Local commands: they show nothing that a sandbox or another project has written."""

@@ -49,7 +49,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def wanted_commands() -> set[str]:
     groups = {
         "tasks": "list wait get submit cancel retry",
-        "sandboxes": "list get create pause resume extend terminate prune",
+        "sandboxes": "list get logs create pause resume extend terminate prune",
+        "services": "logs",
+        "context": "list show add use remove",
         "dead": "list show requeue",
         "approvals": "list grant deny",
         "harness": "install list",
@@ -61,7 +63,7 @@ def wanted_commands() -> set[str]:
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
-    single += " backup restore replay files diff top costs"
+    single += " backup restore replay files diff top costs port-forward"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 
@@ -145,6 +147,11 @@ def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
         ["exec", "sbx-a", "--timeout", "2d", "--", "ls"],
         ["exec", "sbx-a", "--env", "no name=1", "--", "ls"],
         ["exec", "sbx-a", "--status", "A"],
+        ["port-forward", "sbx-a"],
+        ["port-forward", "sbx-a", "http"],
+        ["port-forward", "sbx-a", "1:2:3"],
+        ["port-forward", "sbx-a", "0"],
+        ["port-forward", "sbx-a", "8080:65536"],
         ["cp", "x"],
         ["cp", "here", "there"],
         ["cp", "sbx-a:x", "sbx-b:x"],

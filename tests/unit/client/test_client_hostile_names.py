@@ -30,7 +30,7 @@ NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX
     "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "-- COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
-    "DOLLARS", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-"}  # fmt: skip
+    "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it."""
 
 
@@ -71,6 +71,8 @@ GIVEN: Final = {"SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "
 MORE: Final = {
     ("run",): ["--", "true"],
     ("exec",): ["--", "true"],
+    ("port-forward",): ["8080"],
+    ("context", "add"): ["--url", "nats://h:4222", "--credentials", "tasks.yaml"],
     ("secrets", "set"): ["--file", "tasks.yaml"],
     ("credentials", "create"): ["--role", "client", "--file", "new.creds"],
     ("identity", "init"): [],

@@ -21,7 +21,8 @@ def config() -> None:
 def show_config(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show every setting with its value and source.
 
-    The source is parameter, environment, yaml (the file in the first line), the stack's context, or default.
+    The source is parameter, environment, yaml (the file in the first line), context (that of the stack, or a named
+    one), or default.
     """
     from sandherd.cli.render.console import answer
 
@@ -44,9 +45,11 @@ def _effective(ctx: typer.Context, project: str | None) -> list[Row]:
     options = {"nats_url": place.nats_url, "credentials": place.credentials, "home": place.home, "project": project}
     found = find_settings(options, os.environ, place.config)
     context = where(ctx, project=project)
-    known = {"nats_url": context.nats_url, "credentials": str(context.credentials)}
+    known = {"nats_url": context.nats_url, "credentials": str(context.credentials), "project": context.project}
     rows: list[Row] = [("config", CONFIG_VARIABLE, str(found.config or ""), found.config_source)]
     for name, variable, value, source in found.loaded.rows():
-        from_stack = name in known and context.sources[name] == FROM_CONTEXT
-        rows.append((name, variable, known[name] if from_stack else value, FROM_CONTEXT if from_stack else str(source)))
+        by_context = name in known and context.sources[name].startswith(FROM_CONTEXT)
+        rows.append(
+            (name, variable, known[name], context.sources[name]) if by_context else (name, variable, value, str(source))
+        )
     return rows

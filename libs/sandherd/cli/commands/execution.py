@@ -1,4 +1,4 @@
-"""`sandherd exec`, `cp`, `ls`, `runtimes` and `agent-server`: work in a sandbox, and the available runtimes."""
+"""`sandherd exec`, `cp`, `ls`, `port-forward`, `agent-server` and `runtimes`: work in a sandbox, and what runs them."""
 
 from typing import Annotated
 
@@ -20,6 +20,7 @@ CP_EXAMPLE = example(
     f"sandherd cp -r {_SANDBOX}:results ./results",
 )
 LS_EXAMPLE = example(f"sandherd ls {_SANDBOX}", f"sandherd ls {_SANDBOX}:src -r -o json")
+FORWARD_EXAMPLE = example(f"sandherd port-forward {_SANDBOX} 8080:80", f"sandherd port-forward {_SANDBOX} :3000")
 RUNTIMES_EXAMPLE = example("sandherd runtimes", "sandherd runtimes -o json")
 
 SERVER_EXAMPLE = example(f"sandherd agent-server {_SANDBOX}", f"sandherd agent-server {_SANDBOX} --key -o json")
@@ -109,6 +110,28 @@ def ls(
     from sandherd.cli.session import talk
 
     return talk(ctx, file_copy.entries(place, output, recursive=recursive), project=project)
+
+
+def port_forward(
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    ports: Annotated[
+        list[str],
+        typer.Argument(metavar="[LOCAL:]REMOTE…", help="Ports, as in 8080:80; without LOCAL the same, `:80` any free."),
+    ],
+    *,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Forward ports of this machine's loopback to ports on the loopback of a sandbox, until Ctrl-C.
+
+    While it runs, every process on this machine can connect to them. Only a port of a program in the sandbox is
+    forwarded, never one of its host. As JSON, one line per port.
+    """
+    from sandherd.cli.forwarded_ports import forward
+    from sandherd.cli.session import talk
+
+    return talk(ctx, forward(sandbox, ports, output), project=project)
 
 
 def runtimes(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:

@@ -1,4 +1,4 @@
-"""`sandherd sandboxes`: list, get, create, pause, resume, extend, terminate, prune."""
+"""`sandherd sandboxes`: list, get, logs, create, pause, resume, extend, terminate, prune."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,7 @@ from sandherd.cli.options import (
     Project,
     Runtime,
     SandboxName,
+    SandboxOrTask,
     SecretEnv,
     Secrets,
     example,
@@ -43,7 +44,7 @@ from sandherd.cli.views import send_command, show_list, show_one
 if TYPE_CHECKING:
     from sandherd.contracts.requests import SandboxView
 
-app = group("Sandboxes: list, get, create, pause, resume, extend, terminate, prune.", "sandherd sandboxes list")
+app = group("Sandboxes: list, get, logs, create, pause, resume, extend, terminate, prune.", "sandherd sandboxes list")
 HEADER = (
     "SANDBOX",
     "STATE",
@@ -103,6 +104,27 @@ def get_sandbox(
 
     find = with_name(sandbox, "sandbox", lambda herd, name: herd.sandbox(name))
     return show_one(ctx, find, key="sandbox", project=project, output=output)
+
+
+@app.command("logs", epilog=example(f"sandherd sandboxes logs {_SANDBOX} -n 50"))
+def sandbox_logs(
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    *,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="Number of lines.", min=1, max=1000)] = 200,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show the log that the runtime keeps of a sandbox: of its process, container or pod.
+
+    It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows what the agent prints.
+    """
+    from sandherd.cli.names import sandbox_named
+    from sandherd.cli.runtime_log import show
+    from sandherd.cli.session import talk
+
+    shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
+    return talk(ctx, shown, project=project)
 
 
 @app.command("create", epilog=example("sandherd sandboxes create --ttl 2h", "sandherd sandboxes create --no-wait"))

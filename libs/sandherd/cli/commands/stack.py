@@ -30,7 +30,7 @@ def up(
 
     What runs already is left as it is. With three nats-servers any one may fail: each stores everything.
     """
-    place = _local_stack()
+    place = local_stack()
     work = partial(place.stack.up, wait=wait, config=place.config_of(ctx), nats=nats)
     return int(place.on_stack(ctx, work, lambda found: _show(found, output, complete=wait)))
 
@@ -41,7 +41,7 @@ def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     Running agents are stopped, and their tasks fail (`stopped`). Stored data is available again after the next
     `sandherd up`, which also starts the pending tasks.
     """
-    place = _local_stack()
+    place = local_stack()
     return int(place.on_stack(ctx, place.stack.down, lambda found: _show_end(found, output)))
 
 
@@ -50,7 +50,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
     The exit status is 1 if a part is not ready.
     """
-    place = _local_stack()
+    place = local_stack()
 
     def show(found: "StackStatus") -> int:
         approvals = place.pending_approvals(ctx) if found.ready else None
@@ -59,10 +59,10 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     return int(place.on_stack(ctx, place.stack.status, show))
 
 
-def _local_stack() -> Any:
+def local_stack() -> Any:
     """The module `cli.local_stack`. Raises `HerdError` if only the client is installed."""
     try:
-        from sandherd.cli import local_stack
+        from sandherd.cli import local_stack as place
     except ModuleNotFoundError as error:
         from sandherd.client.errors import HerdError
         from sandherd.contracts.errors import Code
@@ -72,7 +72,7 @@ def _local_stack() -> Any:
             f"the stack is not installed here ({error.name} is missing)",
             remedy="install it with `pip install 'sandherd[stack]'`",
         ) from None
-    return local_stack
+    return place
 
 
 def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: int | None = None) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandherd.client import commands
     from sandherd.client.sandboxes import execution as executing
-    from sandherd.client.sandboxes import transfer
+    from sandherd.client.sandboxes import runtime_log, transfer
     from sandherd.client.sandboxes.execution import Execution
     from sandherd.client.sandboxes.transfer import Moved
     from sandherd.client.tasks import preflight
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 else:  # on first use, as in `client.herd`
     commands = LazyModule("sandherd.client.commands")
     executing = LazyModule("sandherd.client.sandboxes.execution")
+    runtime_log = LazyModule("sandherd.client.sandboxes.runtime_log")
     transfer = LazyModule("sandherd.client.sandboxes.transfer")
     preflight = LazyModule("sandherd.client.tasks.preflight")
     wire = LazyModule("sandherd.contracts.commands")
@@ -193,6 +194,14 @@ class SandboxOperations(NamedSecrets):
         request = requests.AskAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
         found: requests.AgentServerView = await self.connection.request(request, timeout=timeout)
         return found
+
+    async def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
+        """The last lines of the log that its runtime keeps of a sandbox: of its process, container or pod.
+
+        Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
+        """
+        data, truncated = await runtime_log.read(self.connection, sandbox, lines=lines)
+        return data.decode(errors="replace"), truncated
 
     # --- commands ------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         ExecKill,
         ExecStatus,
         ListFiles,
+        PortRead,
+        PortWrite,
         Upload,
         UploadChunk,
     )
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
         TaskList,
         TaskView,
     )
+    from sandherd.contracts.requests.ports import MAX_PORT_CONNECTIONS, PORT_IDLE_SECONDS, PortData, PortWritten
+    from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -133,6 +137,8 @@ if TYPE_CHECKING:
         WorkerExecKill,
         WorkerExecStatus,
         WorkerListFiles,
+        WorkerPortRead,
+        WorkerPortWrite,
         WorkerUpload,
     )
 
@@ -142,7 +148,8 @@ _NAMES: Final = {
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
-    "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles Upload UploadChunk",
+    "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
+    "UploadChunk",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA ConsumerBacklog Examination Examine ExamineEventIngest ExamineMessageRelay "
@@ -150,6 +157,8 @@ _NAMES: Final = {
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
+    "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
@@ -157,7 +166,7 @@ _NAMES: Final = {
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
-    "WorkerListFiles WorkerUpload",
+    "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }
 """The exported names of each module."""
 _HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}

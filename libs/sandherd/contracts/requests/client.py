@@ -24,6 +24,7 @@ from sandherd.contracts.requests.access import (
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.ports import PortData, PortReadFields, PortWriteFields, PortWritten
 from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 
 
@@ -59,6 +60,20 @@ class ExecInput(ExecInputFields, SandboxFields, Request[InputAccepted]):
 
     Answer: ClassVar[type[BaseModel]] = InputAccepted
     type: ClassVar[str] = "spawner.exec_input"
+
+
+class PortWrite(PortWriteFields, SandboxFields, Request[PortWritten]):
+    """Open a connection to a port on a sandbox's loopback, or write to it."""
+
+    Answer: ClassVar[type[BaseModel]] = PortWritten
+    type: ClassVar[str] = "spawner.port_write"
+
+
+class PortRead(PortReadFields, SandboxFields, Request[PortData]):
+    """Return the next bytes of a connection to a port of a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = PortData
+    type: ClassVar[str] = "spawner.port_read"
 
 
 class ListFiles(ListFilesFields, SandboxFields, Request[FileList]):

@@ -21,6 +21,7 @@ from sandherd.contracts.requests.access import (
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.ports import PortData, PortReadFields, PortWriteFields, PortWritten
 from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 from sandherd.contracts.states import SandboxState
 
@@ -87,6 +88,20 @@ class WorkerExecInput(ExecInputFields, Request[InputAccepted]):
 
     Answer: ClassVar[type[BaseModel]] = InputAccepted
     type: ClassVar[str] = "worker.exec_input"
+
+
+class WorkerPortWrite(PortWriteFields, Request[PortWritten]):
+    """`PortWrite`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = PortWritten
+    type: ClassVar[str] = "worker.port_write"
+
+
+class WorkerPortRead(PortReadFields, Request[PortData]):
+    """`PortRead`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = PortData
+    type: ClassVar[str] = "worker.port_read"
 
 
 class WorkerListFiles(ListFilesFields, Request[FileList]):

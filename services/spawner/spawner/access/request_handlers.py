@@ -9,6 +9,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
     AskAgentServer,
     AskPeers,
+    AskRuntimeLogs,
     Download,
     DownloadChunk,
     Exec,
@@ -18,6 +19,8 @@ from sandherd.contracts.requests import (
     Fetch,
     ListFiles,
     ListRuntimes,
+    PortRead,
+    PortWrite,
     Request,
     Upload,
     UploadChunk,
@@ -29,7 +32,9 @@ from spawner.access.catalogue import catalogue
 from spawner.access.file_chunks import FileChunks
 from spawner.access.operations import SandboxAccess
 from spawner.access.peers import Peers
+from spawner.access.ports import Ports
 from spawner.access.refusals import MIB
+from spawner.access.runtime_logs import RuntimeLogs
 from spawner.access.upload_quota import UploadQuota
 from spawner.access.worker_requests import WorkerRequests
 from spawner.live_state import LiveState
@@ -42,12 +47,16 @@ _LONG_POLLS: Final = 2000
 _SHORT: Final = 200
 _CHUNKS: Final = 64
 """Each holds a chunk in memory."""
+_LOGS: Final = 8
+"""Each may hold some megabytes: the wanted lines, as an engine returns them."""
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     Exec: _LONG_POLLS,
     ExecStatus: _LONG_POLLS,
     ExecKill: _SHORT,
     ExecInput: _SHORT,
+    PortWrite: _LONG_POLLS,
+    PortRead: _LONG_POLLS,
     ListFiles: _SHORT,
     Upload: _LONG_POLLS,
     Download: _LONG_POLLS,
@@ -55,6 +64,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     DownloadChunk: _CHUNKS,
     Fetch: _CHUNKS,
     AskAgentServer: _SHORT,
+    AskRuntimeLogs: _LOGS,
     AskPeers: 1,
     ListRuntimes: 1,
 }
@@ -74,6 +84,7 @@ def make_handlers(
     """The handlers, one for each request in `ANSWERED`."""
     workers, cap = WorkerRequests(bus, live), settings.max_file_mb * MIB
     access, quota = SandboxAccess(workers, cap, live.meters), UploadQuota(bus, settings.project_uploads_mb * MIB)
+    ports = Ports(workers, runtimes)
     chunks = FileChunks(bus, workers, cap, live.meters, quota)
     offer = catalogue(settings, menu, runtimes, harnesses=harnesses, secrets_key=secrets_key, origins=origins())
 
@@ -85,6 +96,8 @@ def make_handlers(
         ExecStatus: access.exec_status,
         ExecKill: access.exec_kill,
         ExecInput: access.exec_input,
+        PortWrite: ports.write,
+        PortRead: ports.read,
         ListFiles: access.list_files,
         Upload: access.upload,
         Download: access.download,
@@ -92,6 +105,7 @@ def make_handlers(
         DownloadChunk: chunks.next_chunk,
         Fetch: chunks.fetch,
         AskAgentServer: AgentServers(workers, runtimes).view,
+        AskRuntimeLogs: RuntimeLogs(bus, workers, runtimes, quota).view,
         AskPeers: Peers(live).of,
         ListRuntimes: list_runtimes,
     }

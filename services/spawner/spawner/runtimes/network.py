@@ -29,6 +29,7 @@ _RESOLV_CONF: Final = "nameserver 127.0.0.1\noptions edns0\n"
 _PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443, "http": 80, "https": 443}
 _SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
+_DNS: Final = 53
 _OWN: Final = 0o600
 _READABLE: Final = 0o644
 
@@ -116,6 +117,22 @@ async def published(place: SandboxDirectory, port: int) -> int:
     """
     runs = place.runs()
     return await _publish(runs[-1], port) if runs and runs[-1].gate.exists() else port
+
+
+def port_refusal(place: SandboxDirectory, port: int) -> str:
+    """Why a port of the sandbox's loopback leads to its host; empty if it is the sandbox's own."""
+    runs = place.runs()
+    if not runs or not runs[-1].gate.exists():
+        return "it shares the network of its host (SANDHERD_SANDBOX_NETWORK=host, or no isolation)"
+    policy = NetworkPolicy.from_json(runs[-1].network.read_text())
+    if port == _DNS or any(_may_be_loopback(one) and one.includes_port(port) for one in policy.endpoints):
+        return "the sandbox reaches the broker or an endpoint of its host there"
+    return ""
+
+
+def _may_be_loopback(endpoint: Endpoint) -> bool:
+    """Whether it is redirected to the host's loopback. A name may be, by the host's own list of names."""
+    return endpoint.address is None or endpoint.address.is_loopback
 
 
 async def _publish(run: Run, port: int) -> int:

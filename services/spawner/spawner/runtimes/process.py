@@ -181,10 +181,15 @@ class ProcessRuntime:
         """The address of a port of the sandbox, for this host only."""
         return Address(f"http://127.0.0.1:{await network.published(self._existing(unit), port)}")
 
+    def port_refusal(self, unit: str, port: int) -> str:
+        """Why a port of the sandbox's loopback leads to this host; empty if it is the sandbox's own."""
+        return network.port_refusal(self._existing(unit), port)
+
     def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
         """The output of the worker of the last run."""
         place = self._existing(unit)
-        return file_log(place.runs()[-1].log, query, lambda: self._shim(place) is not None)
+        log = runs[-1].log if (runs := place.runs()) else place.folder / "no-run"
+        return file_log(log, query, lambda: self._shim(place) is not None)
 
     async def quarantine(self, unit: str) -> None:
         """End all processes, and move the directory to quarantine."""

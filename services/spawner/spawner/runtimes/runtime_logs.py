@@ -4,14 +4,17 @@ Not every runtime has one: `isinstance(runtime, LogSource)`.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import IO, Final, Protocol, runtime_checkable
 
 from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
 _PIECE: Final = 64 * 1024
+_TAIL: Final = 4 * 1024 * 1024
+"""Maximum of bytes at the end of a file in which the last lines are searched."""
 _NEXT: Final = 0.5
 """The interval in seconds at which a followed file is read again."""
 
@@ -46,7 +49,7 @@ async def file_log(file: Path, query: LogQuery, is_alive: Callable[[], bool]) ->
         raise RuntimeFailedError(RuntimeFault.LOST, "its worker has written no log") from None
     with log:
         if query.lines is not None:
-            yield last_lines(await asyncio.to_thread(log.read), query.lines)
+            yield last_lines(await asyncio.to_thread(_end, log), query.lines)
         while True:
             ended = not is_alive()  # before reading: what is written before its end is read
             while piece := await asyncio.to_thread(log.read, _PIECE):
@@ -54,6 +57,11 @@ async def file_log(file: Path, query: LogQuery, is_alive: Callable[[], bool]) ->
             if ended or not query.follow:
                 return
             await asyncio.sleep(_NEXT)
+
+
+def _end(log: IO[bytes]) -> bytes:
+    log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+    return log.read(_TAIL)
 
 
 def last_lines(text: bytes, lines: int) -> bytes:

@@ -26,6 +26,7 @@ from spawner.runtimes.contract import (
     SandboxPlan,
     WarmPlan,
 )  # fmt: skip
+from spawner.runtimes.loopback import LoopbackOwner
 from spawner.runtimes.runtime_logs import LogQuery, LogSource
 
 _RETRY_SECONDS: Final = 5.0
@@ -153,6 +154,10 @@ class BoxRuntime:
             message = f"runtime {self.name}: no port of a sandbox can be reached"
             raise RuntimeFailedError(RuntimeFault.REFUSED, message)
         return await provider_call(self._provider.address(unit, port))
+
+    def port_refusal(self, unit: str, port: int) -> str:
+        """Why a port of a box's loopback is one of its host; empty if it is its own."""
+        return self._provider.port_refusal(unit, port) if isinstance(self._provider, LoopbackOwner) else ""
 
     async def logs(self, unit: str, query: LogQuery) -> AsyncIterator[bytes]:
         """The output of the box's program, as its provider keeps it."""

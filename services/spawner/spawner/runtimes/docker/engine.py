@@ -52,6 +52,10 @@ class Engine:
         self._owner = (int(uid), int(gid or uid))
         self._preparation = ImagePreparation(docker, self._owner, bundled)
 
+    def port_refusal(self, _unit: str, _port: int) -> str:
+        """Why a port of a container's loopback is one of its host; empty if it is its own."""
+        return "containers share the network of their host" if self._kind.network == "host" else ""
+
     async def create(self, spec: BoxSpec) -> Box:
         """Create the container and start it with its files. Continues what an earlier, incomplete call has begun."""
         box = await self.get(spec.name)

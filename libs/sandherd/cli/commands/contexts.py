@@ -1,0 +1,117 @@
+"""`sandherd context`: list, show, add, use, remove. Named herds, stored in the user's configuration folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import Format, HerdLocation, Output, example, group
+
+if TYPE_CHECKING:
+    from sandherd.client.named_contexts import NamedContext
+
+app = group("Contexts, which are named herds: list, show, add, use, remove.", "sandherd context list")
+HEADER = ("CONTEXT", "CURRENT", "URL", "PROJECT", "CREDENTIALS")
+_ADD = "sandherd context add prod --url tls://herd.example.org:4222 --credentials ./prod.creds --project web --use"
+
+
+def _safe_context(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "context")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.", callback=_safe_context)]
+
+
+@app.command("list", epilog=example("sandherd context list", "sandherd context list -o json"))
+def list_contexts(output: Output = Format.TABLE) -> int:
+    """List the contexts, and which is the current one."""
+    from sandherd.cli.render.console import answer
+    from sandherd.client.named_contexts import contexts_file, read_contexts
+
+    known = read_contexts(contexts_file())
+    found = [_facts(name, context, current=name == known.current) for name, context in sorted(known.contexts.items())]
+    rows = [
+        (one["context"], "yes" if one["current"] else "", one["nats_url"], one.get("project"), one["credentials"])
+        for one in found
+    ]
+    answer(output, {"contexts": found, "current": known.current}, HEADER, rows)
+    return 0
+
+
+@app.command("show", epilog=example("sandherd context show", "sandherd --context prod context show -o json"))
+def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
+    """Show the herd that commands use with these options and this environment, and the source of each value."""
+    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.session import where
+    from sandherd.client.named_contexts import LOCAL
+
+    found = where(ctx)
+    values = {"nats_url": found.nats_url, "project": found.project, "credentials": found.credentials, "ca": found.ca}
+    shown = {name: str(value) for name, value in values.items() if value is not None}
+    if output.is_json:
+        document(output, {"context": found.name or LOCAL, **shown, "sources": dict(found.sources)})
+    else:
+        sources = {name: f"{value}  ({found.sources.get(name, 'context')})" for name, value in shown.items()}
+        facts({"context": found.name or LOCAL, **sources})
+    return 0
+
+
+@app.command("add", epilog=example(_ADD))
+def add_context(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    name: Name,
+    *,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Address of the broker.")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file; its path is stored.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="NAME", help="Project to use [default: the credential's].")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="PEM file with the authorities of the broker.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the context of this name.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Add a context: a name for a herd, with the path of a credential. Credentials are not copied.
+
+    The herd is not contacted. The file is `sandherd/contexts.json` in the user's configuration folder (~/.config).
+    """
+    from sandherd.cli.context_changes import add
+
+    place = ctx.find_object(HerdLocation) or HerdLocation()
+    return add(
+        name,
+        (url or place.nats_url, credentials or place.credentials, project, ca),
+        output,
+        replace=replace,
+        use=use,
+    )
+
+
+@app.command("use", epilog=example("sandherd context use prod", "sandherd context use local"))
+def use_context(name: Name, output: Output = Format.TABLE) -> int:
+    """Make a context the current one; `local` is the stack of this machine.
+
+    Stronger are, in this order: options, --context, variables, SANDHERD_CONTEXT. A named home (--home, SANDHERD_HOME)
+    is another herd: there the current context is not used.
+    """
+    from sandherd.cli.context_changes import change
+
+    return change(name, output, lambda known: known.use(name), f"the current context is {name}")
+
+
+@app.command("remove", epilog=example("sandherd context remove prod"))
+def remove_context(name: Name, output: Output = Format.TABLE) -> int:
+    """Remove a context. Its herd and its credential are not changed."""
+    from sandherd.cli.context_changes import change
+
+    return change(name, output, lambda known: known.remove(name), f"context {name} is removed")
+
+
+def _facts(name: str, context: "NamedContext", *, current: bool) -> dict[str, object]:
+    return {"context": name, "current": current, **context.model_dump(mode="json", exclude_none=True)}

@@ -1,0 +1,55 @@
+"""`sandherd services logs`: what the parts of the local stack have logged."""
+
+from typing import Annotated
+
+import typer
+
+from sandherd.cli.completion import part_names
+from sandherd.cli.options import Follow, Format, Output, example, group
+
+app = group("Services of the local stack: logs.", "sandherd services logs spawner")
+
+
+def _safe_service(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "service")
+
+
+@app.command("logs", epilog=example("sandherd services logs spawner -n 50", "sandherd services logs nats --follow"))
+def logs(
+    ctx: typer.Context,
+    service: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A part as `sandherd status` shows it: spawner, event-ingest, monitor, message-relay, nats, postgres; "
+            "also supervisor.",
+            callback=_safe_service,
+            autocompletion=part_names,
+        ),
+    ],
+    *,
+    follow: Follow = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", help="Maximum number of lines.", min=1, max=100_000)
+    ] = 200,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show the last lines of a service's log in the local stack. As JSON, one line per document.
+
+    With --follow it continues until it is interrupted. For a herd elsewhere, use `kubectl logs` or
+    `docker compose logs`.
+    """
+    import asyncio
+
+    from sandherd.cli import service_logs
+    from sandherd.cli.commands.stack import local_stack
+    from sandherd.cli.session import where
+    from sandherd.client.errors import HerdError
+
+    try:
+        local_stack()
+    except HerdError as error:  # only the client is installed
+        raise service_logs.elsewhere(error.problem.message) from None
+    return asyncio.run(service_logs.show(where(ctx), service, output, follow=follow, lines=lines))

@@ -1,0 +1,59 @@
+"""Changes the contexts of a user: each is read, changed, and written as a whole."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sandherd.cli.options import Format
+from sandherd.cli.render.console import document
+from sandherd.client.context import holder
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.named_contexts import (
+    NamedContexts,
+    contexts_file,
+    new_context,
+    read_contexts,
+    write_contexts,
+)
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.errors import Code
+
+Values = tuple[str | None, Path | None, str | None, Path | None]
+"""URL, credentials, project and authorities of a new context."""
+
+
+def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
+    """Change the contexts, and print what was done. Raises `HerdError`, `OSError`."""
+    file = contexts_file()
+    changed = act(read_contexts(file))
+    write_contexts(file, changed)
+    if output.is_json:
+        document(output, {"context": name, "current": changed.current})
+    else:
+        write_text(done)
+    return 0
+
+
+def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) -> int:
+    """Add a context, once its credential was read. Raises `HerdError`."""
+    url, credentials, project, ca = values
+    if url is None or credentials is None:
+        option = "--url" if url is None else "--credentials"
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{option} is missing",
+            field=option.strip("-"),
+            remedy="a context needs --url with the address of the broker, and --credentials with a .creds file",
+        )
+    named = None if project is None else checked_name(project, "project")
+    own = holder(credentials).project  # also read if it is not needed: a wrong file is an error now, and not later
+    context = new_context(url, credentials, named or own, ca)
+    if context.ca is not None and not context.ca.is_file():
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"ca: {context.ca} is not a file", field="ca", remedy="name a PEM file of certificates"
+        )
+
+    def act(known: NamedContexts) -> NamedContexts:
+        added = known.add(name, context, replace=replace)
+        return added.use(name) if use else added
+
+    return change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))

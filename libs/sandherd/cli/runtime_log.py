@@ -1,0 +1,19 @@
+"""Shows the log that a runtime keeps of a sandbox."""
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.stderr import complain
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_output
+
+
+async def show(herd: Herd, sandbox: str, output: Format, *, lines: int) -> int:
+    """Request it, and print it. Returns 0."""
+    text, truncated = await herd.runtime_logs(sandbox, lines=lines)
+    if output.is_json:
+        console.document(output, {"sandbox": sandbox, "text": text, "truncated": truncated})
+        return 0
+    write_output(text, colours=console.Paint.for_screen().on)
+    if truncated:
+        complain("the log is longer: its beginning is not shown")
+    return 0

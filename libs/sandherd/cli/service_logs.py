@@ -1,0 +1,65 @@
+"""Shows the log of a part of the local stack; for another herd, an error that names what shows it there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render.console import line
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.client.terminal_text import has_reader, write_text
+from sandherd.contracts.errors import Code
+from sandherd.settings.loader import SettingSource
+
+if TYPE_CHECKING:
+    from sandherd.cli.local_stack import stack
+
+_NEXT: Final = 0.3
+"""The interval in seconds at which a followed log is read again."""
+_ELSEWHERE: Final = (
+    "on Kubernetes `kubectl logs` shows it, with docker compose `docker compose logs`; "
+    "for a local stack omit --nats-url and NATS_URL, and name its directory with --home"
+)
+
+
+async def show(context: Context, service: str, output: Format, *, follow: bool, lines: int) -> int:
+    """Show the last lines, and new ones until the reader ends. Raises `HerdError`; returns the exit status."""
+    from sandherd.cli.local_stack import stack
+
+    home = stack.Home(context.home)
+    names = stack.log_names(home)
+    _check_local(context, stack.read_context(home).get("nats_url"), names)
+    if service not in names:
+        known = ", ".join(names)
+        raise HerdError.of(
+            Code.NOT_FOUND, f"no part {service} has a log in {home.logs}", field="service", remedy=f"use one of {known}"
+        )
+    async for text in _lines(stack.PartLog(home, service), lines, follow=follow):
+        if output.is_json:
+            line({"service": service, "line": text})
+        else:
+            write_text(text, flush=follow)
+    return 0
+
+
+def _check_local(context: Context, own_url: str | None, names: list[str]) -> None:
+    """Raise `HerdError` if the addressed herd is not the local stack of its home."""
+    if context.sources.get("nats_url") != SettingSource.DEFAULT and context.nats_url != own_url:
+        raise elsewhere(f"the herd at {context.nats_url} is not the local stack of {context.home}")
+    if not names:
+        raise elsewhere(f"no local stack was started in {context.home}")
+
+
+def elsewhere(why: str) -> HerdError:
+    """The error for a herd whose services are not on this machine."""
+    return HerdError.of(Code.UNAVAILABLE, f"{why}: there are no logs of its services here", remedy=_ELSEWHERE)
+
+
+async def _lines(log: "stack.PartLog", lines: int, *, follow: bool) -> AsyncIterator[str]:
+    for text in log.last_lines(lines):
+        yield text
+    while follow and has_reader():
+        for text in log.new_lines():
+            yield text
+        await asyncio.sleep(_NEXT)

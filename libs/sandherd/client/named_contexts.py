@@ -1,0 +1,157 @@
+"""Named herds of a user: the address of each, the path of its credential, and its project. No secret is stored.
+
+They are in `contexts.json` in the user's configuration folder. The name `local` stands for the stack of the home.
+"""
+
+import os
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import SafeName
+from sandherd.private_files import write_file
+from sandherd.settings.fields import AnyBrokerAddress
+from sandherd.settings.loader import SettingSource
+
+CONTEXT_VARIABLE: Final = "SANDHERD_CONTEXT"
+LOCAL: Final = "local"
+"""The name that stands for the stack of the home, in place of a named context."""
+_FILE: Final = "contexts.json"
+_LIST_REMEDY: Final = "`sandherd context list` shows those that exist, and `sandherd context add` adds one"
+
+
+class NamedContext(BaseModel):
+    """Where one herd is, and as whom to connect to it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    nats_url: AnyBrokerAddress
+    credentials: Path
+    """The file with the credential; it is read at each connection."""
+    project: SafeName | None = None
+    ca: Path | None = None
+    """A PEM file with the authorities of the broker's certificate, in place of NATS_CA."""
+
+
+class NamedContexts(BaseModel):
+    """All contexts of a user, and the one that is used unless another is named."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    current: SafeName | None = None
+    contexts: Annotated[dict[SafeName, NamedContext], Field(default_factory=dict)]
+
+    def find(self, name: str) -> NamedContext:
+        """The context of this name. Raises `HerdError`."""
+        if (found := self.contexts.get(name)) is None:
+            raise HerdError.of(Code.NOT_FOUND, f"there is no context {name}", field="context", remedy=_LIST_REMEDY)
+        return found
+
+    def use(self, name: str) -> "NamedContexts":
+        """With another current one; `local` for none. Raises `HerdError`."""
+        if name != LOCAL:
+            self.find(name)
+        return self.model_copy(update={"current": None if name == LOCAL else name})
+
+    def add(self, name: str, context: NamedContext, *, replace: bool) -> "NamedContexts":
+        """With one more. Raises `HerdError` (`conflict`) if its name is in use, unless it is to be replaced."""
+        if name == LOCAL:
+            raise HerdError.of(
+                Code.INVALID_FIELD, f"{LOCAL} is the stack of this home", field="context", remedy="use another name"
+            )
+        if name in self.contexts and not replace:
+            raise HerdError.of(
+                Code.CONFLICT, f"there is a context {name}", field="context", remedy="change it with --replace"
+            )
+        return self.model_copy(update={"contexts": {**self.contexts, name: context}})
+
+    def remove(self, name: str) -> "NamedContexts":
+        """Without this one, which is no longer the current one either. Raises `HerdError`."""
+        self.find(name)
+        left = {each: context for each, context in self.contexts.items() if each != name}
+        return NamedContexts(current=None if self.current == name else self.current, contexts=left)
+
+
+def new_context(nats_url: str, credentials: Path, project: str | None, ca: Path | None) -> NamedContext:
+    """A context with absolute paths. Raises `HerdError` for an invalid value, and for a password in the address."""
+    if "@" in nats_url:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "nats_url: it must not contain a user or a password",
+            field="nats_url",
+            remedy="put the credential into a .creds file, and name it with --credentials",
+        )
+    return made(
+        NamedContext,
+        nats_url=nats_url,
+        credentials=credentials.expanduser().absolute(),
+        project=project,
+        ca=None if ca is None else ca.expanduser().absolute(),
+    )
+
+
+def contexts_file(environ: Mapping[str, str] | None = None) -> Path:
+    """The file, by the XDG base directory specification."""
+    environ = os.environ if environ is None else environ
+    folder = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or Path.home()) / ".config"
+    return Path(folder) / "sandherd" / _FILE
+
+
+def read_contexts(file: Path) -> NamedContexts:
+    """The contexts of a user; none without the file. Raises `HerdError` if it can't be read."""
+    try:
+        return NamedContexts.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return NamedContexts(contexts={})
+    except ValidationError as error:
+        why, code = ContractError.from_validation(error).problem.message, Code.INVALID_JSON
+    except OSError as error:
+        why, code = str(error.strerror), Code.REFUSED
+    raise HerdError.of(
+        code, f"{file} can't be read: {why}", field="context", remedy="repair it, or delete it and add contexts again"
+    )
+
+
+def write_contexts(file: Path, contexts: NamedContexts) -> None:
+    """Write them, readable by their user only. Raises `OSError`."""
+    write_file(file, contexts.model_dump_json(indent=2, exclude_none=True) + "\n")
+
+
+@dataclass(frozen=True)
+class SelectedContext:
+    """The context that applies, and the sources of values that it overrides."""
+
+    name: str
+    context: NamedContext
+    weaker: Container[SettingSource]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it has, by name."""
+        return self.context.model_dump(include={"nats_url", "credentials", "project"})
+
+
+def select(
+    option: str | None, environ: Mapping[str, str], home: SettingSource, weakest: Container[SettingSource]
+) -> SelectedContext | None:
+    """The context that applies: that of the option, else that of SANDHERD_CONTEXT, else the current one. None: no one.
+
+    The current one overrides the `weakest` sources only, and isn't used where a home is named: that is another herd.
+    Raises `HerdError`.
+    """
+    variable = environ.get(CONTEXT_VARIABLE)
+    named_home = home in {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
+    if LOCAL in {option, None if option else variable} or (named_home and not (option or variable)):
+        return None
+    known = read_contexts(contexts_file(environ))
+    name = option or variable or known.current
+    if name is None:
+        return None
+    context = known.find(checked_name(name, "context"))
+    stronger = {SettingSource.PARAMETER} if option else {SettingSource.PARAMETER, SettingSource.ENVIRONMENT}
+    return SelectedContext(name, context, frozenset(SettingSource) - stronger if option or variable else weakest)

@@ -1,0 +1,20 @@
+"""Reads the log that a runtime keeps of a sandbox."""
+
+import tempfile
+
+from sandherd.client.errors import checked_name, made
+from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.retry import request_with_retries
+from sandherd.client.sandboxes import transfer
+from sandherd.contracts.requests import AskRuntimeLogs, RuntimeLog
+
+
+async def read(link: HerdConnection, sandbox: str, *, lines: int) -> tuple[bytes, bool]:
+    """The last lines, and whether bytes at their beginning are missing. Raises `HerdError`."""
+    request = made(AskRuntimeLogs, sandbox=checked_name(sandbox, "sandbox"), lines=lines)
+    found: RuntimeLog = await request_with_retries(link, request)
+    if found.artifact is None:
+        return found.data or b"", found.truncated
+    with tempfile.TemporaryFile() as file:
+        await transfer.fetch(link, sandbox, found.artifact, file, transfer.silent)
+        return file.read(), found.truncated

@@ -1,0 +1,63 @@
+"""A TCP connection to a port on a sandbox's own loopback, in pieces: the fields of clients' and of workers' requests.
+
+Positions count bytes from the start of the connection, so that a repeated request writes and returns the same bytes.
+"""
+
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from sandherd.contracts.model import Count
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.access import MAX_WAIT_SECONDS, Binary, Piece, Wait
+
+MAX_PORT_CONNECTIONS: Final = 32
+"""Maximum of forwarded connections to one sandbox at a time."""
+PORT_IDLE_SECONDS: Final = 60.0
+"""Without a request about it for this time a connection is closed, in seconds."""
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+ConnectionName = Annotated[SafeName, StringConstraints(pattern="^con-")]
+"""The id of one connection, `con-…`, chosen by the requester."""
+
+
+class PortWriteFields(Binary):
+    """Bytes for a connection. The first request, with `offset` 0, opens it. Repeated bytes are written once."""
+
+    connection: ConnectionName
+    port: Port
+    offset: Count = 0
+    """How many bytes precede `data`."""
+    data: Piece = b""
+    end: bool = False
+    """Whether no bytes follow `data`."""
+    close: bool = False
+    """Close the connection in both directions; `data` is not written."""
+    wait_seconds: Wait = MAX_WAIT_SECONDS
+    """How long the reply may wait until the program in the sandbox has read enough of the bytes before."""
+
+
+class PortWritten(Binary):
+    """How much a connection has accepted: it may be less than was sent, as a program reads at its own speed."""
+
+    connection: SafeName
+    accepted: Count
+    """All bytes since its start, the `offset` of the next request."""
+
+
+class PortReadFields(Binary):
+    """The bytes of a connection from `offset` on. Those before it were received: they are deleted."""
+
+    connection: ConnectionName
+    offset: Count = 0
+    wait_seconds: Wait = MAX_WAIT_SECONDS
+    """How long the reply may wait for bytes."""
+
+
+class PortData(Binary):
+    """The next bytes of a connection; none if there were none in time."""
+
+    connection: SafeName
+    data: Piece = b""
+    ended: bool = False
+    """Whether no bytes follow `data`."""

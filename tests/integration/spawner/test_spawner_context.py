@@ -1,0 +1,39 @@
+"""A herd elsewhere, reached by a named context with the real command."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
+from sandherd.stack.broker import Broker
+
+SANDHERD = Path(sys.executable).with_name("sandherd")
+
+
+async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def test_commands_use_the_herd_of_the_current_context(
+    spawner: Callable[..., Service], person: Any, herd: Broker, tmp_path: Path
+) -> None:
+    """With its credential, in its project; a service's log is refused, as it is not on this machine."""
+    credentials = str(herd.credentials(Principal.CLIENT, project="p1"))
+    add = ("context", "add", "test", "--url", herd.url, "--credentials", credentials, "--use")
+    assert await sandherd(tmp_path, *add) == (0, "context test is added, and is the current one\n", "")
+    async with spawner().running():
+        task = await person.submit(["true"])
+        await person.ended(task)
+        status, out, error = await sandherd(tmp_path, "tasks", "list", "-o", "json")
+    assert (status, [one["task"] for one in json.loads(out)["tasks"]]) == (0, [task]), error
+    status, out, error = await sandherd(tmp_path, "services", "logs", "spawner")
+    assert (status, out, "kubectl logs" in error) == (1, "", True)

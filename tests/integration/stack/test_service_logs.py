@@ -1,0 +1,132 @@
+"""`sandherd services logs`: the logs of a local stack's parts, also while they are written and rotated."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandherd.stack import down, up
+from sandherd.stack.rotation import rotate
+from tests.patience import PATIENCE
+
+PARTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
+SANDHERD = Path(sys.executable).with_name("sandherd")
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """The home of a stack that runs."""
+    directory = Path(tempfile.mkdtemp(prefix="logs-"))
+    try:
+        asyncio.run(up(directory))
+        yield directory
+    finally:
+        asyncio.run(down(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A home with the log of one part, that no process writes."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "spawner.log").write_text("one\ntwo\n")
+    return tmp_path
+
+
+async def start(home: Path, *words: str, **environ: str) -> Process:
+    environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(home)} | environ
+    return await asyncio.create_subprocess_exec(
+        SANDHERD, "services", "logs", *words, env=environ, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def sandherd(home: Path, *words: str, **environ: str) -> tuple[int, str, str]:
+    process = await start(home, *words, **environ)
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def next_line(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        return (await process.stdout.readline()).decode().rstrip()
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_every_part_of_a_running_stack_has_a_log(home: Path, part: str) -> None:
+    """The last lines of its file are shown, as many as wanted; as JSON, too."""
+    status, out, _ = await sandherd(home, part, "-n", "2")
+    assert status == 0
+    assert 1 <= len(out.splitlines()) <= 2
+    status, out, _ = await sandherd(home, part, "-n", "1", "-o", "json")
+    assert (status, json.loads(out)["service"]) == (0, part)
+
+
+async def test_unknown_part_is_an_error_that_names_the_others(home: Path) -> None:
+    """One line, with all that have a log."""
+    status, out, error = await sandherd(home, "spawnr")
+    assert (status, out, error.count("\n")) == (1, "", 1)
+    assert all(part in error for part in PARTS)
+
+
+@pytest.mark.parametrize("words", [{"NATS_URL": "nats://herd.example:4222"}, {}])
+async def test_herd_elsewhere_is_an_error_that_names_its_tools(tmp_path: Path, words: dict[str, str]) -> None:
+    """Another address, or no stack at all in this home: nothing of a local stack is shown for it."""
+    if words:
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "logs" / "spawner.log").write_text("of another herd\n")
+    status, out, error = await sandherd(tmp_path, "spawner", **words)
+    assert (status, out, error.count("\n")) == (1, "", 1)
+    assert "kubectl logs" in error
+    assert "docker compose logs" in error
+
+
+async def test_lines_before_a_rotation_are_shown(files: Path) -> None:
+    """As many as are wanted, from the rotated files, oldest first."""
+    log = files / "logs" / "spawner.log"
+    rotate(files / "logs", max_bytes=1)
+    log.write_text("three\n")
+    assert (await sandherd(files, "spawner"))[1].split() == ["one", "two", "three"]
+    assert (await sandherd(files, "spawner", "-n", "2"))[1].split() == ["two", "three"]
+
+
+async def test_followed_log_has_every_line_across_a_rotation(files: Path) -> None:
+    """Also the lines that were written and rotated away between two reads."""
+    log = files / "logs" / "spawner.log"
+    process = await start(files, "spawner", "-f", "-n", "1")
+    try:
+        assert await next_line(process) == "two"
+        with log.open("a") as file:
+            file.write("three\n")
+        rotate(files / "logs", max_bytes=1)
+        with log.open("a") as file:
+            file.write("4\n")
+        assert [await next_line(process), await next_line(process)] == ["three", "4"]
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_followed_log_ends_with_its_reader(files: Path) -> None:
+    """As with `head`: there is no error."""
+    script = f"'{SANDHERD}' services logs spawner -f | head -n 1; echo ${{PIPESTATUS[0]}}"
+    environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(files)}
+    process = await asyncio.create_subprocess_exec("bash", "-c", script, env=environ, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(PATIENCE):
+        out, error = await process.communicate()
+    assert (out.decode().split()[0], error) == ("one", b"")
+
+
+async def test_escape_sequences_in_a_log_do_not_control_the_terminal(files: Path) -> None:
+    """A log can have text of a sandbox."""
+    (files / "logs" / "spawner.log").write_text("a\x1b]52;c;x\x07b\n")
+    out = (await sandherd(files, "spawner"))[1]
+    assert "\x1b" not in out
+    assert out.startswith("a␛")

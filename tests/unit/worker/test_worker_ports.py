@@ -1,0 +1,156 @@
+"""Forwarded connections in a worker: each byte once, bounded buffers on both sides, and closed when nobody asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import INLINE_BYTES, MAX_PORT_CONNECTIONS, WorkerPortRead, WorkerPortWrite
+from sandherd_worker.access.ports import MAX_UNREAD, PortConnections
+from tests.patience import PATIENCE
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
+
+
+class Room:
+    """A server of a sandbox, and requests about connections to it."""
+
+    def __init__(self) -> None:
+        self.ports = PortConnections()
+        self.port = 0
+        self.accepted: list[asyncio.StreamWriter] = []
+        self.handling: list[asyncio.Future[None]] = []
+
+    async def write(self, data: bytes = b"", offset: int = 0, name: str = "con-1", **more: Any) -> int:
+        request = WorkerPortWrite(connection=name, port=self.port, offset=offset, data=data, **more)
+        return (await self.ports.write(request)).accepted
+
+    async def read(self, offset: int = 0, name: str = "con-1", seconds: float = 5.0) -> tuple[bytes, bool]:
+        found = await self.ports.read(WorkerPortRead(connection=name, offset=offset, wait_seconds=seconds))
+        return found.data, found.ended
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Handle], Any]]:
+    rooms: list[tuple[Room, asyncio.Server]] = []
+
+    async def start(handle: Handle) -> Room:
+        room = Room()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            room.accepted.append(writer)
+            room.handling.append(asyncio.ensure_future(asyncio.current_task()))  # type: ignore[arg-type]  # in a task
+            with suppress(OSError):
+                await handle(reader, writer)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1024)
+        room.port = server.sockets[0].getsockname()[1]
+        rooms.append((room, server))
+        return room
+
+    yield start
+    for room, server in rooms:
+        await room.ports.close()
+        for writer in room.accepted:
+            writer.transport.abort()
+        await asyncio.gather(*room.handling)
+        server.close()
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1024):
+        writer.write(data)
+    writer.close()
+
+
+async def ignore(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """A server that reads nothing."""
+    reader._transport.pause_reading()  # type: ignore[attr-defined]  # asyncio would read up to its limit
+
+
+async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that sends without end."""
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def test_repeated_requests_write_and_return_the_same_bytes_once(serve: Callable[[Handle], Any]) -> None:
+    """After a lost reply each request is sent again."""
+    room = await serve(echo)
+    assert await room.write(b"he") == 2
+    assert await room.write(b"hello") == 5
+    found = b""
+    while len(found) < 5:
+        data, _ = await room.read(len(found))
+        again, _ = await room.read(len(found))
+        assert again.startswith(data)
+        found += again
+    assert found == b"hello"
+    await room.write(offset=5, end=True)
+    await room.write(offset=5, end=True)
+    assert await room.read(5) == (b"", True)
+    with pytest.raises(ContractError, match="nothing may follow the end"):
+        await room.write(b"more", offset=5)
+
+
+async def test_server_that_reads_nothing_holds_the_client_up(serve: Callable[[Handle], Any]) -> None:
+    """A write that is not accepted changes nothing, and is repeated by the client."""
+    room = await serve(ignore)
+    sent = 0
+    async with asyncio.timeout(PATIENCE):
+        while (accepted := await room.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
+            sent = accepted
+    assert await room.write(b"x", sent, wait_seconds=0) == sent
+
+
+async def test_client_that_reads_nothing_holds_the_server_up(serve: Callable[[Handle], Any]) -> None:
+    """At most `MAX_UNREAD` and a piece are held, however much the server sends."""
+    room = await serve(flood)
+    await room.write()
+    connection = room.ports._open["con-1"].result()
+    async with asyncio.timeout(PATIENCE):
+        while len(connection._unread) < MAX_UNREAD:
+            await asyncio.sleep(0)
+    assert len((await room.read())[0]) == INLINE_BYTES
+    assert len(connection._unread) < MAX_UNREAD + 65536
+
+
+async def test_reset_is_an_error_and_no_end(serve: Callable[[Handle], Any]) -> None:
+    """Incomplete bytes are not taken for complete ones."""
+    room = await serve(echo)
+    await room.write(b"x")
+    assert (await room.read())[0] == b"x"
+    room.accepted[0].transport.get_extra_info("socket").setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER
+    room.accepted[0].transport.abort()
+    with pytest.raises(ContractError, match="closed in the sandbox"):
+        await room.read(1)
+
+
+async def test_connection_without_requests_is_closed(serve: Callable[[Handle], Any]) -> None:
+    """A client that was killed leaves nothing open."""
+    room = await serve(echo)
+    room.ports = PortConnections(idle_seconds=0.2)
+    await room.write()
+    async with asyncio.timeout(PATIENCE):
+        while room.ports._open:  # its own timer closes it
+            await asyncio.sleep(0.05)
+    with pytest.raises(ContractError) as refused:
+        await room.read()
+    assert refused.value.problem.code is Code.NOT_FOUND
+
+
+async def test_connections_are_limited_and_closed_ones_make_room(serve: Callable[[Handle], Any]) -> None:
+    """One more than the maximum is refused; a repeated request to open one is not one more."""
+    room = await serve(echo)
+    for number in range(MAX_PORT_CONNECTIONS):
+        await room.write(name=f"con-{number}")
+        await room.write(name=f"con-{number}")
+    with pytest.raises(ContractError, match="limit"):
+        await room.write(name="con-more")
+    await room.write(name="con-0", close=True)
+    assert await room.write(name="con-more") == 0
+    assert len(room.accepted) <= MAX_PORT_CONNECTIONS + 1
