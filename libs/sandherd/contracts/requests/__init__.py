@@ -93,6 +93,16 @@ if TYPE_CHECKING:
         TaskList,
         TaskView,
     )
+    from sandherd.contracts.requests.projects import (
+        LimitView,
+        ListProjects,
+        ProjectDefaults,
+        ProjectField,
+        ProjectLimits,
+        ProjectList,
+        ProjectView,
+        SetProject,
+    )
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -150,6 +160,7 @@ _NAMES: Final = {
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
