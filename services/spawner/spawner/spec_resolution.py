@@ -77,10 +77,10 @@ class SpawnPolicy:
     def with_defaults(self, of_project: ProjectDefaults) -> Self:
         """The policy for tasks of a project with these defaults. They never exceed the caps."""
         named = {"memory_mb": of_project.memory_mb, "cores": of_project.cores}
-        given = {name: value for name, value in named.items() if value is not None}
+        wanted = {name: value for name, value in named.items() if value is not None}
         return replace(
             self,
-            defaults=self.defaults.model_copy(update=given).capped(self.caps),
+            defaults=self.defaults.model_copy(update=wanted).capped(self.caps),
             attempt_seconds=of_project.attempt_seconds or self.attempt_seconds,
         )
 

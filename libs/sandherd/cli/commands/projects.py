@@ -20,6 +20,12 @@ def _checked(name: str) -> str:
     return checked_name(name, "project")
 
 
+def _checked_kind(kind: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if kind is None else checked_name(kind, "harness")
+
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The project.", callback=_checked)]
 Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of tasks at work.", min=0)]
 Sandboxes = Annotated[
@@ -27,7 +33,12 @@ Sandboxes = Annotated[
 ]
 Harness = Annotated[
     str | None,
-    typer.Option("--harness", metavar="KIND", help="Kind of agent of tasks that name no kind and no program."),
+    typer.Option(
+        "--harness",
+        metavar="KIND",
+        help="Kind of agent of tasks that name no kind and no program.",
+        callback=_checked_kind,
+    ),
 ]
 Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Model of tasks that name none.")]
 Memory = Annotated[
@@ -94,7 +105,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
     sizes = _sizes(memory, attempt_timeout)
-    return _change(ctx, name, output, "created", limits=_given(limits), defaults=_given(defaults | sizes))
+    return _change(ctx, name, output, "created", limits=_set_values(limits), defaults=_set_values(defaults | sizes))
 
 
 @app.command(
@@ -132,7 +143,13 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
     sizes = _sizes(memory, attempt_timeout)
     return _change(
-        ctx, name, output, "changed", limits=_given(limits), defaults=_given(defaults | sizes), unset=unset or []
+        ctx,
+        name,
+        output,
+        "changed",
+        limits=_set_values(limits),
+        defaults=_set_values(defaults | sizes),
+        unset=unset or [],
     )
 
 
@@ -143,7 +160,7 @@ def _sizes(memory: str | None, attempt_timeout: str | None) -> dict[str, Any]:
     return {"memory_mb": memory_of(memory), "attempt_seconds": timeout}
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
