@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import made
+from sandherd.client.errors import HerdError, made
 from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
 
 if TYPE_CHECKING:
     from sandherd.contracts.requests import ProjectField
@@ -19,6 +20,15 @@ class ProjectOperations:
     async def projects(self) -> "list[requests.ProjectView]":
         """The connection's project; with a connection for all projects, those that the spawner knows."""
         return (await self.connection.request(requests.ListProjects())).projects
+
+    async def project_view(self) -> "requests.ProjectView":
+        """The connection's project, with its limits in effect; also if it has no record."""
+        for view in await self.projects():
+            if view.project == self.connection.project:
+                return view
+        raise HerdError.of(
+            Code.INTERNAL, "the spawner's reply lacks the project", field="project", remedy="update the herd's services"
+        )
 
     async def create_project(
         self,

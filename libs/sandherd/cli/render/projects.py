@@ -41,7 +41,7 @@ def show_project(name: str, output: Format) -> Work:
     """The work of showing one project."""
 
     async def work(herd: Herd) -> int:
-        (view,) = await herd.projects()
+        view = await herd.project_view()
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         whole, today = await _costs(herd), await _costs(herd, midnight)
         costs = {"cost_micro_usd": whole.get(name), "cost_today_micro_usd": today.get(name)}
