@@ -311,7 +311,7 @@ async def test_unknown_project_is_an_error_unless_created(
 async def test_project_is_known_by_its_objects(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], context: Context
 ) -> None:
-    """A task or a record is enough; the default, and a credential's own, are known; without a reply of a service it may exist."""
+    """A task or a record is enough; the default, and a credential's own, are known; without a reply it may exist."""
     await nothing_known(neighbours)
     own = ["--project", "default"]
     assert (await sandherd("tasks", "list", *own))[0] == (await sandherd(*operator, "tasks", "list", *own))[0] == 0
