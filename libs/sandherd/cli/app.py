@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "subscriptions": Entry("subscriptions"),
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
+    "projects": Entry("projects"),
     "dead": Entry("dead_letters"),
     "harness": Entry("harnesses"),
     "image": Entry("images"),

@@ -33,9 +33,9 @@ def talk(
     return asyncio.run(_talk(where(ctx, project=project, role=role), work, create=create))
 
 
-def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None) -> int:
+def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
     """Like `talk`, as an operator: for all projects, unless one is named or the credential is for one."""
-    return asyncio.run(_talk(everywhere(where(ctx, project=project, role="operator")), work))
+    return asyncio.run(_talk(everywhere(where(ctx, project=project, role="operator")), work, create=create))
 
 
 def everywhere(context: Context) -> Context:

@@ -11,6 +11,7 @@ from sandherd.client.approvals import ApprovalOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
+from sandherd.client.project_operations import ProjectOperations
 from sandherd.client.queries import ListPage
 from sandherd.client.sandboxes.operations import new_sandbox
 from sandherd.client.subscription_operations import SubscriptionOperations
@@ -45,7 +46,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
+class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperations):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is

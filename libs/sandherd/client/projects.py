@@ -7,6 +7,7 @@ from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     AskSubscriptions,
+    ListProjects,
     ListSecrets,
     LiveSandboxes,
     LiveTasks,
@@ -23,6 +24,7 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (PastSandboxes(limit=1), "sandboxes"),
     (ListSecrets(), "secrets"),
     (AskSubscriptions(), "subscriptions"),
+    (ListProjects(), "recorded"),  # last: an older credential of an operator may not request it
 )
 """Requests for what a project may have, and the field of the reply."""
 _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
@@ -30,6 +32,8 @@ _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 async def require_project(send: SendRequest, project: str) -> None:
     """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret or subscription.
+
+    Limits or defaults of its own are enough, too.
 
     If a service does not reply, the project may exist, and nothing is raised.
     """

@@ -168,6 +168,10 @@ DrivenHarness = ClaudeHarness | OpenHandsHarness | AcpHarness
 """Harnesses that run in a driver."""
 
 
+PROJECT_DEFAULT: Final = "default"
+"""The kind of a harness that leaves the kind to the project's default. Its fields are those of that kind."""
+
+
 class PluginHarness(Model):
     """A harness of a kind that Sandherd does not define: its fields as given, for the plugin's own model.
 

@@ -223,6 +223,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=64 * _MIB,
     ),
     Bucket(
+        name="projects",
+        description="Projects with limits, or defaults of their tasks, of their own.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=64 * _MIB,
+    ),
+    Bucket(
         name="approvals",
         description="Approvals that agents requested, and their answers.",
         owners=frozenset({Principal.MESSAGE_RELAY}),

@@ -107,6 +107,8 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "set_secret", _USERS, "Store a named secret, for the project's tasks."),
     _request(_P.SPAWNER, "secrets", _USERS, "List named secrets."),
     _request(_P.SPAWNER, "delete_secret", _USERS, "Delete a named secret."),
+    _request(_P.SPAWNER, "projects", _USERS, "List projects, with their limits and defaults."),
+    _request(_P.SPAWNER, "set_project", frozenset({_P.OPERATOR}), "Create or change a project."),
     _request(_P.SPAWNER, "agent_server", _USERS, "Return the address and state of a sandbox's agent server."),
     _request(_P.SPAWNER, "runtime_logs", _USERS, "Return the log that a sandbox's runtime keeps of it."),
     _request(_P.EVENT_INGEST, "events", _READERS, "List stored events."),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from sandherd.bus.connection import Bus
+from sandherd.concurrency import run_until_first
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import TransitionRefusedError
 from sandherd.contracts.subjects import ARTIFACT
@@ -13,6 +14,7 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 from spawner.named_secrets.store import SecretStore
 from spawner.pool.record import WarmRecord
+from spawner.projects.record import ProjectRecord
 from spawner.records.index import Index
 from spawner.records.record import Record
 from spawner.records.store import Store, StoredRecord
@@ -46,11 +48,13 @@ class LiveState:
         self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.update, partial(count, meters, clock), vault=vault)
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
+        self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _itself)
+        self.projects = Store(bus, "projects", ProjectRecord, self.project_index.update)
         self.secrets = SecretStore(bus, clock, vault)
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
         )
-        self._complete = (self.task_index.complete, self.sandbox_index.complete, self.pool_index.complete)
+        self._indexes = (self.task_index, self.sandbox_index, self.pool_index, self.project_index)
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
         """Delete a task's record, and what was uploaded for it. Returns whether the record was unchanged."""
@@ -107,17 +111,21 @@ class LiveState:
 
     async def catch_up(self) -> None:
         """Return once the indexes contain everything now in the buckets. Raises `StoreUnavailableError`."""
-        for index in (self.task_index, self.sandbox_index, self.pool_index):
+        for index in self._indexes:
             await index.catch_up(self._bus)
+
+    async def follow(self) -> None:
+        """Keep the indexes up to date, until cancelled."""
+        await run_until_first(*(index.follow(self._bus) for index in self._indexes))
 
     async def read(self) -> None:
         """Return once the indexes contain everything that was in the buckets at the start."""
-        for complete in self._complete:
-            await complete.wait()
+        for index in self._indexes:
+            await index.complete.wait()
 
     def problem(self) -> str | None:
         """Why the records are not complete yet, or None."""
-        return None if all(complete.is_set() for complete in self._complete) else "the buckets are not read yet"
+        return None if all(index.complete.is_set() for index in self._indexes) else "the buckets are not read yet"
 
     def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
         """The decided record; if its transition is forbidden, that is counted and the record is unchanged."""
@@ -134,7 +142,7 @@ def _task_view(record: TaskRecord) -> TaskFacts:
     return record.view(whole=False)
 
 
-def _itself(record: WarmRecord) -> WarmRecord:
+def _itself(record: AnyRecord) -> AnyRecord:
     return record
 
 

@@ -33,6 +33,7 @@ from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, m
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
+from spawner.projects.answers import ProjectRequestHandler
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.runtime_health import reach
@@ -125,9 +126,7 @@ class Spawner:
             guard = self._guard = self._flood_guard(core, revoker)
             await run_until_first(
                 guard.run(self._settings.nats_url, self._keys.connections_credentials),
-                core.live.task_index.follow(bus),
-                core.live.sandbox_index.follow(bus),
-                core.live.pool_index.follow(bus),
+                core.live.follow(),
                 self._schedule(core),
                 self._sweep(core),
             )
@@ -186,7 +185,10 @@ class Spawner:
             questions=LiveQueries(live, core.queue),
             pruning=PruneHandler(live, core.runtimes, self._orphan_collector(core), core.reconciler.wake),
             secrets=SecretRequestHandler(live, sealing_key),
-            others=make_handlers(
+            others=ProjectRequestHandler(
+                live, core.queue.capacity, menu, self._harnesses, self._settings.max_sandboxes
+            ).handlers
+            | make_handlers(
                 bus,
                 live,
                 self._settings,

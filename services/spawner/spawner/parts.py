@@ -24,6 +24,7 @@ from spawner.commands import Commands
 from spawner.live_state import Clock, LiveState
 from spawner.named_secrets.answers import SecretRequestHandler
 from spawner.pool.pool import Pool
+from spawner.projects import answers as projects
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.credentials import Credentials
@@ -65,6 +66,7 @@ class Core:
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
+    **projects.ANSWERED,
     **access.ANSWERED,
 }
 """Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
@@ -92,7 +94,7 @@ def make_parts(
     secrets: SecretRequestHandler,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
-    """Assigns a handler to each message. `others` are the request handlers of `spawner.access`."""
+    """Assigns a handler to each message. `others` are those of `spawner.access` and `spawner.projects`."""
     return Parts(
         read=read,
         command=commands.handle,

@@ -4,14 +4,14 @@ A value is taken from the spec, else from its profile, else from the herd's sett
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Self
 
 from sandherd.contracts.agent_server import SERVER_MEMORY_MB
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import Profile
+from sandherd.contracts.requests import Profile, ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.settings import Settings
 from spawner.runtimes.contract import NOT_ENFORCED, Capabilities
@@ -75,6 +75,16 @@ class SpawnPolicy:
             volumes_only=frozenset(name for name, able in runtimes.items() if able.volumes_only),
             coreless=frozenset(name for name, able in runtimes.items() if able.cores == NOT_ENFORCED),
             unusable={name: able.unusable for name, able in runtimes.items() if able.unusable},
+        )
+
+    def with_defaults(self, of_project: ProjectDefaults) -> Self:
+        """The policy for tasks of a project with these defaults. They never exceed the caps."""
+        named = {"memory_mb": of_project.memory_mb, "cores": of_project.cores}
+        wanted = {name: value for name, value in named.items() if value is not None}
+        return replace(
+            self,
+            defaults=self.defaults.model_copy(update=wanted).capped(self.caps),
+            attempt_seconds=of_project.attempt_seconds or self.attempt_seconds,
         )
 
     def limits(self, requested: SandboxLimits | None) -> SandboxLimits:

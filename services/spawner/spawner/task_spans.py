@@ -36,7 +36,7 @@ def record_attempt_span(
         spans.OUTCOME: outcome,
         spans.ERROR_TYPE: _kind(error_type),
         spans.OPERATION: "invoke_agent",
-        spans.AGENT_NAME: before.spec.harness.kind,
+        spans.AGENT_NAME: before.harness_kind,
         spans.AGENT_ID: before.sandbox,
         **{attribute: after.result.get(name) for name, attribute in _USED.items()},
     }
@@ -51,7 +51,7 @@ def record_task_span(task: TaskRecord) -> None:
     values: Values = {
         **_task_values(task),
         spans.SANDBOX_ID: task.sandbox,
-        spans.AGENT_NAME: task.spec.harness.kind,
+        spans.AGENT_NAME: task.harness_kind,
         spans.PRIORITY: task.spec.priority,
         spans.ATTEMPT: task.attempt,
         spans.STATE: task.state,

@@ -125,6 +125,8 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("dead", "list"),
             ("dead", "show"),
             ("dead", "requeue"),
+            ("projects", "create"),
+            ("projects", "set"),
         }:
             # These are an operator's, or ask on.
             assert "␛[2J" in err, command

@@ -18,11 +18,15 @@ from sandherd.contracts.requests import (
     ApprovalView,
     AskApprovals,
     AskSubscriptions,
+    LimitView,
+    ListProjects,
     ListSecrets,
     LiveSandboxes,
     LiveTasks,
     PastSandboxes,
     PastTasks,
+    ProjectList,
+    ProjectView,
     SandboxList,
     SandboxView,
     SecretList,
@@ -282,6 +286,9 @@ async def test_unknown_task_can_be_cancelled(neighbours: Neighbours, client: Her
 async def nothing_known(neighbours: Neighbours) -> None:
     """Be services of a herd in which no project has anything."""
     await neighbours.answer(SPAWNER, ListSecrets, lambda _: SecretList(secrets=[]))
+    limit = LimitView(maximum=8, source="max_sandboxes")
+    unknown = ProjectView(project="typo", tasks=limit, sandboxes=limit)
+    await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[unknown]))
     await neighbours.answer(INGEST, AskSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
 
 
@@ -304,10 +311,15 @@ async def test_unknown_project_is_an_error_unless_created(
 async def test_project_is_known_by_its_objects(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], context: Context
 ) -> None:
-    """A task is enough; the default, and a credential's own, are known; without a reply of a service it may exist."""
+    """A task or a record is enough; the default, and a credential's own, are known; without a reply it may exist."""
     await nothing_known(neighbours)
     own = ["--project", "default"]
     assert (await sandherd("tasks", "list", *own))[0] == (await sandherd(*operator, "tasks", "list", *own))[0] == 0
+    limit = LimitView(maximum=8, source="max_sandboxes")
+    known = ProjectView(project="typo", tasks=limit, sandboxes=limit, created_at=datetime.now(UTC))
+    await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[known]))
+    assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
+    await nothing_known(neighbours)
     await neighbours.silence(PastTasks)
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     await neighbours.answer(INGEST, PastTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))

@@ -73,7 +73,7 @@ def replicas(herd: Broker) -> Replicas:
             for _ in range(number):
                 bus = await stack.enter_async_context(herd.bus(Principal.SPAWNER))
                 made.append(Replica(bus, settings, patience))
-                await stack.enter_async_context(following(made[-1].live, bus))
+                await stack.enter_async_context(following(made[-1].live))
             yield made
 
     return opened

@@ -116,7 +116,7 @@ class World:
 async def world(herd: Broker) -> AsyncIterator[World]:
     async with herd.bus(Principal.SPAWNER) as bus:
         made = World(bus, herd.settings(Principal.SPAWNER, max_sandboxes=1))
-        async with following(made.live, bus):
+        async with following(made.live):
             yield made
 
 

@@ -48,7 +48,6 @@ def test_names_in_a_batch_become_task_names() -> None:
         ([entry("a"), entry("a")], "two tasks are named 'a'"),
         ([entry("a", wizard=1)], "a: wizard"),
         ([entry("a", priority="urgent")], "a: priority"),
-        ([{"name": "a", "text": "a"}], "a: harness"),
         ([entry("a", after=["No Name"])], "a: depends_on"),
         ([entry("a", task="No Name")], "a: task"),
     ],
@@ -59,6 +58,12 @@ def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, An
         ordered(entries)
     assert says in raised.value.line
     assert raised.value.problem.remedy
+
+
+def test_entry_without_an_agent_has_the_projects_default() -> None:
+    """The spawner refuses it if the project has none."""
+    (found,) = ordered([{"name": "a", "text": "a"}])
+    assert found.spec.harness.kind == "default"
 
 
 @pytest.mark.parametrize("text", ["", "hello", "tasks: 3", "tasks: []", "[1]", "a: [", "\x00"])

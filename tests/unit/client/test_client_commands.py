@@ -60,6 +60,7 @@ def wanted_commands() -> set[str]:
         "credentials": "create",
         "secrets": "set list delete",
         "artifacts": "list get",
+        "projects": "list show create set",
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
@@ -114,7 +115,7 @@ def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
         ["tasks", "list", "--state", "dancing"],
         ["tasks", "list", "-o", "xml"],
         ["run"],
-        ["run", "no program"],
+        ["run", "no program", "--harness", "command"],
         ["run", "x", "--env", "nonsense name=1", "--", "true"],
         ["run", "x", "--env", "SURELY_NOT_SET_HERE", "--", "true"],
         ["run", "x", "--linger", "-1", "--", "true"],

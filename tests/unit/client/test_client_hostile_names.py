@@ -27,10 +27,10 @@ FREE: Final = {
     "image context --machine": "one of two",
 }
 NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST", "EXC",
-    "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
+    "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "-- COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
-    "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-"}  # fmt: skip
+    "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it."""
 
 

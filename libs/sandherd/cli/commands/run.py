@@ -85,7 +85,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does the task.")
     ] = None,
     *,
-    harness: Harness = "command",
+    harness: Harness = None,
     model: Model = None,
     ask: Ask = None,
     deny: Deny = None,

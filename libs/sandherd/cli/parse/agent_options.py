@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from sandherd.client.tasks.resume import ResumeSource
 
 Harness = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--harness", help="Kind of agent: command, claude, openhands, acp, or a plugin's; see docs/harnesses.md."
+        "--harness",
+        help="Kind of agent: command, claude, openhands, acp, or a plugin's; see docs/harnesses.md "
+        "[default: command if a program is given, else the project's default].",
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", help="Model, for claude and openhands.")]

@@ -6,11 +6,11 @@ from typing import Any
 
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.harnesses import HARNESSES
+from sandherd.contracts.harnesses import HARNESSES, PROJECT_DEFAULT
 
 
 def harness(
-    kind: str,
+    kind: str | None,
     argv: Sequence[str],
     model: str | None = None,
     *,
@@ -20,11 +20,15 @@ def harness(
 ) -> dict[str, Any]:
     """The harness from the options. Raises `HerdError` for fields that this kind does not have, or that are missing.
 
+    Without a kind it is a command if there is a program, else the project's default.
+
     A kind that is not ours is a plugin's: only the spawner knows its fields, and this adds none that were not given.
     """
     values = _fields(fields)
     options = {"argv": list(argv) or None, "model": model, "approvals": _approvals(values.get("approvals"), ask, deny)}
     values |= {name: value for name, value in options.items() if value is not None}
+    if kind is None:
+        kind = "command" if values.keys() & {"argv", "script"} else PROJECT_DEFAULT
     if kind in HARNESSES:
         _check_fields(kind, values)
     return {"kind": kind, **values}

@@ -11,13 +11,16 @@ from sandherd.client.sync.subscription_operations import SyncSubscriptionOperati
 from sandherd.client.sync.task_groups import SyncTaskGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from typing import Any
 
+    from sandherd.client.errors import HerdError
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
+    from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.contracts.commands import SendableMessageType, TaskSpec
     from sandherd.contracts.requests import (
         Audit,
@@ -135,6 +138,15 @@ class SyncHerdMethods(SyncTaskGroups, SyncApprovalOperations, SyncSubscriptionOp
     def audit(self, sandbox: str | None = None) -> Audit:
         """Whether every event was stored."""
         return self._loop.run(lambda: self._inner.audit(sandbox))
+
+    def forward_port(
+        self, sandbox: str, port: int, *, local: int = 0, report: Callable[[HerdError], None] = lambda _error: None
+    ) -> AbstractAsyncContextManager[PortForward]:
+        """Forward connections to `local` on this machine's loopback to a port on the sandbox's, within the context.
+
+        0 is any free port, `PortForward.local`. `report` gets the error that has ended a connection.
+        """
+        return self._loop.call(lambda: self._inner.forward_port(sandbox, port, local=local, report=report))
 
     def output(self, sandbox: str, *, follow: bool = False) -> Generator[OutputChunk]:
         """The output of a sandbox's terminal; with `follow`, until the sandbox has ended."""

@@ -119,6 +119,13 @@ class SyncSandboxOperations(SyncNamedSecrets):
         """
         return self._loop.run(lambda: self._inner.agent_server(sandbox, with_key=with_key, timeout=timeout))
 
+    def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
+        """The last lines of the log that its runtime keeps of a sandbox: of its process, container or pod.
+
+        Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
+        """
+        return self._loop.run(lambda: self._inner.runtime_logs(sandbox, lines=lines))
+
     def exec(
         self,
         sandbox: str,

@@ -22,6 +22,7 @@ from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
+from sandherd.contracts.harnesses import PROJECT_DEFAULT
 from sandherd.contracts.labels import BATCH_LABEL, LABEL_VALUE_PATTERN, NAME_LABEL, RESERVED_PREFIX
 from sandherd.contracts.names import BATCH_PREFIX, new_name
 
@@ -134,6 +135,7 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
     fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
     if "argv" in entry:
         fields["harness"] = {"kind": "command", "argv": entry["argv"]}
+    fields.setdefault("harness", {"kind": PROJECT_DEFAULT})
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
     try:
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
+from sandherd.contracts.harnesses import PROJECT_DEFAULT
 from sandherd.contracts.requests import Catalogue
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec, TaskSpec
 
@@ -33,7 +34,9 @@ def _unknown(field: str, value: str | None, known: Collection[str]) -> HerdError
 
 
 def _harness(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
-    return _unknown("harness", spec.harness.kind, here.harnesses) if isinstance(spec, TaskSpec) else None
+    if not isinstance(spec, TaskSpec) or spec.harness.kind == PROJECT_DEFAULT:
+        return None
+    return _unknown("harness", spec.harness.kind, here.harnesses)
 
 
 def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | None:

@@ -96,6 +96,16 @@ if TYPE_CHECKING:
         TaskView,
     )
     from sandherd.contracts.requests.ports import MAX_PORT_CONNECTIONS, PORT_IDLE_SECONDS, PortData, PortWritten
+    from sandherd.contracts.requests.projects import (
+        LimitView,
+        ListProjects,
+        ProjectDefaults,
+        ProjectField,
+        ProjectLimits,
+        ProjectList,
+        ProjectView,
+        SetProject,
+    )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
@@ -159,6 +169,7 @@ _NAMES: Final = {
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
+    "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",

@@ -7,9 +7,9 @@ its record delays the others by `PATIENCE`; nothing has to be released.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import nats.errors
 import nats.js.errors
@@ -20,8 +20,13 @@ from spawner.live_state import LiveState
 from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes.record import SandboxRecord
 
-CapacityCheck = Callable[[str, str], str | None]
-"""Why there is no capacity for another sandbox of this project in this runtime, as text; None if there is."""
+
+class CapacityCheck(Protocol):
+    """Checks the limits of a project and a runtime."""
+
+    def __call__(self, project: str, runtime: str, *, of_task: bool) -> str | None:
+        """Why there is no capacity for another sandbox, with or without a task, as text; None if there is."""
+
 
 PATIENCE: Final = 3.0
 """Seconds to wait for the record of an admitted sandbox. Normally it is created within milliseconds."""
@@ -64,7 +69,7 @@ class Admission:
         """Why there is no capacity, or None and the revision of the admission."""
         while True:
             last = await self._last() if self._own_revision is None else self._own_revision
-            if exhausted := self._exhausted_limit(record.project, record.runtime):
+            if exhausted := self._exhausted_limit(record.project, record.runtime, of_task=record.task is not None):
                 return exhausted, self._own_revision
             if (revision := await self._write(record.key, last)) is not None:
                 return None, revision

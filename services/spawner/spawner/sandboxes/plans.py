@@ -69,7 +69,7 @@ class SandboxPlans:
     ) -> SandboxPlan:
         """All that a runtime needs for this sandbox. Raises `RuntimeFailedError` if its task no longer exists."""
         sandbox = held.record
-        spec = sandbox.spec or (with_inputs(task.spec, sandbox) if task else None)
+        spec = sandbox.spec or (with_inputs(task.whole_spec, sandbox) if task else None)
         if spec is None:
             raise RuntimeFailedError(RuntimeFault.REFUSED, f"the task of {sandbox.sandbox} no longer exists")
         if _lacks_secrets(sandbox) or (task is not None and _lacks_secrets(task)):

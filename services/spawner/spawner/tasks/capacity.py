@@ -3,11 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
-from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.requests import LimitView, ProjectLimits, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.settings import Settings
+
+OF_PROJECT: Final = "project"
+"""The source of a limit that the record of a project has."""
+_NO_LIMITS: Final = ProjectLimits()
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,19 @@ class SandboxLimits:
             runtimes=settings.runtime_limits,
         )
 
-    def in_project(self, project: str) -> int:
-        """Maximum live sandboxes of this project."""
-        limit = self.projects.get(project, self.project)
+    def in_project(self, project: str, own: int | None = None) -> int:
+        """Maximum live sandboxes of this project; `own` is the limit in its record, if that has one."""
+        limit = self.projects.get(project, self.project) if own is None else own
         return self.total if limit is None else min(limit, self.total)
+
+    def source(self, project: str, own: int | None) -> str:
+        """Where that maximum comes from: `project` for its record, else the name of the setting."""
+        limit = self.projects.get(project, self.project) if own is None else own
+        if limit is None or limit > self.total:
+            return "max_sandboxes"
+        if own is not None:
+            return OF_PROJECT
+        return "project_limits" if project in self.projects else "max_sandboxes_per_project"
 
     def in_runtime(self, runtime: str) -> int:
         """Maximum live sandboxes in this runtime."""
@@ -47,7 +60,10 @@ class Capacity:
     def __init__(self, allowed: SandboxLimits) -> None:
         self._allowed = allowed
         self._live: dict[str, SandboxView] = {}
+        self._records: dict[str, ProjectLimits] = {}
         self._projects: Counter[str] = Counter()
+        self._tasks: Counter[str] = Counter()
+        """By project: its live sandboxes that have a task."""
         self._runtimes: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -59,6 +75,7 @@ class Capacity:
         if sandbox.state not in SANDBOX_ENDED:
             self._live[key] = sandbox
             self._projects[sandbox.project] += 1
+            self._tasks[sandbox.project] += sandbox.task is not None
             self._runtimes[sandbox.runtime] += 1
 
     def remove(self, key: str) -> SandboxView | None:
@@ -66,6 +83,7 @@ class Capacity:
         sandbox = self._live.pop(key, None)
         if sandbox is not None:
             _less(self._projects, sandbox.project)
+            _less(self._tasks, sandbox.project, int(sandbox.task is not None))
             _less(self._runtimes, sandbox.runtime)
         return sandbox
 
@@ -74,26 +92,61 @@ class Capacity:
         """Whether the total limit is reached."""
         return len(self._live) >= self._allowed.total
 
+    def set_limits(self, project: str, limits: ProjectLimits | None) -> None:
+        """The limits in the record of a project; None if it has no record any longer."""
+        self._records.pop(project, None)
+        if limits is not None:
+            self._records[project] = limits
+
     def project_full(self, project: str) -> bool:
-        """Whether this project's limit is reached."""
-        return self._projects[project] >= self._allowed.in_project(project)
+        """Whether this project's limit of sandboxes, or of tasks, is reached, so that none of its tasks may begin."""
+        return self._sandboxes_full(project) or self._tasks_full(project)
+
+    def _sandboxes_full(self, project: str) -> bool:
+        return self._projects[project] >= self._allowed.in_project(project, self._own(project).sandboxes)
+
+    def _tasks_full(self, project: str) -> bool:
+        limit = self._own(project).tasks
+        return limit is not None and self._tasks[project] >= limit
+
+    def _own(self, project: str) -> ProjectLimits:
+        return self._records.get(project, _NO_LIMITS)
+
+    def sandboxes_of(self, project: str) -> LimitView:
+        """The live sandboxes of a project, and their limit."""
+        own = self._own(project).sandboxes
+        maximum, source = self._allowed.in_project(project, own), self._allowed.source(project, own)
+        return LimitView(maximum=maximum, source=source, used=self._projects[project])
+
+    def tasks_of(self, project: str) -> LimitView:
+        """The tasks of a project that are at work, and their limit: its own, else that of its sandboxes."""
+        own, used, boxes = self._own(project).tasks, self._tasks[project], self.sandboxes_of(project)
+        if own is None or own > boxes.maximum:
+            return boxes.model_copy(update={"used": used})
+        return LimitView(maximum=own, source=OF_PROJECT, used=used)
+
+    def projects(self) -> frozenset[str]:
+        """The projects with live sandboxes, or with a limit in the settings."""
+        return frozenset({*self._projects, *self._allowed.projects})
 
     def runtime_full(self, runtime: str) -> bool:
         """Whether this runtime's limit is reached."""
         return self._runtimes[runtime] >= self._allowed.in_runtime(runtime)
 
-    def exhausted_limit(self, project: str, runtime: str) -> str | None:
-        """The limit that prevents another sandbox, as text; None if there is capacity."""
+    def exhausted_limit(self, project: str, runtime: str, *, of_task: bool = True) -> str | None:
+        """The limit that prevents another sandbox, with or without a task, as text; None if there is capacity."""
         total = self._allowed.total
-        of_project, of_runtime = self._allowed.in_project(project), self._allowed.in_runtime(runtime)
-        if self.project_full(project) and of_project < total:
-            return f"{self._projects[project]} of {of_project} sandboxes of project {project} live"
+        boxes, of_runtime = self.sandboxes_of(project), self._allowed.in_runtime(runtime)
+        if of_task and self._tasks_full(project):
+            return f"{self._tasks[project]} of {self._own(project).tasks} tasks of project {project} at work"
+        if self._sandboxes_full(project) and boxes.maximum < total:
+            return f"{boxes.used} of {boxes.maximum} sandboxes of project {project} live"
         if self.runtime_full(runtime) and of_runtime < total:
             return f"{self._runtimes[runtime]} of {of_runtime} sandboxes in {runtime} live"
         return f"{len(self._live)} of {total} sandboxes live" if self.full else None
 
 
-def _less(counter: Counter[str], name: str) -> None:
-    counter[name] -= 1
+def _less(counter: Counter[str], name: str, by: int = 1) -> None:
+    counter[name] -= by
     if not counter[name]:
         del counter[name]

@@ -12,10 +12,12 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.task import TaskRefused, TaskRejected
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.specs import TaskSpec
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
+from spawner.projects.defaults import with_defaults
 from spawner.records.quota import Quota
 from spawner.refusal_events import may_arrive_later, refusal_event, unknown
 from spawner.sealed_commands import retry_values
@@ -24,7 +26,7 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.inputs import input_refusal, load_dependencies
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.resolved_task import ResolvedTask, terms_of, work_refusal
+from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, terms_of, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
 from spawner.tasks.retry import retry_refusal, retry_requested
 
@@ -64,10 +66,11 @@ class TaskCommands:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a task"))
 
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
-        terms = self._quota_refusal(command.project) or terms_of(command.project, submit, self._menu)
+        terms = self._quota_refusal(command.project) or await self._terms(command.project, submit)
         if isinstance(terms, Refusal):
             return await self._reject_new(command, submit, terms, delivery)
-        refused = work_refusal(command.project, submit) or await self._refusal(command.project, submit.spec)
+        whole = with_defaults(submit.spec, terms.defaults)
+        refused = work_refusal(command.project, submit) or await self._refusal(command.project, whole)
         if refused:
             return await self._reject_new(command, submit, refused, delivery)
         if submit.spec.depends_on:
@@ -75,6 +78,11 @@ class TaskCommands:
             if outcome:
                 return outcome
         return await self._create(command, submit, terms, delivery)
+
+    async def _terms(self, project: str, submit: SubmitTask) -> ResolvedTask | Refusal:
+        """The resolved settings by the project's current defaults, which another replica may just have written."""
+        held = await self._live.projects.load(project) if project != FLEET else None
+        return terms_of(project, submit, self._menu, held.record.defaults if held else NO_DEFAULTS)
 
     async def _refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
         """Why its harness, session or secrets can't be used, or None."""

@@ -42,6 +42,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
         spec=terms.full_spec(task.spec),
         runtime=terms.runtime,
         limits=terms.limits,
+        defaults=terms.defaults,
         max_attempts=terms.max_attempts,
         attempt_seconds=terms.attempt_seconds,
         keep_secrets=terms.keep_secrets,
@@ -52,7 +53,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
         at,
         TaskSubmitted(
             task=task.spec.text,
-            harness=task.spec.harness.kind,
+            harness=record.harness_kind,
             runtime=terms.runtime,
             priority=task.spec.priority,
             submitted_by=task.submitted_by,

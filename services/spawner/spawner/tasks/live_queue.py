@@ -13,4 +13,6 @@ def follow(live: LiveState, settings: Settings) -> Queue:
     live.task_index.on_removal(queue.remove_task)
     live.sandbox_index.on_change(queue.change_sandbox)
     live.sandbox_index.on_removal(queue.remove_sandbox)
+    live.project_index.on_change(lambda project, record: queue.change_project(project, record.limits))
+    live.project_index.on_removal(lambda project: queue.change_project(project, None))
     return queue

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.requests import ProjectLimits, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, TaskState
 from spawner.tasks.alarms import Alarms
 from spawner.tasks.capacity import Capacity, SandboxLimits
@@ -84,6 +84,11 @@ class Queue:
         if not living:
             self._sandboxes.pop(task, None)
         self._classify([task])
+
+    def change_project(self, project: str, limits: ProjectLimits | None) -> None:
+        """Update the limits of a project; None if it has none of its own."""
+        self.capacity.set_limits(project, limits)
+        self._ready.capacity_freed(project)
 
     def defer(self, key: str, until: datetime) -> None:
         """Defer a task until then, for a reason that is not in its record."""

@@ -12,6 +12,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedTaskRecord
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TaskState, check_transition
+from spawner.projects.defaults import NOTHING, AppliedDefaults, with_defaults
 from spawner.records.record import Record
 from spawner.tasks.secrets import fields_with_secrets, has_secrets, hidden, without_secrets
 
@@ -28,6 +29,7 @@ class TaskFacts(TaskView):
     """When the first of its time limits expires."""
     named_secrets: frozenset[str] = frozenset()
     """The named secrets that its spec references."""
+    submitted_by: str | None = None
     left: SafeName | None = None
     """The sandbox of the previous attempt."""
 
@@ -41,6 +43,8 @@ class TaskRecord(Record, SharedTaskRecord):
     """As resolved at submission: the task's own, its profile's, or the herd's."""
     limits: SandboxLimits
     """Resolved in the same way, within the herd's caps."""
+    defaults: AppliedDefaults = NOTHING
+    """What its spec leaves out and the defaults of its project gave at submission, other than limits and times."""
     max_attempts: int = 1
     attempt_seconds: float | None = None
     submitted_by: str | None = None
@@ -84,6 +88,16 @@ class TaskRecord(Record, SharedTaskRecord):
     def source(self) -> str:
         """The source of the events of this life of the task."""
         return f"/sandherd/spawner/{self.task}/{self.life}"
+
+    @property
+    def whole_spec(self) -> TaskSpec:
+        """The spec with the defaults of its project. Raises `ValidationError` if they do not fit: a bug."""
+        return with_defaults(self.spec, self.defaults)
+
+    @property
+    def harness_kind(self) -> str:
+        """The kind of its agent."""
+        return self.defaults.harness or self.spec.harness.kind
 
     def event_ids(self) -> dict[str, str | None]:
         """Ids in its events: the task, and the sandbox once there is one."""
@@ -164,13 +178,14 @@ class TaskRecord(Record, SharedTaskRecord):
         return TaskFacts(
             limit_at=limits[0][0] if limits else None,
             named_secrets=frozenset(self.spec.secrets.values()),
+            submitted_by=self.submitted_by,
             left=self.previous.sandbox if self.previous else None,
             project=self.project,
             task=self.task,
             state=self.state,
             attempt=self.attempt,
             text=text if whole else text[:SHOWN],
-            harness=self.spec.harness.kind,
+            harness=self.harness_kind,
             runtime=self.runtime,
             sandbox=self.sandbox,
             submitted_at=self.submitted_at,

@@ -7,11 +7,15 @@ from typing import Final
 
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, TaskSpec
 from sandherd.contracts.subjects import ARTIFACT
+from spawner.projects.defaults import NOTHING, AppliedDefaults, applied
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
 _SANDBOX_PREFIX: Final = "sbx-"
+NO_DEFAULTS: Final = ProjectDefaults()
+"""The defaults of a project without a record."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class ResolvedTask:
     max_attempts: int = 3
     attempt_seconds: float | None = None
     keep_secrets: float = 0
+    defaults: AppliedDefaults = NOTHING
+    """What its spec leaves out and its project's defaults give, other than limits and times."""
 
     def full_spec(self, spec: TaskSpec) -> TaskSpec:
         """The spec with the variables that its profile gives."""
@@ -34,14 +40,20 @@ PLAIN: Final = ResolvedTask()
 """Defaults of a task that requests nothing in a herd without settings."""
 
 
-def terms_of(project: str, submit: SubmitTask, menu: SpawnPolicy) -> ResolvedTask | Refusal:
-    """The task's resolved settings, or why it is refused."""
+def terms_of(
+    project: str, submit: SubmitTask, herd: SpawnPolicy, defaults: ProjectDefaults = NO_DEFAULTS
+) -> ResolvedTask | Refusal:
+    """The task's resolved settings in a project with these defaults, or why it is refused."""
     unnamed = project_refusal(project) or name_refusal(submit.task)
     if unnamed:
         return unnamed
+    menu = herd.with_defaults(defaults)
     resolved = resolve(submit.spec, menu)
     if isinstance(resolved, Refusal):
         return resolved
+    used = applied(project, submit.spec, defaults, has_images=resolved.runtime not in menu.imageless)
+    if isinstance(used, Refusal):
+        return used
     return ResolvedTask(
         runtime=resolved.runtime,
         limits=resolved.limits,
@@ -49,6 +61,7 @@ def terms_of(project: str, submit: SubmitTask, menu: SpawnPolicy) -> ResolvedTas
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
         keep_secrets=menu.keep_secrets,
+        defaults=used,
     )
 
 

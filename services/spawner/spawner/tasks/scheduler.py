@@ -67,10 +67,12 @@ class Scheduler:
         self._late = asyncio.Event()
         live.task_index.on_change(self._on_task)
         live.sandbox_index.on_change(self._on_sandbox)
+        live.project_index.on_change(lambda *_: self._wake.set())
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await asyncio.gather(self._live.task_index.complete.wait(), self._live.sandbox_index.complete.wait())
+        indexes = (self._live.task_index, self._live.sandbox_index, self._live.project_index)
+        await asyncio.gather(*(index.complete.wait() for index in indexes))
         await run_until_first(self._schedule(), self._check_attempts())
 
     async def _schedule(self) -> None:

@@ -112,6 +112,7 @@ class Instance:
         live = self._spawner.core.live
         self._indexes: dict[str, Any] = {
             "tasks": live.task_index, "sandboxes": live.sandbox_index, "pool": live.pool_index,
+            "projects": live.project_index,
         }  # fmt: skip
         for bucket, index in self._indexes.items():
             index._seen = world.stage.floors[bucket]

@@ -21,7 +21,7 @@ from tests.integration.spawner.scripted.world import Stage, World
 
 ENOUGH: Final = 100
 """Of so many histories it is asked whether all that is to be proven has happened in some."""
-BUCKETS: Final = ("tasks", "sandboxes", "pool")
+BUCKETS: Final = ("tasks", "sandboxes", "pool", "projects")
 STREAMS: Final = ("EVENTS", *(f"KV_{name}" for name in BUCKETS))
 EXPECTED: Final = {
     "crash", "slow", "stop", "completed", "failed", "cancelled", "attempts after the first", "without a task", "warm",

@@ -1,0 +1,186 @@
+"""`sandherd projects`: list, show, create, set. Changes take an operator's credential."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandherd.cli.options import Format, Output, example, group
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import ProjectView
+
+app = group("Projects: list, show; create or change limits and defaults.", "sandherd projects list")
+
+
+def _checked(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "project")
+
+
+def _checked_kind(kind: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if kind is None else checked_name(kind, "harness")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The project.", callback=_checked)]
+Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of tasks at work.", min=0)]
+Sandboxes = Annotated[
+    int | None, typer.Option("--sandboxes", metavar="N", help="Maximum number of live sandboxes.", min=0)
+]
+Harness = Annotated[
+    str | None,
+    typer.Option(
+        "--harness",
+        metavar="KIND",
+        help="Kind of agent of tasks that name no kind and no program.",
+        callback=_checked_kind,
+    ),
+]
+Model = Annotated[str | None, typer.Option("--model", metavar="TEXT", help="Model of tasks that name none.")]
+Memory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Memory of tasks without limits: 512m, 4g.")
+]
+Cores = Annotated[
+    float | None, typer.Option("--cores", metavar="NUMBER", help="Cores of tasks that set none: 2, 0.5.", min=0.05)
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--attempt-timeout", metavar="TIME", help="Time limit of an attempt of tasks that set none: 10m, 2h."),
+]
+Image = Annotated[
+    str | None, typer.Option("--image", metavar="IMAGE", help="Image of tasks that name none, in runtimes with images.")
+]
+
+
+@app.command("list", epilog=example("sandherd projects list", "sandherd projects list -o json"))
+def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
+    """List the projects: those with limits or defaults of their own, and those with tasks or sandboxes now.
+
+    A client's credential shows its own project. The cost is that of the history, if that is available.
+    """
+    from sandherd.cli.render.projects import show_projects
+    from sandherd.cli.session import talk_as_operator
+
+    return talk_as_operator(ctx, show_projects(output))
+
+
+@app.command("show", epilog=example("sandherd projects show web", "sandherd projects show web -o json"))
+def show_project(ctx: typer.Context, name: Name, output: Output = Format.TABLE) -> int:
+    """Show a project: its limits and where each comes from, its defaults, what it uses now, its cost, its users.
+
+    Users are those who submitted a current task or set a secret, as their clients named them.
+    """
+    from sandherd.cli.render.projects import show_project as shown
+    from sandherd.cli.session import talk_as_operator
+
+    return talk_as_operator(ctx, shown(name, output), project=name)
+
+
+@app.command(
+    "create",
+    epilog=example("sandherd projects create web --tasks 4 --harness claude", "sandherd projects create research"),
+)
+def create_project(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    name: Name,
+    *,
+    tasks: Tasks = None,
+    sandboxes: Sandboxes = None,
+    harness: Harness = None,
+    model: Model = None,
+    memory: Memory = None,
+    cores: Cores = None,
+    attempt_timeout: Timeout = None,
+    image: Image = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create a project with limits and defaults. What is not given is as in the herd's settings.
+
+    Creating the same project again changes nothing.
+    """
+    limits = {"tasks": tasks, "sandboxes": sandboxes}
+    defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
+    sizes = _sizes(memory, attempt_timeout)
+    return _change(ctx, name, output, "created", limits=_set_values(limits), defaults=_set_values(defaults | sizes))
+
+
+@app.command(
+    "set", epilog=example("sandherd projects set web --tasks 8", "sandherd projects set web --memory 4g --unset cores")
+)
+def set_project(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    name: Name,
+    *,
+    tasks: Tasks = None,
+    sandboxes: Sandboxes = None,
+    harness: Harness = None,
+    model: Model = None,
+    memory: Memory = None,
+    cores: Cores = None,
+    attempt_timeout: Timeout = None,
+    image: Image = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--unset",
+            metavar="FIELD",
+            help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds or "
+            "image. Repeatable.",
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Change limits and defaults of a project; what is not given stays.
+
+    A limit is in effect at once, also for waiting tasks; what runs is not ended. A default is for tasks that are
+    submitted later.
+    """
+    limits = {"tasks": tasks, "sandboxes": sandboxes}
+    defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
+    sizes = _sizes(memory, attempt_timeout)
+    return _change(
+        ctx,
+        name,
+        output,
+        "changed",
+        limits=_set_values(limits),
+        defaults=_set_values(defaults | sizes),
+        unset=unset or [],
+    )
+
+
+def _sizes(memory: str | None, attempt_timeout: str | None) -> dict[str, Any]:
+    from sandherd.cli.parse.units import memory_of, seconds
+
+    timeout = None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout")
+    return {"memory_mb": memory_of(memory), "attempt_seconds": timeout}
+
+
+def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: Any) -> int:
+    from sandherd.cli.session import where
+    from sandherd.cli.views import show_change
+    from sandherd.client.context import holder
+
+    credentials = where(ctx, project=name, role="operator").credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> "ProjectView":
+        return await (herd.create_project if done == "created" else herd.set_project)(by=by, **values)
+
+    return show_change(
+        ctx,
+        work,
+        lambda view: f"project {view.project} is {done}",
+        project=name,
+        output=output,
+        create=True,
+        operator=True,
+    )

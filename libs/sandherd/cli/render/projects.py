@@ -1,0 +1,106 @@
+"""Shows projects: their limits, defaults, use, cost and users."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.cli.session import Work
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import LimitView, ProjectView
+
+HEADER: Final = (
+    "PROJECT",
+    "TASKS",
+    "PENDING",
+    "SANDBOXES",
+    "COST",
+    Column("DEFAULTS", 2, cut=True),
+    Column("UPDATED", 1),
+)
+
+
+def show_projects(output: Format) -> Work:
+    """The work of listing the projects, each with its cost of all time."""
+
+    async def work(herd: Herd) -> int:
+        found = await herd.projects()
+        costs = await _costs(herd)
+        document = {"projects": [_document(view, {"cost_micro_usd": costs.get(view.project)}) for view in found]}
+        console.answer(output, document, HEADER, [_row(view, costs) for view in found])
+        return 0
+
+    return work
+
+
+def show_project(name: str, output: Format) -> Work:
+    """The work of showing one project."""
+
+    async def work(herd: Herd) -> int:
+        view = await herd.project_view()
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        whole, today = await _costs(herd), await _costs(herd, midnight)
+        costs = {"cost_micro_usd": whole.get(name), "cost_today_micro_usd": today.get(name)}
+        if output.is_json:
+            console.document(output, _document(view, costs))
+        elif output is Format.NAME:
+            write_text(view.project)
+        else:
+            console.facts(_facts(view, costs))
+        return 0
+
+    return work
+
+
+async def _costs(herd: Herd, since: datetime | None = None) -> dict[str, int]:
+    """The cost of each project since then; empty without a history."""
+    try:
+        found = await herd.costs(by="project", since=since, limit=1000)
+    except HerdError:
+        return {}
+    return {one.group: one.cost_micro_usd for one in found.groups if one.group is not None}
+
+
+def _document(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, object]:
+    return view.model_dump(mode="json") | dict(costs)
+
+
+def _row(view: ProjectView, costs: Mapping[str, int]) -> list[object]:
+    cost = costs.get(view.project)
+    return [
+        view.project,
+        _used(view.tasks),
+        view.pending,
+        _used(view.sandboxes),
+        "-" if cost is None else console.money(cost),
+        ", ".join(f"{name}={value}" for name, value in view.defaults.model_dump(exclude_none=True).items()) or None,
+        view.updated_at,
+    ]
+
+
+def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, object]:
+    defaults = view.defaults.model_dump(exclude_none=True)
+    return {
+        "project": view.project,
+        "tasks": f"{_used(view.tasks)} ({_source(view.tasks)})",
+        "sandboxes": f"{_used(view.sandboxes)} ({_source(view.sandboxes)})",
+        "pending": view.pending,
+        **costs,
+        **{f"default {name}": str(value) for name, value in defaults.items()},
+        "users": ", ".join(view.users),
+        "created_at": view.created_at,
+        "updated_at": view.updated_at,
+        "updated_by": view.updated_by,
+    }
+
+
+def _used(limit: LimitView) -> str:
+    return f"{limit.used} of {limit.maximum}"
+
+
+def _source(limit: LimitView) -> str:
+    return "limit of the project" if limit.source == "project" else f"limit of the setting {limit.source}"

@@ -1,0 +1,77 @@
+"""Operations on projects: list them with their limits and defaults; create or change one."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import ProjectField
+
+
+class ProjectOperations:
+    """The project methods of `Herd`. Every method raises `HerdError`."""
+
+    connection: Connection
+
+    async def projects(self) -> "list[requests.ProjectView]":
+        """The connection's project; with a connection for all projects, those that the spawner knows."""
+        return (await self.connection.request(requests.ListProjects())).projects
+
+    async def project_view(self) -> "requests.ProjectView":
+        """The connection's project, with its limits in effect; also if it has no record."""
+        for view in await self.projects():
+            if view.project == self.connection.project:
+                return view
+        raise HerdError.of(
+            Code.INTERNAL, "the spawner's reply lacks the project", field="project", remedy="update the herd's services"
+        )
+
+    async def create_project(
+        self,
+        *,
+        limits: Mapping[str, int] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        by: str | None = None,
+    ) -> "requests.ProjectView":
+        """Create the connection's project. The names are the fields of `ProjectLimits` and `ProjectDefaults`.
+
+        Takes an operator's credential. Creating the same project again changes nothing.
+        """
+        return await self._set(new=True, limits=limits, defaults=defaults, by=by)
+
+    async def set_project(
+        self,
+        *,
+        limits: Mapping[str, int] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        unset: "Sequence[ProjectField]" = (),
+        by: str | None = None,
+    ) -> "requests.ProjectView":
+        """Change limits and defaults of the connection's project; those that are not named stay.
+
+        Takes an operator's credential. A limit is in effect at once, a default for tasks that are submitted later.
+        """
+        return await self._set(new=False, limits=limits, defaults=defaults, unset=unset, by=by)
+
+    async def _set(
+        self,
+        *,
+        new: bool,
+        limits: Mapping[str, int] | None,
+        defaults: Mapping[str, Any] | None,
+        unset: "Sequence[ProjectField]" = (),
+        by: str | None,
+    ) -> "requests.ProjectView":
+        question = made(
+            requests.SetProject,
+            new=new,
+            limits=dict(limits or {}),
+            defaults=dict(defaults or {}),
+            unset=list(unset),
+            updated_by=by,
+        )
+        return await self.connection.request(question)

@@ -1,0 +1,118 @@
+"""Requests about projects: their limits, the defaults of their tasks, and what they use now."""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandherd.contracts.commands import Note
+from sandherd.contracts.harnesses import ModelName
+from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+from sandherd.contracts.specs import Image
+
+MAX_USERS: Final = 100
+"""Maximum users that a project's view lists."""
+ProjectLimit = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class ProjectLimits(Model):
+    """The limits of one project. Those that are not set are the settings'."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tasks: ProjectLimit | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Maximum of tasks at work: with a sandbox that has not ended."""
+    sandboxes: ProjectLimit | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Maximum of live sandboxes, with or without a task."""
+
+
+class ProjectDefaults(Model):
+    """What a new task of the project gets for what its spec leaves out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    harness: SafeName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The kind of agent of tasks whose harness is of the kind `default`."""
+    model: ModelName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The model, for kinds of agent that have one."""
+    memory_mb: Annotated[int, Field(ge=64, le=65_536)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """The memory of a sandbox, in MiB."""
+    cores: Annotated[float, Field(ge=0.05, le=256)] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The cores of a sandbox."""
+    attempt_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """How long an attempt may take."""
+    image: Image | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The image or snapshot of a sandbox, in runtimes that have them."""
+
+
+ProjectField = Literal["tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image"]
+"""A limit or a default of a project."""
+
+
+class LimitView(Model):
+    """A limit in effect."""
+
+    maximum: Count
+    source: str
+    """`project`, or the name of the setting that it comes from."""
+    used: Count = 0
+    """How many count against it now."""
+
+
+class ProjectView(Model):
+    """A project: its limits in effect, its defaults, and what it uses now."""
+
+    project: SafeName
+    created_at: Moment | None = None
+    """None: it has no record, and everything comes from the settings."""
+    updated_at: Moment | None = None
+    updated_by: Note | None = None
+    """Who created or changed it last, according to the client."""
+    tasks: LimitView
+    """Tasks at work, and their limit."""
+    sandboxes: LimitView
+    """Live sandboxes, and their limit."""
+    pending: Count = 0
+    """Tasks that wait for their next attempt."""
+    defaults: ProjectDefaults = ProjectDefaults()
+    users: Annotated[list[Note], Field(max_length=MAX_USERS)] = Field(default_factory=list)
+    """Who submitted its current tasks, or set its secrets, according to their clients."""
+
+
+class ProjectList(Model):
+    """Projects, by name."""
+
+    projects: list[ProjectView]
+
+    @property
+    def recorded(self) -> list[ProjectView]:
+        """Those that have a record."""
+        return [project for project in self.projects if project.created_at is not None]
+
+
+class ListProjects(Request[ProjectList]):
+    """List one project, or all that have a record, a limit in the settings, a task or a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ProjectList
+    type: ClassVar[str] = "spawner.projects"
+
+
+class SetProject(Request[ProjectView]):
+    """Create a project, or change one. Only an operator may."""
+
+    Answer: ClassVar[type[BaseModel]] = ProjectView
+    type: ClassVar[str] = "spawner.set_project"
+    new: bool = False
+    """Whether to create it; a project with other values is a `conflict` then. Otherwise it has to exist."""
+    limits: ProjectLimits = ProjectLimits()
+    """The limits to set; the others are not changed."""
+    defaults: ProjectDefaults = ProjectDefaults()
+    """The defaults to set; the others are not changed. Tasks that were submitted before are not affected."""
+    unset: list[ProjectField] = Field(default_factory=list, max_length=8)
+    """What is to be as in the settings again."""
+    updated_by: Annotated[Note, Field(max_length=200)] | None = None

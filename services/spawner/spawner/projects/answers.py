@@ -1,0 +1,141 @@
+"""Answers requests about projects: list them, create or change one."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import ListProjects, ProjectList, ProjectView, Request, SetProject
+from sandherd.contracts.requests.projects import MAX_USERS
+from sandherd.contracts.states import TaskState
+from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.harness_plugins import HarnessPlugins
+from spawner.live_state import LiveState
+from spawner.projects import decisions
+from spawner.projects.record import ProjectRecord
+from spawner.records.record import StoreUnavailableError
+from spawner.spec_resolution import Refusal, SpawnPolicy
+from spawner.tasks.capacity import Capacity
+
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListProjects: 1, SetProject: 1}
+"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+_STORED: Final = ("created_at", "updated_at", "updated_by", "defaults")
+"""The fields of a record that its view has, too."""
+MAX_PROJECTS: Final = 10_000
+"""Maximum projects with a record."""
+
+
+class ProjectRequestHandler:
+    """The handlers of requests about projects. Raise `ContractError`."""
+
+    def __init__(
+        self, live: LiveState, capacity: Capacity, menu: SpawnPolicy, harnesses: HarnessPlugins, max_sandboxes: int
+    ) -> None:
+        """`max_sandboxes` is the herd's limit, which no project's may exceed."""
+        self._live = live
+        self._capacity = capacity
+        self._menu = menu
+        self._harnesses = harnesses
+        self._max_sandboxes = max_sandboxes
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request in `ANSWERED`."""
+        return {ListProjects: self.projects, SetProject: self.set_project}
+
+    async def set_project(self, incoming: IncomingRequest[SetProject]) -> ProjectView:
+        """Create a project, or change one. In effect when this returns; other replicas follow at once."""
+        project, request = _one(incoming.project), incoming.request
+        self._check(request)
+        with _available():
+            record = await (self._created if request.new else self._changed)(project, request)
+            return self._view(project, record, await self._users([project]))
+
+    async def projects(self, incoming: IncomingRequest[ListProjects]) -> ProjectList:
+        """One project, whether it has a record or not; or all that are known here."""
+        with _available():
+            await self._live.catch_up()
+            records = {known.view.project: known.view for _, known in self._live.project_index.items()}
+            names = sorted(self._known() | records.keys()) if incoming.project == FLEET else [incoming.project]
+            users = await self._users(names)
+            return ProjectList(projects=[self._view(name, records.get(name), users) for name in names])
+
+    async def _created(self, project: str, request: SetProject) -> ProjectRecord:
+        record = decisions.created(project, request, self._live.now())
+        if len(self._live.project_index) >= MAX_PROJECTS:
+            raise ContractError(
+                Code.REFUSED, f"there are {MAX_PROJECTS} projects, the maximum", remedy="change an existing one"
+            )
+        held, _ = await self._live.projects.create(record)
+        if not decisions.same_values(held.record, record):
+            remedy = f"change it with `sandherd projects set {project}`"
+            raise ContractError(Code.CONFLICT, f"project {project} already exists", field="project", remedy=remedy)
+        return held.record
+
+    async def _changed(self, project: str, request: SetProject) -> ProjectRecord:
+        now = self._live.now()
+        held = await self._live.projects.change(project, lambda record, _: decisions.changed(record, request, now))
+        if held is None:
+            remedy = f"create it with `sandherd projects create {project}`"
+            raise ContractError(
+                Code.NOT_FOUND, f"project {project} has no limits or defaults", field="project", remedy=remedy
+            )
+        return held.record
+
+    def _check(self, request: SetProject) -> None:
+        refused = decisions.limits_refusal(request.limits, self._max_sandboxes) or decisions.defaults_refusal(
+            request.defaults, self._menu.caps, self._harnesses.names
+        )
+        if refused:
+            raise _error(refused)
+
+    def _known(self) -> set[str]:
+        """The projects with tasks, sandboxes, or a limit in the settings."""
+        tasks = {key.partition(".")[0] for key, _ in self._live.task_index.items()}
+        return tasks | self._capacity.projects()
+
+    async def _users(self, projects: Iterable[str]) -> dict[str, set[str]]:
+        """Who submitted a current task or set a secret, by project."""
+        found: dict[str, set[str]] = {project: set() for project in projects}
+        named = [(task.project, task.submitted_by) for task in self._live.task_index.views()]
+        only = next(iter(found)) if len(found) == 1 else None
+        named += [(secret.project, secret.updated_by) for secret in await self._live.secrets.all(only)]
+        for project, name in named:
+            if name and project in found:
+                found[project].add(name)
+        return found
+
+    def _view(self, project: str, record: ProjectRecord | None, users: dict[str, set[str]]) -> ProjectView:
+        stored = {} if record is None else {name: getattr(record, name) for name in _STORED}
+        tasks = (view for view in self._live.task_index.views() if view.project == project)
+        return ProjectView(
+            project=project,
+            tasks=self._capacity.tasks_of(project),
+            sandboxes=self._capacity.sandboxes_of(project),
+            pending=sum(view.state is TaskState.PENDING for view in tasks),
+            users=sorted(users[project])[:MAX_USERS],
+            **stored,
+        )
+
+
+def _one(project: str) -> str:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
+        )
+    return project
+
+
+def _error(refused: Refusal) -> ContractError:
+    return ContractError(refused.code, refused.reason, field=refused.field, remedy="give another value")
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise ContractError(
+            Code.UNAVAILABLE, f"projects can't be read or written now: {error}", remedy="try again in a moment"
+        ) from error
