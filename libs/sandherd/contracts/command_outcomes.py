@@ -95,7 +95,7 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         (SandboxStopping,),
         _SANDBOX_ENDS,
         _SANDBOX_REFUSED,
-        "The state: nothing happens to a sandbox that is ending; one that has ended is refused, but for the same `id`.",
+        "The state: an ending sandbox is unchanged. One that has ended is refused, except for the `id` that ended it.",
     ),
     PauseSandbox: CommandOutcome(
         (SandboxPaused,), (), _SANDBOX_REFUSED, "The state: nothing happens to a sandbox that is paused."

@@ -17,9 +17,9 @@ from sandherd.contracts.requests.base import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.request_queue import RequestLane
 from sandherd.service.request_scheduler import Process, RequestLimits, RequestScheduler
+from sandherd.service.request_spans import RequestSpans
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
-from sandherd.telemetry.request_spans import RequestSpans
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("requests")

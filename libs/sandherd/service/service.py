@@ -36,13 +36,13 @@ from sandherd.service.http_server import ServiceHttpServer
 from sandherd.service.request_budget import Budget
 from sandherd.service.request_queue import RequestLane
 from sandherd.service.request_scheduler import RequestLimits
+from sandherd.service.request_spans import RequestSpans
 from sandherd.service.requests import Answerer, IncomingRequest, RequestRouter
 from sandherd.service.storage_watch import StorageWatch
 from sandherd.service.stream_usage import StreamUsage
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import GROUPS
-from sandherd.telemetry.request_spans import RequestSpans
 
 __all__ = ["Answerer", "IncomingRequest", "RequestLane", "Service", "ServiceFailedError", "serve"]
 

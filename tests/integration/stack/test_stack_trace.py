@@ -9,8 +9,8 @@ import pytest
 
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
+from sandherd.service.request_spans import SLOW
 from sandherd.stack.control import down, up
-from sandherd.telemetry.request_spans import SLOW
 from tests.doubles.otlp.receiver import Collector, collecting
 from tests.patience import PATIENCE
 

@@ -10,10 +10,10 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.telemetry import request_spans
+from sandherd.service import request_spans
+from sandherd.service.request_spans import SLOW, RequestSpans, is_notable
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.otlp_exporter import OtlpExporter
-from sandherd.telemetry.request_spans import SLOW, RequestSpans, is_notable
 from sandherd.telemetry.traces import current_traceparent
 from tests.doubles.otlp.receiver import Told, collecting
 
