@@ -27,11 +27,17 @@ PROGRAM = "tests.integration.operating.forked_commands"
 NAME = 'jörg "a", 日本'
 STRANGE = "é→日"
 ENDS_THE_STACK = ("down",)
-WITHOUT_HOME = {("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push")}
+WITHOUT_HOME = {
+    ("image", "build"),
+    ("image", "context"),
+    ("identity", "init"),
+    ("identity", "push"),
+    ("context", "list"),
+}
 """Commands that use no home: they work, or fail for another reason."""
 REPORTS = {"doctor", "audit", "status"}
 """Commands whose result is a list of problems: with status 1, and each with its remedy."""
-NOT_IN_PROC = WITHOUT_HOME | {("down",), ("config", "show"), ("harness", "list")}
+NOT_IN_PROC = WITHOUT_HOME | {("down",), ("config", "show"), ("harness", "list"), ("context", "show")}
 """And commands that only read what a home has, where nothing is: they have nothing to do."""
 
 
