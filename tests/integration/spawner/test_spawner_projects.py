@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from sandherd.bus.connection import Bus
 from sandherd.cli.exit_status import status_of
@@ -17,7 +18,11 @@ from sandherd.contracts.requests import ListProjects, LiveTasks, ProjectDefaults
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
+from sandherd.telemetry.meters import Meters
+from spawner.live_state import LiveState
+from spawner.tasks.live_queue import follow
 from tests.integration.spawner.file_thief import context_of
+from tests.integration.spawner.following import following
 
 Make = Callable[..., Service]
 UNTIL_TOLD = ["/bin/sh", "-c", "touch ok; while [ ! -e go ]; do sleep .05; done"]
@@ -74,6 +79,19 @@ async def test_limit_of_tasks_is_in_effect_without_restart(spawner: Make, person
 
 async def both(person: Any, *tasks: str) -> bool:
     return len(await at_work(person, *tasks)) == len(tasks)
+
+
+async def test_other_replicas_receive_a_limit(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
+    """Also one that did not answer the request: its queue has the limit, and loses it again."""
+    full = "0 of 0 tasks of project p1 at work"
+    async with spawner().running(), herd.bus(Principal.SPAWNER) as bus:
+        other = LiveState(bus, Meters(CollectorRegistry()))
+        queue = follow(other, herd.settings(Principal.SPAWNER))
+        async with following(other):
+            await set_limits(operator, "p1", tasks=0)
+            await person.eventually(lambda: queue.capacity.exhausted_limit("p1", "process") == full)
+            await operator.ask(SetProject(unset=["tasks"]), "p1")
+            await person.eventually(lambda: queue.capacity.exhausted_limit("p1", "process") is None)
 
 
 async def test_limit_of_sandboxes_overrides_the_setting_and_not_the_herds(

@@ -33,7 +33,7 @@ def applied(project: str, spec: TaskSpec, defaults: ProjectDefaults, *, has_imag
     """What of the defaults applies to the spec, or why the task is refused."""
     wants_kind = spec.harness.kind == PROJECT_DEFAULT
     if wants_kind and defaults.harness is None:
-        text = f"project {project} has no default harness: name one, or a program"
+        text = f"project {project} has no default harness: name one with --harness, or a program after --"
         return Refusal(f"{text}; an operator sets it with `sandherd projects set {project} --harness`", "spec.harness")
     found = AppliedDefaults(
         harness=defaults.harness if wants_kind else None,
