@@ -1,5 +1,6 @@
 """How tests are handed to the processes of a run."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,8 +43,8 @@ def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
         "def pytest_xdist_make_scheduler(config, log): return ByGroup(config, log)\n"
     )
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --import-mode=importlib\n")
-    words = ["-n", "2", "--dist", "loadgroup", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    words = ["-p", "xdist", "-n", "2", "--dist", "loadgroup", "-q", "-p", "no:cacheprovider", "tests"]
+    command = [sys.executable, "-m", "pytest", *words]
+    environ = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert "45 passed" in done.stdout, done.stdout + done.stderr
