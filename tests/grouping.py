@@ -11,6 +11,7 @@ and each process would start a stack of its own.
 import re
 from typing import Any, Final
 
+import pytest
 from xdist.scheduler import LoadGroupScheduling
 
 GROUPS: Final = (
@@ -45,7 +46,11 @@ _SHORT: Final = re.compile(r"tests/(?:unit|contracts)/")
 
 
 class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no types
-    """Hands all tests of a group to the same process."""
+    """Hands all tests of a group to the same process, and units in the order of the tests (`start_order`)."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # it would begin with the units of most tests
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)

@@ -1,8 +1,10 @@
 """How tests are handed to the processes of a run."""
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from tests.grouping import FIRST, start_order, unit_of
@@ -32,19 +34,34 @@ def test_short_tests_of_a_file_are_handed_out_together() -> None:
     assert (unit_of(OTHER), unit_of(DOCKER)) == (OTHER, "docker")
 
 
-def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
-    """Units of one and of many tests, by two processes; a report of each test arrives once."""
-    for name, count in (("unit/test_many.py", 40), ("integration/test_few.py", 5)):
-        file = tmp_path / "tests" / name
+CONFTEST = """
+from tests.grouping import ByGroup, start_order
+def pytest_xdist_make_scheduler(config, log): return ByGroup(config, log)
+def pytest_collection_modifyitems(items): items.sort(key=lambda item: start_order(item.nodeid))
+"""
+
+
+def ran(folder: Path, processes: int) -> list[str]:
+    """The files of the tests in the order in which they were reported, by this many processes."""
+    for name, count in (("unit/test_many.py", 40), ("integration/test_few.py", 5), ("faults/test_late.py", 1)):
+        file = folder / "tests" / name
         file.parent.mkdir(parents=True)
         file.write_text(f"import pytest\n@pytest.mark.parametrize('n', range({count}))\ndef test_it(n): pass\n")
-    (tmp_path / "conftest.py").write_text(
-        "from tests.grouping import ByGroup\n"
-        "def pytest_xdist_make_scheduler(config, log): return ByGroup(config, log)\n"
-    )
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --import-mode=importlib\n")
-    words = ["-p", "xdist", "-n", "2", "--dist", "loadgroup", "-q", "-p", "no:cacheprovider", "tests"]
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --import-mode=importlib\n")
+    words = ["-p", "xdist", "-n", str(processes), "--dist", "loadgroup", "-v", "-p", "no:cacheprovider", "tests"]
     command = [sys.executable, "-m", "pytest", *words]
     environ = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert "45 passed" in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return re.findall(r"PASSED tests/\w+/(\w+)\.py", done.stdout)
+
+
+def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
+    """Units of one and of many tests, by two processes."""
+    assert Counter(ran(tmp_path, 2)) == {"test_many": 40, "test_few": 5, "test_late": 1}
+
+
+def test_units_begin_in_the_order_of_their_tests(tmp_path: Path) -> None:
+    """Not with the units of most tests, as xdist would begin."""
+    assert ran(tmp_path, 1) == ["test_late"] + 5 * ["test_few"] + 40 * ["test_many"]
