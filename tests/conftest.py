@@ -21,7 +21,7 @@ from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
-from tests.grouping import ByGroup
+from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
 from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
@@ -91,9 +91,11 @@ def pytest_collection() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make soak` runs, before pytest selects by marks."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make soak` runs, before pytest selects by marks; many processes begin with what takes longest."""
     mark_long_runs(items)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: start_order(item.nodeid))
 
 
 def pytest_collection_finish() -> None:

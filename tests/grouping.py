@@ -1,40 +1,83 @@
-"""Tests that share something large (a stack, an engine) go to one process, where many run tests at once.
+"""Which tests go to one process, and which begin first, where many processes run tests at once.
+
+Tests that share something large (a stack, an engine) go to one process, and so do the many short tests of a file of
+unit tests: to hand out each of thousands alone costs more than to run it. What takes longest begins first: begun last,
+it would run alone at the end of the run, beside idle processes.
 
 `xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 has no more: marks do nothing,
 and each process would start a stack of its own.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from xdist.scheduler import LoadGroupScheduling
 
 GROUPS: Final = (
-    ("house", re.compile(r"tests/unit/house/")),
     ("docker", re.compile(r"tests/(?:integration/runtimes|e2e/docker)/.*docker")),
     ("kubernetes", re.compile(r"tests/(?:integration/runtimes|e2e/kubernetes)/.*kubernetes")),
-    ("helm", re.compile(r"tests/integration/deploy/test_helm_")),
-    ("telemetry", re.compile(r"tests/integration/telemetry/")),
     ("agents", re.compile(r"tests/e2e/test_line_")),
+    ("cluster", re.compile(r"tests/(?:faults/test_faults|integration/stack/test_stack)_cluster")),
+    ("kills", re.compile(r"tests/faults/test_faults_(?:kills|approvals)")),
+    ("faults", re.compile(r"tests/faults/test_faults_(?:stopping|together)")),
+    ("stack", re.compile(r"tests/integration/stack/test_stack_(?:supervisor|trace)")),
+    ("telemetry", re.compile(r"tests/integration/telemetry/")),
     ("secrets", re.compile(r"tests/e2e/test_secrets_stay")),
     ("packages", re.compile(r"tests/integration/client/test_client_wheels")),
     ("subordinate", re.compile(r"tests/e2e/test_subordinate_uids")),
     ("line", re.compile(r"tests/e2e/test_spawner_line")),
-    ("stack", re.compile(r"tests/integration/stack/test_stack_(?:supervisor|trace)")),
-    ("kills", re.compile(r"tests/faults/test_faults_(?:kills|approvals)")),
-    ("cluster", re.compile(r"tests/(?:faults/test_faults|integration/stack/test_stack)_cluster")),
-    ("faults", re.compile(r"tests/faults/test_faults_(?:stopping|together)")),
+    ("helm", re.compile(r"tests/integration/deploy/test_helm_")),
+    ("house", re.compile(r"tests/unit/house/")),
 )
 """By name, and by how a test is called; the many others go wherever there is room."""
+FIRST: Final = tuple(
+    re.compile(f"tests/{called}")
+    for called in (
+        r"integration/operating/test_cli_environments",
+        r"integration/stack/test_stack_backup",
+        r"integration/stack/test_small_disk",
+        r"e2e/test_readme",
+        r"faults/",
+    )
+)
+"""What takes longest beside the groups, by how a test is called: see `build/slowest.txt`."""
+_SHORT: Final = re.compile(r"tests/(?:unit|contracts)/")
 
 
 class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no types
-    """Hands all tests of a group to the same process."""
+    """Hands all tests of a group to the same process, and units in the order of the tests (`start_order`)."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # it would begin with the units of most tests
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid) or str(super()._split_scope(nodeid))
+        return unit_of(nodeid)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget what is done: with each test xdist counts again all that its process was ever given."""
+        super().mark_test_complete(node, item_index, duration)
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
 
 def group_of(nodeid: str) -> str | None:
     """The group of a test; None for one that is alone."""
     return next((name for name, called in GROUPS if called.match(nodeid)), None)
+
+
+def unit_of(nodeid: str) -> str:
+    """What is handed out together with a test: its group, its file of short tests, or nothing else."""
+    if (group := group_of(nodeid)) is not None:
+        return group
+    return nodeid.partition("::")[0] if _SHORT.match(nodeid) else nodeid
+
+
+def start_order(nodeid: str) -> int:
+    """The sort key by which tests begin: groups as listed, then what takes long, then the others as collected."""
+    if (group := group_of(nodeid)) is not None:
+        return [name for name, _ in GROUPS].index(group)
+    found = (number for number, called in enumerate(FIRST) if called.match(nodeid))
+    return len(GROUPS) + next(found, len(FIRST))

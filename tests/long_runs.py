@@ -78,6 +78,18 @@ LONG_RUNS: Final[Sequence[LongRun]] = (
         "a task outlives a restart of the Docker Engine; after a crash in `make test`",
         ("e2e/docker/test_docker_faults.py::test_engine_restart_during_a_task_is_recovered",),
     ),
+    LongRun(
+        "integration/stack/test_stack_backup.py",
+        (
+            "test_an_interrupted_backup_leaves_the_stack_running_and_no_folder[15]",
+            "test_an_interrupted_backup_leaves_the_stack_running_and_no_folder[1]",
+        ),
+        "a backup that is interrupted by SIGTERM or SIGHUP starts the stack again; by SIGINT in `make test`",
+        (
+            "integration/stack/test_stack_backup.py::test_an_interrupted_backup_leaves_the_stack_running_and_no_folder",
+            "unit/client/test_client_interruption.py::test_signal_cancels_the_work_and_its_handler_is_restored",
+        ),
+    ),
 )
 
 

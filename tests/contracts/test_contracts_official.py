@@ -55,7 +55,7 @@ def test_the_official_parser_and_ajv_accept_every_document(tmp_path: Path) -> No
     """Without one error, and with every golden file as it is."""
     documents = [DOCS / "asyncapi.json", *(DOCS / "asyncapi" / f"{role}.json" for role in asyncapi.ROLES)]
     examples = golden()
-    found = faults(tmp_path, documents=documents, schemas=json_schemas(), examples=examples)
+    found = faults(tmp_path, documents=documents, schemas=dict(json_schemas()), examples=examples)
     assert len(examples) > 150
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     assert len(found) == len(documents) + len(json_schemas())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sandherd.bus.identity import HerdIdentity
 from sandherd.stack.cluster import WATCHER, is_broker, request_health, server_name
 from sandherd.stack.home import Home, ProcessRecord, StackRecord
-from sandherd.stack.postgres_socket import socket_directory
+from sandherd.stack.postgres_socket import recorded_directory
 from sandherd.stack.readiness import read_database_readiness, read_readiness
 from sandherd.stack.resources import measure_shortage
 
@@ -48,14 +48,14 @@ async def _health(home: Home, record: StackRecord) -> dict[str, str]:
 
     That of the database is whether it responds.
     """
-    return await _broker_health(home, record) | await _database_health(home, record)
+    return await _broker_health(home, record) | await _database_health(record)
 
 
-async def _database_health(home: Home, record: StackRecord) -> dict[str, str]:
+async def _database_health(record: StackRecord) -> dict[str, str]:
     process = record.processes.get("postgres")
-    if record.nats_url is None or process is None or not process.alive:
+    if record.database_url is None or process is None or not process.alive:
         return {}
-    return {"postgres": await read_database_readiness(socket_directory(home.path / "postgres"))}
+    return {"postgres": await read_database_readiness(recorded_directory(record.database_url))}
 
 
 async def _broker_health(home: Home, record: StackRecord) -> dict[str, str]:

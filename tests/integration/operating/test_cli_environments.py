@@ -154,7 +154,10 @@ def test_unwritable_output_is_one_line_and_a_failure(
 def test_ascii_output_is_escaped_and_json_stays_json(
     stack: Path, live: list[tuple[str, ...]], tmp_path: Path, surroundings: dict[str, str]
 ) -> None:
-    """No command fails for letters that the encoding of the terminal lacks."""
+    """No command fails for letters that the encoding of the terminal lacks.
+
+    `up` finds the stack running and ready, although the stack was started with a TMPDIR that the commands don't have.
+    """
     environ = surroundings | {"SANDHERD_HOME": str(stack)}
     task = ["run", STRANGE, "--", "echo", STRANGE]
     (done,) = played([Case(task, environ)], tmp_path / "task")
@@ -166,6 +169,8 @@ def test_ascii_output_is_escaped_and_json_stays_json(
         told(case)
         assert case.done[1].isascii()
         assert case.done[2].isascii()
+    running = found[live.index(("up",))]
+    assert running.done[0] == 0, running
     table, document = found[len(cases)], found[len(cases) + 1]
     assert table.done[0] == document.done[0] == 0
     assert json.loads(document.done[1])["tasks"][0]["text"] == STRANGE

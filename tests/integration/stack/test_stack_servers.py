@@ -13,7 +13,7 @@ from sandherd.process_signals import ended
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import Child, ChildCommand, ChildFailedError
 from sandherd.stack.postgres import PostgresServer
-from sandherd.stack.postgres_socket import socket_directory
+from sandherd.stack.postgres_socket import recorded_directory, socket_directory
 from tests.patience import PATIENCE
 
 EVENT = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
@@ -53,7 +53,7 @@ async def test_home_too_deep_for_a_socket_uses_a_short_folder(own_directory: Pat
     async with PostgresServer(deep, durable=False) as server:
         assert len(str(server.sockets)) < 60
         assert stat.S_IMODE(server.sockets.stat().st_mode) == 0o700
-        assert server.sockets == socket_directory(deep)
+        assert server.sockets == socket_directory(deep) == recorded_directory(server.url("postgres"))
         connection = await asyncpg.connect(server.url("postgres"))
         assert await connection.fetchval("show listen_addresses") == ""
         await connection.close()

@@ -1,0 +1,36 @@
+"""The signals that interrupt a command of the administrator."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from sandherd.admin.interruption import interruptible
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_signal_cancels_the_work_and_its_handler_is_restored(number: signal.Signals) -> None:
+    """Each of the three is an error of the task, which can still end what it has begun."""
+    before = signal.getsignal(number)
+
+    async def work() -> None:
+        with interruptible():
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(work())
+    assert signal.getsignal(number) is before
+
+
+async def test_ignored_signal_stays_ignored() -> None:
+    """As SIGHUP of a command that `nohup` started."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
