@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "subscriptions": Entry("subscriptions"),
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
+    "schedules": Entry("schedules"),
     "dead": Entry("dead_letters"),
     "harness": Entry("harnesses"),
     "image": Entry("images"),

@@ -13,6 +13,7 @@ from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
 from sandherd.client.queries import ListPage
 from sandherd.client.sandboxes.operations import new_sandbox
+from sandherd.client.schedules import ScheduleOperations
 from sandherd.client.subscription_operations import SubscriptionOperations
 from sandherd.client.task_groups import TaskGroups
 from sandherd.client.tasks.wait_reasons import with_approvals
@@ -42,7 +43,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations):
+class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ScheduleOperations):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is

@@ -7,6 +7,7 @@ from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     AskSubscriptions,
+    ListSchedules,
     ListSecrets,
     LiveSandboxes,
     LiveTasks,
@@ -23,13 +24,14 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (PastSandboxes(limit=1), "sandboxes"),
     (ListSecrets(), "secrets"),
     (AskSubscriptions(), "subscriptions"),
+    (ListSchedules(), "schedules"),
 )
 """Requests for what a project may have, and the field of the reply."""
 _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
-    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret or subscription.
+    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret, subscription or schedule.
 
     If a service does not reply, the project may exist, and nothing is raised.
     """

@@ -69,6 +69,7 @@ _SPAWNER: Final = (
     Metric("sandherd_task_wait_seconds", _H, "s", "From when a task may start to its turn.", (of.PRIORITY,), _LONG),
     Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited for its turn."),
     Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
+    Metric("sandherd_schedule_due_times_total", _C, "1", "Due times of schedules, by outcome.", (of.DUE_TIME,)),
     Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
     Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)),
     Metric("sandherd_refusals_total", _C, "1", "Commands that were rejected for good, by command.", (of.COMMAND,)),

@@ -19,6 +19,7 @@ from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
+from spawner.schedules.record import ScheduleRecord
 from spawner.task_spans import count, record_sandbox_span
 from spawner.tasks.record import TaskFacts, TaskRecord
 
@@ -46,6 +47,8 @@ class LiveState:
         self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.update, partial(count, meters, clock), vault=vault)
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
+        self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
+        self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index.update)
         self.secrets = SecretStore(bus, clock, vault)
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
@@ -110,6 +113,10 @@ class LiveState:
         for index in (self.task_index, self.sandbox_index, self.pool_index):
             await index.catch_up(self._bus)
 
+    async def catch_up_schedules(self) -> None:
+        """Return once the index of schedules contains everything now in its bucket. Raises `StoreUnavailableError`."""
+        await self.schedule_index.catch_up(self._bus)
+
     async def read(self) -> None:
         """Return once the indexes contain everything that was in the buckets at the start."""
         for complete in self._complete:
@@ -134,7 +141,7 @@ def _task_view(record: TaskRecord) -> TaskFacts:
     return record.view(whole=False)
 
 
-def _itself(record: WarmRecord) -> WarmRecord:
+def _itself(record: AnyRecord) -> AnyRecord:
     return record
 
 

@@ -55,6 +55,8 @@ from spawner.sandboxes.reconciler import SandboxReconciler
 from spawner.sandboxes.runtime_calls import disruption
 from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
+from spawner.schedules.answers import ScheduleRequestHandler
+from spawner.schedules.runner import ScheduleRunner
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.commands import TaskCommands
@@ -128,6 +130,7 @@ class Spawner:
                 core.live.task_index.follow(bus),
                 core.live.sandbox_index.follow(bus),
                 core.live.pool_index.follow(bus),
+                core.live.schedule_index.follow(bus),
                 self._schedule(core),
                 self._sweep(core),
             )
@@ -162,14 +165,7 @@ class Spawner:
         self._parts = make_parts(
             read=live.read,
             commands=Commands(
-                TaskCommands(
-                    bus,
-                    live,
-                    menu,
-                    harnesses=self._harnesses,
-                    sealing_key=sealing_key,
-                    quota=Quota.of("tasks", records_mb),
-                ),
+                self._task_commands(core),
                 SandboxCommands(
                     bus,
                     live,
@@ -186,18 +182,31 @@ class Spawner:
             questions=LiveQueries(live, core.queue),
             pruning=PruneHandler(live, core.runtimes, self._orphan_collector(core), core.reconciler.wake),
             secrets=SecretRequestHandler(live, sealing_key),
-            others=make_handlers(
-                bus,
-                live,
-                self._settings,
-                menu=menu,
-                runtimes=core.runtimes,
-                harnesses=self._harnesses.names,
-                secrets_key=public_text(sealing_key),
-            ),
+            others={
+                **make_handlers(
+                    bus,
+                    live,
+                    self._settings,
+                    menu=menu,
+                    runtimes=core.runtimes,
+                    harnesses=self._harnesses.names,
+                    secrets_key=public_text(sealing_key),
+                ),
+                **ScheduleRequestHandler(live, menu).handlers(),
+            },
         )
         self._live = live
         self._ready.set()
+
+    def _task_commands(self, core: Core) -> TaskCommands:
+        return TaskCommands(
+            self._service.bus,
+            core.live,
+            core.menu,
+            harnesses=self._harnesses,
+            sealing_key=private_key(self._keys.worker.seed),
+            quota=Quota.of("tasks", self._settings.project_records_mb),
+        )
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
@@ -211,7 +220,15 @@ class Spawner:
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
         )
-        await run_until_first(lease.run(), scheduler.run())
+        schedules = ScheduleRunner(
+            core.live,
+            lease,
+            self._task_commands(core).submit_once,
+            ids=self._service.bus.ids,
+            interval=self._settings.check_interval,
+            keep_ended=self._settings.keep_ended,
+        )
+        await run_until_first(lease.run(), scheduler.run(), schedules.run())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

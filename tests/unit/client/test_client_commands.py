@@ -57,6 +57,7 @@ def wanted_commands() -> set[str]:
         "subscriptions": "create list delete",
         "credentials": "create",
         "secrets": "set list delete",
+        "schedules": "create list show pause resume trigger delete",
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"

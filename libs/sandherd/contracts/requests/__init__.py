@@ -93,6 +93,18 @@ if TYPE_CHECKING:
         TaskList,
         TaskView,
     )
+    from sandherd.contracts.requests.schedules import (
+        DeleteSchedule,
+        ListSchedules,
+        PauseSchedule,
+        ScheduleDeleted,
+        ScheduleList,
+        ScheduleRun,
+        ScheduleTriggered,
+        ScheduleView,
+        SetSchedule,
+        TriggerSchedule,
+    )
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -150,6 +162,8 @@ _NAMES: Final = {
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
+    "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
