@@ -313,3 +313,26 @@ async def test_invalid_schedules_are_refused(
         with pytest.raises(HerdError, match="there is no schedule mine"):
             await alice.delete_schedule("mine")
         assert (await alice.schedules()).schedules == []
+
+
+async def test_start_that_was_interrupted_long_ago_is_not_repeated(
+    scheduling: Callable[[], Service], person: Any, herd: Broker
+) -> None:
+    """Its task may have run and its record may be deleted: it is missed. One of a moment ago is started."""
+    async with Herd.connect(context_of(herd)) as alice:
+        async with scheduling().running():
+            await alice.create_schedule("yearly", spec(), cron="0 3 1 1 *")
+        now = utc_now()
+        async with herd.bus(Principal.SPAWNER) as bus:
+            kv = await bus.js.key_value("schedules")
+            entry = await kv.get("p1.yearly")
+            moments = {"yearly-old": now - timedelta(days=2), "yearly-new": now - timedelta(minutes=1)}
+            starts = [{"task": task, "due_at": str(at), "at": str(at)} for task, at in moments.items()]
+            document = json.loads(entry.value or b"") | {"starts": starts}
+            await kv.update("p1.yearly", json.dumps(document).encode(), last=entry.revision)
+        async with scheduling().running():
+            runs = (await decided(person, alice, "yearly", moments["yearly-new"])).runs
+            assert [(run.task, run.outcome) for run in runs] == [("yearly-new", "started"), ("yearly-old", "missed")]
+            assert (await person.ended("yearly-new")).state == "completed"
+            await person.all_gone()
+    assert [event["subject"] for event in person.unique() if event["type"] == "task.submitted"] == ["yearly-new"]

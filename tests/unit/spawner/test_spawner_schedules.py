@@ -47,6 +47,8 @@ def test_due_times_where_the_clock_changes() -> None:
     assert times("30 2 * * *", BERLIN, autumn, 2) == ["10-25 02:30+0200", "10-26 02:30+0100"]
     before = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     assert times("0 * * * *", BERLIN, before, 2) == ["10-25 02:00+0100", "10-25 03:00+0100"]
+    repeated = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
+    assert times("30 2 * * *", BERLIN, repeated, 1) == ["10-26 02:30+0100"]
     assert times("0 * * * *", BERLIN, datetime(2026, 3, 29, tzinfo=UTC), 2) == ["03-29 03:00+0200", "03-29 04:00+0200"]
 
 
