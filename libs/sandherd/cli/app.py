@@ -61,6 +61,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
     "projects": Entry("projects"),
+    "schedules": Entry("schedules"),
     "dead": Entry("dead_letters"),
     "harness": Entry("harnesses"),
     "image": Entry("images"),

@@ -14,6 +14,7 @@ from sandherd.client.errors import HerdError, checked_name, made, refused
 from sandherd.client.project_operations import ProjectOperations
 from sandherd.client.queries import ListPage
 from sandherd.client.sandboxes.operations import new_sandbox
+from sandherd.client.schedules import ScheduleOperations
 from sandherd.client.subscription_operations import SubscriptionOperations
 from sandherd.client.task_groups import TaskGroups
 from sandherd.client.tasks.wait_reasons import with_approvals
@@ -46,7 +47,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperations):
+class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperations, ScheduleOperations):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is

@@ -8,6 +8,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     AskSubscriptions,
     ListProjects,
+    ListSchedules,
     ListSecrets,
     LiveSandboxes,
     LiveTasks,
@@ -25,13 +26,14 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (ListSecrets(), "secrets"),
     (AskSubscriptions(), "subscriptions"),
     (ListProjects(), "recorded"),  # last: an older credential of an operator may not request it
+    (ListSchedules(), "schedules"),
 )
 """Requests for what a project may have, and the field of the reply."""
 _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
-    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret or subscription.
+    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret, subscription or schedule.
 
     Limits or defaults of its own are enough, too.
 

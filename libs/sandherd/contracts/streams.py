@@ -241,6 +241,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=64 * _MIB,
     ),
     Bucket(
+        name="schedules",
+        description="Schedules of tasks, and which of their due times were decided.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
         name="secrets",
         description="Named secrets of projects, encrypted with keys of `secret_keys`.",
         owners=frozenset({Principal.SPAWNER}),

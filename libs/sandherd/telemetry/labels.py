@@ -14,6 +14,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import SAFE_NAME_PATTERN
+from sandherd.contracts.schedules import RunOutcome
 from sandherd.contracts.specs import Priority
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
@@ -79,6 +80,7 @@ ERROR_TYPE: Final = _label("error_type", "Why the attempt failed.", ErrorType)
 COMMAND: Final = _label("command", "The type of the command.", _types(MessageKind.COMMAND))
 WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
 CLAIM: Final = _label("outcome", "The outcome of the claim.", ("claimed", "empty", "lost"))
+DUE_TIME: Final = _label("outcome", "What became of the due time.", get_args(RunOutcome))
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))

@@ -91,6 +91,9 @@ _SPAWNER: Final = (
     Metric("sandherd_task_wait_seconds", _H, "s", "From when a task may start to its turn.", (of.PRIORITY,), _LONG),
     Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited for its turn."),
     Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
+    Metric(
+        "sandherd_schedule_due_times_total", _C, "{due_time}", "Due times of schedules, by outcome.", (of.DUE_TIME,)
+    ),
     Metric("sandherd_attempts_total", _C, "{attempt}", "Attempts that have ended, by outcome.", (of.ATTEMPT,)),
     Metric(
         "sandherd_retries_total", _C, "{attempt}", "Attempts that are followed by another, by error.", (of.ERROR_TYPE,)

@@ -21,6 +21,7 @@ from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
+from spawner.schedules.record import ScheduleRecord
 from spawner.task_spans import count, record_sandbox_span
 from spawner.tasks.record import TaskFacts, TaskRecord
 
@@ -50,11 +51,19 @@ class LiveState:
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
         self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _itself)
         self.projects = Store(bus, "projects", ProjectRecord, self.project_index.update)
+        self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
+        self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index.update)
         self.secrets = SecretStore(bus, clock, vault)
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
         )
-        self._indexes = (self.task_index, self.sandbox_index, self.pool_index, self.project_index)
+        self._indexes = (
+            self.task_index,
+            self.sandbox_index,
+            self.pool_index,
+            self.project_index,
+            self.schedule_index,
+        )
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
         """Delete a task's record, and what was uploaded for it. Returns whether the record was unchanged."""

@@ -56,6 +56,8 @@ from spawner.sandboxes.reconciler import SandboxReconciler
 from spawner.sandboxes.runtime_calls import disruption
 from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
+from spawner.schedules.answers import ScheduleRequestHandler
+from spawner.schedules.runner import ScheduleRunner
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.commands import TaskCommands
@@ -161,14 +163,7 @@ class Spawner:
         self._parts = make_parts(
             read=live.read,
             commands=Commands(
-                TaskCommands(
-                    bus,
-                    live,
-                    menu,
-                    harnesses=self._harnesses,
-                    sealing_key=sealing_key,
-                    quota=Quota.of("tasks", records_mb),
-                ),
+                self._task_commands(core),
                 SandboxCommands(
                     bus,
                     live,
@@ -185,21 +180,34 @@ class Spawner:
             questions=LiveQueries(live, core.queue),
             pruning=PruneHandler(live, core.runtimes, self._orphan_collector(core), core.reconciler.wake),
             secrets=SecretRequestHandler(live, sealing_key),
-            others=ProjectRequestHandler(
-                live, core.queue.capacity, menu, self._harnesses, self._settings.max_sandboxes
-            ).handlers
-            | make_handlers(
-                bus,
-                live,
-                self._settings,
-                menu=menu,
-                runtimes=core.runtimes,
-                harnesses=self._harnesses.names,
-                secrets_key=public_text(sealing_key),
-            ),
+            others={
+                **ProjectRequestHandler(
+                    live, core.queue.capacity, menu, self._harnesses, self._settings.max_sandboxes
+                ).handlers,
+                **make_handlers(
+                    bus,
+                    live,
+                    self._settings,
+                    menu=menu,
+                    runtimes=core.runtimes,
+                    harnesses=self._harnesses.names,
+                    secrets_key=public_text(sealing_key),
+                ),
+                **ScheduleRequestHandler(live, menu).handlers(),
+            },
         )
         self._live = live
         self._ready.set()
+
+    def _task_commands(self, core: Core) -> TaskCommands:
+        return TaskCommands(
+            self._service.bus,
+            core.live,
+            core.menu,
+            harnesses=self._harnesses,
+            sealing_key=private_key(self._keys.worker.seed),
+            quota=Quota.of("tasks", self._settings.project_records_mb),
+        )
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
@@ -213,7 +221,15 @@ class Spawner:
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
         )
-        await run_until_first(lease.run(), scheduler.run())
+        schedules = ScheduleRunner(
+            core.live,
+            lease,
+            self._task_commands(core).submit_once,
+            ids=self._service.bus.ids,
+            interval=self._settings.check_interval,
+            keep_ended=self._settings.keep_ended,
+        )
+        await run_until_first(lease.run(), scheduler.run(), schedules.run())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

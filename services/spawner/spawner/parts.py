@@ -30,6 +30,7 @@ from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.prune_handler import PruneHandler
 from spawner.sandboxes.reconciler import SandboxReconciler
+from spawner.schedules import answers as schedules
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.live_queries import LiveQueries
@@ -67,6 +68,7 @@ class Core:
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
     **projects.ANSWERED,
+    **dict.fromkeys(schedules.ANSWERED, 1),
     **access.ANSWERED,
 }
 """Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
@@ -94,7 +96,7 @@ def make_parts(
     secrets: SecretRequestHandler,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
-    """Assigns a handler to each message. `others` are those of `spawner.access` and `spawner.projects`."""
+    """Assigns a handler to each message. `others` are those of `access`, `projects` and `schedules`."""
     return Parts(
         read=read,
         command=commands.handle,

@@ -77,6 +77,29 @@ async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, comm
     assert json.loads(out)["groups"][0]["cost_micro_usd"] == 1_500_000
 
 
+async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, command: Sandherd, tmp_path: Path) -> None:
+    """Each gets its own values, a dependent waits for all, a label finds them. An invalid file sends nothing."""
+    tested = {
+        "name": "test",
+        "text": "test ${{ matrix.python }}",
+        "argv": ["sh", "-c", 'test "$PYTHON" = 3.10 || test "$PYTHON" = 3.11'],
+        "env": {"PYTHON": "${{ matrix.python }}"},
+        "matrix": {"python": ["3.10", "3.11"], "os": ["debian"]},
+    }
+    report = {"name": "report", "text": "report", "argv": ["true"], "depends_on": ["test"]}
+    wrong = {**tested, "matrix": {"python": ["3.11", 3.10]}}
+    status, out, err = await command("tasks", "submit", batch_file(tmp_path, wrong, report))
+    assert (status, out) == (2, "")
+    assert f"{tmp_path}/tasks.yaml: test: matrix.python[1]: YAML reads it as" in err
+    assert "quote it" in err
+    status, out, _ = await command("tasks", "submit", batch_file(tmp_path, tested, report), "--wait", "-o", "json")
+    assert status == 0
+    found = {one["name"]: one["state"] for one in json.loads(out)["tasks"]}
+    assert found == {"test-debian-3-10": "completed", "test-debian-3-11": "completed", "report": "completed"}
+    listed = json.loads((await command("tasks", "list", "--label", "python=3.10", "-o", "json"))[1])["tasks"]
+    assert [(one["text"], one["labels"]["os"]) for one in listed] == [("test 3.10", "debian")]
+
+
 async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, command: Sandherd) -> None:
     """`top` shows a running task; `cancel --label` ends what has the label, and a waiting command sees it."""
     labels = {"team": "data"}

@@ -2,12 +2,14 @@
 
 Instead of a number there may be a name, as `before Revoker.revoke`: then it is the first act of this name.
 With the second argument `STOP` it stops itself there instead, until somebody lets it go on.
+With a number as the third argument its clock is ahead by so many seconds.
 """
 
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import uvloop
@@ -16,12 +18,14 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revocation import Revoker
 from sandherd.settings import load
 from sandherd.telemetry import logs
+from spawner.live_state import utc_now
 from spawner.main import compose
 from spawner.records.store import Store
 from spawner.runtimes.process import ProcessRuntime
 
 LAST = sys.argv[1]
-SIGNAL = signal.SIGSTOP if sys.argv[2:] == ["STOP"] else signal.SIGKILL
+SIGNAL = signal.SIGSTOP if sys.argv[2:3] == ["STOP"] else signal.SIGKILL
+AHEAD = timedelta(seconds=float(sys.argv[3])) if sys.argv[3:] else timedelta(0)
 acts = 0
 met: list[str] = []
 
@@ -56,4 +60,4 @@ for verb in ("create", "recover", "stop", "remove", "observe"):
 settings = load().settings
 logs.configure("spawner", "info")
 # Waiting for the dead one's lease is all that these tests would do otherwise.
-uvloop.run(compose(settings, lease_seconds=1.0).run())
+uvloop.run(compose(settings, clock=lambda: utc_now() + AHEAD, lease_seconds=1.0).run())

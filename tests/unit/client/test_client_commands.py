@@ -61,6 +61,7 @@ def wanted_commands() -> set[str]:
         "secrets": "set list delete",
         "artifacts": "list get",
         "projects": "list show create set",
+        "schedules": "create list show pause resume trigger delete",
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"

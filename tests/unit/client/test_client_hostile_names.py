@@ -30,7 +30,8 @@ NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX
     "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "-- COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
-    "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD"}  # fmt: skip
+    "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
+    "FILE|-- OPTIONS…"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it."""
 
 
@@ -67,13 +68,15 @@ TESTED: Final = [one for one in PARAMETERS if one.said.metavar in NAMES and one.
 
 GIVEN: Final = {"SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1", "APPROVAL": "a1",
     "TEXT": "hello", "NUMBER": "1", "TIME": "5m", "SANDBOX[:PATH]": "sbx-1", "KIND…": "claude", "IMAGE": "python:3.12",
-    "SRC": "here", "DST": "sbx-1:there", "DIR": "folder", "FILE": "tasks.yaml"}  # fmt: skip
+    "SRC": "here", "DST": "sbx-1:there", "DIR": "folder", "FILE": "tasks.yaml",
+    "FILE|-- OPTIONS…": "tasks.yaml"}  # fmt: skip
 MORE: Final = {
     ("run",): ["--", "true"],
     ("exec",): ["--", "true"],
     ("port-forward",): ["8080"],
     ("context", "add"): ["--url", "nats://h:4222", "--credentials", "tasks.yaml"],
     ("secrets", "set"): ["--file", "tasks.yaml"],
+    ("schedules", "create"): ["--cron", "0 3 * * *"],
     ("credentials", "create"): ["--role", "client", "--file", "new.creds"],
     ("identity", "init"): [],
 }

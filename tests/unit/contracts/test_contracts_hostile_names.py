@@ -12,6 +12,7 @@ from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.labels import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN
 from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
+from sandherd.contracts.schedules import SCHEDULE_NAME_PATTERN
 from sandherd.contracts.specs import IMAGE_PATTERN, STORED_NAME_PATTERN
 from sandherd.contracts.subjects import command_subject
 from sandherd.service.requests import read_request
@@ -21,12 +22,19 @@ from tests.unit.contracts.string_fields import EACH, KEY, StringField, string_fi
 _LETTERS: Final = frozenset(string.ascii_letters + string.digits)
 ALLOWED: Final[dict[str, frozenset[str]]] = {
     SAFE_NAME_PATTERN: frozenset(),
+    SCHEDULE_NAME_PATTERN: frozenset(),
     STORED_NAME_PATTERN: _LETTERS | {*"_-"},
     ENV_NAME_PATTERN: _LETTERS | {"_"},
     IMAGE_PATTERN: _LETTERS | {*"._/:@-"},
 }
 """The patterns of names, and the characters that each allows beyond lower-case letters, digits and dashes."""
-LONGEST: Final = {SAFE_NAME_PATTERN: 63, STORED_NAME_PATTERN: 64, ENV_NAME_PATTERN: 128, IMAGE_PATTERN: 255}
+LONGEST: Final = {
+    SAFE_NAME_PATTERN: 63,
+    SCHEDULE_NAME_PATTERN: 40,
+    STORED_NAME_PATTERN: 64,
+    ENV_NAME_PATTERN: 128,
+    IMAGE_PATTERN: 255,
+}
 NO_NAMES: Final = {
     (r"^[^\x00]*$",): "text for people, or an argument of a program",
     (r"^[^/\x00][^\x00]*$",): "a path in the work tree, which has a rule of its own",
@@ -36,6 +44,8 @@ NO_NAMES: Final = {
     (r"^[0-9a-f]{64}$",): "a digest",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
     (r"^U[A-Z2-7]{55}$",): "a public key",
+    (r"^\S+( \S+){4}$",): "due times, which the spawner reads",
+    (r"^[A-Za-z0-9_+/-]{1,64}$",): "a time zone, which has to be in the database of time zones",
     (LABEL_KEY_PATTERN,): "the key of a label, in no subject",
     (LABEL_VALUE_PATTERN,): "the value of a label, in no subject",
 }

@@ -168,6 +168,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.parse.task_spec import spec
     from sandherd.cli.parse.units import limits_of
     from sandherd.cli.parse.work_source import split
+    from sandherd.cli.scheduled_task import RunCapture
     from sandherd.cli.session import talk
 
     inline, work = split(file or [], directory)
@@ -204,6 +205,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         ),
     )
     limits, earlier = limits_of(memory, cores), resume_source(resume, resume_attempt, fork=fork, work=not session_only)
+    if (taken := ctx.find_object(RunCapture)) is not None:
+        return taken.take(task, limits, name=name, resume=earlier, dir=work, project=project, create=create)
     return talk(
         ctx,
         lambda herd: task_submission.run(

@@ -4,7 +4,8 @@ The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `n
 the file; `after` names tasks that were submitted before. `inputs` is a list of `from` and `paths`: files from the
 results of either; a task of the file that others take files from stores its result. A `name` is valid in the file only:
 the tasks get new names, unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of
-`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent.
+`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent. An entry with a `matrix`
+is one task for each combination of its values (`matrix.py`).
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import yaml
 
 from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.tasks.batch_inputs import inputs_of
+from sandherd.client.tasks.matrix import expanded
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -49,13 +51,18 @@ class BatchTask:
 
 
 def read(path: Path) -> list[BatchTask]:
-    """The tasks of a file, each after its dependencies. Raises `HerdError` naming the task and its field."""
-    return ordered(_entries(_document(path), path))
+    """The tasks of a file, each after its dependencies. Raises `HerdError` naming the file, the task and its field."""
+    entries = _entries(_document(path), path)
+    try:
+        return ordered(entries)
+    except HerdError as error:
+        problem = error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"})
+        raise HerdError(problem) from None
 
 
 def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
     """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle."""
-    named = _by_label(entries)
+    named = _by_label(_within_maximum(expanded(_within_maximum(entries))))
     tasks = {label: _task_name(label, entry) for label, entry in named.items()}
     batch = batch_name([tasks[label] for label, entry in named.items() if entry.get("task") is not None])
     waits = {label: list(entry.get("depends_on") or []) for label, entry in named.items()}
@@ -87,9 +94,13 @@ def _entries(document: Any, path: Path) -> list[Mapping[str, Any]]:
     tasks = document.get("tasks") if isinstance(document, dict) else document
     if not isinstance(tasks, list) or not tasks or not all(isinstance(entry, dict) for entry in tasks):
         raise _error(f"{path}: no list of tasks in it", "tasks", _SEE)
-    if len(tasks) > MAX_TASKS:
-        raise _error(f"{path}: {len(tasks)} tasks; the maximum is {MAX_TASKS}", "tasks", "split it into several files")
     return tasks
+
+
+def _within_maximum(entries: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    if len(entries) > MAX_TASKS:
+        raise _error(f"{len(entries)} tasks; the maximum is {MAX_TASKS}", "tasks", "split it into several files")
+    return entries
 
 
 def _by_label(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

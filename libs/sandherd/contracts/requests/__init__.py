@@ -107,6 +107,18 @@ if TYPE_CHECKING:
         SetProject,
     )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
+    from sandherd.contracts.requests.schedules import (
+        DeleteSchedule,
+        ListSchedules,
+        PauseSchedule,
+        ScheduleDeleted,
+        ScheduleList,
+        ScheduleRun,
+        ScheduleTriggered,
+        ScheduleView,
+        SetSchedule,
+        TriggerSchedule,
+    )
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -170,6 +182,8 @@ _NAMES: Final = {
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
+    "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
+    "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",

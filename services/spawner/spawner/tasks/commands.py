@@ -1,6 +1,7 @@
 """Handles the commands about tasks: submit, cancel, retry."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from nacl.public import PrivateKey
@@ -83,6 +84,25 @@ class TaskCommands:
         """The resolved settings by the project's current defaults, which another replica may just have written."""
         held = await self._live.projects.load(project) if project != FLEET else None
         return terms_of(project, submit, self._menu, held.record.defaults if held else NO_DEFAULTS)
+
+    async def submit_once(self, command: Envelope[SubmitTask], at: datetime) -> Refusal | None:
+        """Create the task of a command that the spawner itself made, unless it was created before.
+
+        Returns why it is refused, or None. Raises `StoreUnavailableError`.
+        """
+        held = await self._live.tasks.load(f"{command.project}.{command.data.task}")
+        if held is None:
+            terms = self._quota_refusal(command.project) or await self._terms(command.project, command.data)
+            if isinstance(terms, Refusal):
+                return terms
+            refused = await self._refusal(command.project, command.data.spec)
+            if refused:
+                return refused
+            held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), terms))
+        if held.record.life != command.id.hex:
+            return Refusal(f"another task {command.data.task} already exists", "task", Code.CONFLICT)
+        await self._live.tasks.flush(held)
+        return None
 
     async def _refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
         """Why its harness, session or secrets can't be used, or None."""

@@ -1,0 +1,223 @@
+"""`sandherd schedules`: create, list, show, pause, resume, trigger, delete."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
+from sandherd.cli.render.table import Column
+from sandherd.cli.views import show_change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import ScheduleRun, ScheduleView
+
+app = group("Schedules of tasks: create, list, show, pause, resume, trigger, delete.", "sandherd schedules list")
+HEADER = (
+    "NAME",
+    Column("CRON", 2),
+    Column("TIME ZONE", 4),
+    "PAUSED",
+    "NEXT",
+    Column("LAST", 3),
+    Column("RUNNING", 5),
+    Column("TEXT", cut=True),
+)
+RUN_HEADER = ("DUE", "OUTCOME", "TASK", Column("TIMES", 2), Column("REASON", 1, cut=True))
+
+
+class OverlapPolicy(StrEnum):
+    """What happens while an earlier task has not ended; `contracts.schedules.Overlap`."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+    CANCEL_OTHER = "cancel_other"
+    BUFFER_ONE = "buffer_one"
+
+
+def _checked(name: str) -> str:
+    from sandherd.client.schedules import checked_schedule_name
+
+    return checked_schedule_name(name)
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Up to 40 lower-case letters, digits and dashes.", callback=_checked)
+]
+
+
+@app.command(
+    "create",
+    epilog=example(
+        'sandherd schedules create nightly --cron "0 3 * * *" --time-zone Europe/Berlin task.yaml',
+        'sandherd schedules create tidy --cron "0 9 * * MON-FRI" --overlap buffer_one -- "Tidy up" --harness claude '
+        "--secret ANTHROPIC_API_KEY=anthropic-key",
+        'sandherd schedules create ping --cron "*/10 * * * *" --catch-up 5m -- "Ping" -- sh -c "echo ping"',
+    ),
+)
+def create_schedule(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    name: Name,
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|-- OPTIONS…", help="File with one task, or what follows `sandherd run`."),
+    ],
+    *,
+    cron: Annotated[
+        str,
+        typer.Option("--cron", metavar="TIMES", help="Minute, hour, day of the month, month, day of the week."),
+    ],
+    time_zone: Annotated[
+        str, typer.Option("--time-zone", metavar="ZONE", help="Time zone of --cron, as Europe/Berlin.")
+    ] = "UTC",
+    overlap: Annotated[
+        OverlapPolicy, typer.Option("--overlap", help="What happens if an earlier task has not ended.")
+    ] = OverlapPolicy.SKIP,
+    catch_up: Annotated[
+        str,
+        typer.Option("--catch-up", metavar="TIME", help="How late a task may start after an outage: 5m, 1h, 1d."),
+    ] = "1h",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a schedule of this name.")] = False,
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Start a task at each due time of a cron expression, at most once.
+
+    The task is that of a file for `sandherd tasks submit`, whose name ends with .yaml, .yml or .json, or is given as
+    for `sandherd run`. Its secrets are named ones (`--secret`, see `sandherd secrets`).
+
+    If an earlier task has not ended: skip starts nothing, allow starts one more, cancel_other cancels the earlier ones,
+    buffer_one starts one when the earlier one has ended.
+    """
+    from sandherd.cli.parse.units import seconds
+    from sandherd.cli.scheduled_task import scheduled_task
+    from sandherd.cli.session import where
+    from sandherd.client.context import holder
+
+    wanted, window = scheduled_task(source), seconds(catch_up, "--catch-up")
+    credentials = where(ctx, project=project).credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> "ScheduleView":
+        return await herd.create_schedule(
+            name,
+            await wanted.spec(herd),
+            cron=cron,
+            time_zone=time_zone,
+            overlap=overlap.value,
+            catch_up_seconds=window,
+            replace=replace,
+            by=by,
+        )
+
+    return show_change(ctx, work, _next, project=project, output=output, create=create)
+
+
+@app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
+def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """List the project's schedules, with their next time and what became of the last one."""
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.schedules()
+        answer(output, found, HEADER, [_row(one) for one in found.schedules])
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+@app.command("show", epilog=example("sandherd schedules show nightly"))
+def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show a schedule: its policies, its next times, the tasks that run, and what became of the last due times."""
+    from sandherd.cli.render.console import document
+    from sandherd.cli.session import talk
+    from sandherd.client.terminal_text import write_text
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.schedule(name)
+        if output.is_json:
+            document(output, found)
+        elif output is Format.NAME:
+            write_text(found.name)
+        else:
+            _show(found, wide=output is Format.WIDE)
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+@app.command("pause", epilog=example("sandherd schedules pause nightly"))
+def pause_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Start no more tasks of a schedule until it is resumed. Tasks that run are not affected."""
+    return show_change(ctx, lambda herd: herd.pause_schedule(name), _next, project=project, output=output)
+
+
+@app.command("resume", epilog=example("sandherd schedules resume nightly"))
+def resume_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Resume a paused schedule. Due times while it was paused are not caught up."""
+    return show_change(ctx, lambda herd: herd.resume_schedule(name), _next, project=project, output=output)
+
+
+@app.command("trigger", epilog=example("sandherd schedules trigger nightly"))
+def trigger_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Start a task of a schedule now, whatever its overlap policy, also while it is paused. Prints the task's name."""
+    return show_change(
+        ctx, lambda herd: herd.trigger_schedule(name), lambda found: str(found.task), project=project, output=output
+    )
+
+
+@app.command("delete", epilog=example("sandherd schedules delete nightly"))
+def delete_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Delete a schedule. Its tasks are not affected."""
+    return show_change(
+        ctx,
+        lambda herd: herd.delete_schedule(name),
+        lambda found: f"schedule {found.name} is deleted",
+        project=project,
+        output=output,
+    )
+
+
+def _next(view: "ScheduleView") -> str:
+    from sandherd.cli.render.console import cell
+
+    if view.paused:
+        return f"schedule {view.name} is paused"
+    return f"schedule {view.name} is due next at {cell(view.next_times[0])}"
+
+
+def _row(view: "ScheduleView") -> list[object]:
+    last = f"{view.runs[0].outcome} {view.runs[0].task or ''}".strip() if view.runs else None
+    following = view.next_times[0] if view.next_times else None
+    text = " ".join(view.text.split())
+    paused = "yes" if view.paused else "no"
+    return [view.name, view.cron, view.time_zone, paused, following, last, ", ".join(view.running) or None, text]
+
+
+def _show(view: "ScheduleView", *, wide: bool) -> None:
+    from sandherd.cli.render.console import cell, facts, table
+    from sandherd.client.terminal_text import write_text
+
+    left_out = {"next_times", "running", "runs", "task"}
+    facts({name: value for name, value in dict(view).items() if name not in left_out})
+    facts({"next": ", ".join(map(cell, view.next_times)) or None, "running": ", ".join(view.running) or None})
+    write_text()
+    table(RUN_HEADER, _run_rows(view.runs), wide=wide)
+
+
+def _run_rows(runs: "Sequence[ScheduleRun]") -> list[list[object]]:
+    return [
+        [
+            run.due_at,
+            f"{run.outcome} (triggered)" if run.triggered else run.outcome,
+            run.task,
+            run.due_times,
+            run.reason,
+        ]
+        for run in runs
+    ]

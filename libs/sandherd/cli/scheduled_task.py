@@ -1,0 +1,91 @@
+"""Reads the task of a schedule: from a file with one task, or from the options of `sandherd run`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import RESERVED_PREFIX
+from sandherd.contracts.specs import TaskSpec
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+_RUN: Final = "sandherd run"
+
+
+@dataclass
+class RunCapture:
+    """The object of a context in which `sandherd run` submits nothing: what it would submit is left here."""
+
+    task: TaskSpec | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    refused: str = ""
+    """The first option given that a schedule's task can't have."""
+
+    def take(self, task: TaskSpec, limits: Mapping[str, float], **others: object) -> int:
+        """Store what `run` has made. `others` are what a schedule can't have, by option. Returns an exit status."""
+        self.task, self.limits = task, limits
+        self.refused = next((f"--{option}" for option, value in others.items() if value), "")
+        return 0
+
+
+@dataclass(frozen=True)
+class ScheduledTask:
+    """A task, and limits that are still to be completed by those of its profile."""
+
+    task: TaskSpec
+    limits: Mapping[str, float]
+
+    async def spec(self, herd: "Herd") -> TaskSpec:
+        """The whole spec. Raises `HerdError` if the herd would refuse it."""
+        from sandherd.cli.sandbox_creation import with_limits
+
+        found = await with_limits(herd, self.task, self.limits)
+        await herd.check(found)
+        return found
+
+
+def scheduled_task(source: Sequence[str]) -> ScheduledTask:
+    """The task of a file, if that is all and its name ends so; else that of these arguments of `sandherd run`.
+
+    Raises `HerdError`, and typer's errors of usage.
+    """
+    if len(source) == 1 and source[0].endswith(SUFFIXES):
+        return ScheduledTask(_of_file(Path(source[0])), {})
+    return _of_options(source)
+
+
+def _of_file(path: Path) -> TaskSpec:
+    from sandherd.client.tasks import batch
+
+    found = batch.read(path)
+    if len(found) > 1:
+        raise _wrong(f"{path}: it has {len(found)} tasks", "tasks", "a schedule starts one: write one file for each")
+    if found[0].earlier is not None:
+        raise _wrong(f"{path}: a session belongs to one task", "resume", "remove `resume`")
+    spec = found[0].spec
+    labels = {key: value for key, value in spec.labels.items() if not key.startswith(RESERVED_PREFIX)}
+    return spec.model_copy(update={"labels": labels})
+
+
+def _of_options(arguments: Sequence[str]) -> ScheduledTask:
+    from sandherd.cli.app import build
+
+    taken = RunCapture()
+    command = typer.main.get_command(build(["run"], complete=False)).commands["run"]  # type: ignore[attr-defined]  # a group
+    with command.make_context(_RUN, list(arguments), obj=taken) as context:
+        command.invoke(context)
+    if taken.refused:
+        raise _wrong(f"a schedule's task can't have {taken.refused}", "schedule.task", f"omit {taken.refused}")
+    assert taken.task is not None
+    return ScheduledTask(taken.task, taken.limits)
+
+
+def _wrong(message: str, field_: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field=field_, remedy=remedy)

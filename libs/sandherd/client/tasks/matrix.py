@@ -1,0 +1,244 @@
+"""Replaces each entry of a file of tasks that has a `matrix` by one entry for each combination of its values.
+
+`matrix` is as in GitHub Actions: a mapping of keys to lists of values, of which all combinations are made; those that
+match an entry of `exclude` are left out. An entry of `include` adds its values to the combinations whose values it does
+not contradict; if there are none, it is one more combination. `${{ matrix.KEY }}` stands for a value in every text of
+the entry, and `$${{ matrix.KEY }}` for that text itself.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, Final, NoReturn
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import LABEL_VALUE_PATTERN
+from sandherd.contracts.names import SAFE_NAME_PATTERN
+
+MAX_COMBINATIONS: Final = 256
+_KEY: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
+_NAME: Final = re.compile(SAFE_NAME_PATTERN)
+_LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
+_UNSAFE: Final = re.compile(r"[^a-z0-9]+")
+_REFERENCE: Final = re.compile(r"(\$?)\$\{\{\s*matrix\b(?:\.([A-Za-z0-9_-]+)\s*\}\})?")
+_KINDS: Final = {"float": "a number with a fraction", "bool": "true or false", "NoneType": "nothing", "date": "a date"}
+_NAMES: Final = frozenset({"depends_on", "task"})
+"""Fields in which a value is written as it is in the names of combinations."""
+
+Values = dict[str, str]
+"""The values of one combination, by key."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One combination of a matrix: its values, and the end of its name."""
+
+    values: Values
+    suffix: str
+
+
+def expanded(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries, with one for each combination of a matrix; a dependency on a matrix becomes one on all of them.
+
+    Raises `HerdError` that names the entry and the field.
+    """
+    groups = {str(entry["name"]): combinations(entry) for entry in entries if _has_matrix(entry)}
+    if not groups:
+        return list(entries)
+    _refuse_shared_names(entries, groups)
+    made = [one for entry in entries for one in _entries_of(entry, groups)]
+    names = {name: [f"{name}-{one.suffix}" for one in found] for name, found in groups.items()}
+    return [_with_dependencies(entry, names) for entry in made]
+
+
+def combinations(entry: Mapping[str, Any]) -> list[Combination]:
+    """The combinations of an entry's matrix, in the order of the file. Raises `HerdError`."""
+    name, matrix = str(entry["name"]), entry["matrix"]
+    if not isinstance(matrix, Mapping):
+        _refuse(name, "matrix", "not a mapping", "write `matrix: {key: [value, …]}`")
+    axes = {str(key): _axis(name, key, matrix[key]) for key in matrix if key not in {"include", "exclude"}}
+    if prod(map(len, axes.values())) > MAX_COMBINATIONS:
+        _too_many(name, prod(map(len, axes.values())))
+    originals = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
+    left = _without_excluded(name, originals, axes, _rows(name, matrix, "exclude"))
+    found = _with_included(left, axes, _rows(name, matrix, "include"))
+    if not found:
+        _refuse(name, "matrix", "it has no combination", "give each key a value, or remove an entry of `exclude`")
+    if len(found) > MAX_COMBINATIONS:
+        _too_many(name, len(found))
+    return [Combination(values, _suffix(name, parts)) for values, parts in found]
+
+
+def _has_matrix(entry: Mapping[str, Any]) -> bool:
+    """Whether the entry has a matrix. Raises `HerdError` if it has one, but no name that others can be made from."""
+    if "matrix" not in entry:
+        return False
+    name = entry.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        shown = "a task with a matrix" if name is None else str(name)[:80]
+        _refuse(shown, "name", "no safe name", "use lower-case letters, digits and dashes; values are appended to it")
+    return True
+
+
+def _axis(name: str, key: Any, values: Any) -> list[str]:
+    field = f"matrix.{_key(name, key, 'matrix')}"
+    if not isinstance(values, list) or not values:
+        _refuse(name, field, "no list of values", f"write `{key}: [value, …]`")
+    found = [_value(name, f"{field}[{number}]", value) for number, value in enumerate(values)]
+    twice = [value for value, count in Counter(found).items() if count > 1]
+    if twice:
+        _refuse(name, field, f"{twice[0]!r} is there twice", "remove one of them")
+    return found
+
+
+def _key(name: str, key: Any, field: str) -> str:
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        remedy = "use 1 to 63 letters, digits, `-` and `_`, beginning with a letter and not ending with `-` or `_`"
+        _refuse(name, field, f"{str(key)[:80]!r} is no key", remedy)
+    return key
+
+
+def _value(name: str, field: str, value: Any) -> str:
+    """A value as text. What YAML has changed, such as 3.10 to 3.1 and `on` to true, is refused."""
+    if isinstance(value, list | Mapping):
+        _refuse(name, field, "not a text", "a value is a text or a whole number")
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        kind = _KINDS.get(type(value).__name__, type(value).__name__)
+        _refuse(name, field, f"YAML reads it as {kind}, {str(value)[:80]}", 'quote it, as "3.10" or "on"')
+    text = str(value)
+    if not _safe(text):
+        _refuse(name, field, f"{text[:80]!r} has no letter a to z and no digit", "a name is made from it: add one")
+    return text
+
+
+def _rows(name: str, matrix: Mapping[str, Any], field: str) -> list[Values]:
+    """The entries of `include` or `exclude`."""
+    rows, path = matrix.get(field, []), f"matrix.{field}"
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and row for row in rows):
+        _refuse(name, path, "no list of mappings", f"write `{field}: [{{key: value}}]`")
+    return [
+        {_key(name, key, f"{path}[{number}]"): _value(name, f"{path}[{number}].{key}", row[key]) for key in row}
+        for number, row in enumerate(rows)
+    ]
+
+
+def _without_excluded(
+    name: str, originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
+) -> list[Values]:
+    for number, row in enumerate(rows):
+        field = f"matrix.exclude[{number}]"
+        if not row.keys() <= axes.keys():
+            unknown = min(row.keys() - axes.keys())
+            _refuse(name, field, f"the matrix has no {unknown!r}", f"name one of {', '.join(axes) or 'its keys'}")
+        if not any(row.items() <= values.items() for values in originals):
+            _refuse(name, field, "it matches no combination", "correct its values, or remove it")
+    return [values for values in originals if not any(row.items() <= values.items() for row in rows)]
+
+
+def _with_included(
+    originals: list[Values], axes: Mapping[str, list[str]], rows: Sequence[Values]
+) -> list[tuple[Values, Sequence[str]]]:
+    """All combinations with the values that name them: of the keys with lists, or what `include` has given."""
+    found: list[tuple[Values, Sequence[str]]] = [(dict(values), list(values.values())) for values in originals]
+    added: list[tuple[Values, Sequence[str]]] = []
+    for row in rows:
+        wanted = {key: value for key, value in row.items() if key in axes}
+        matching = [values for values, _ in found if wanted.items() <= values.items()]
+        for values in matching:
+            values.update(row)
+        if not matching:
+            added.append((row, list(row.values())))
+    return found + added
+
+
+def _suffix(name: str, parts: Sequence[str]) -> str:
+    suffix = "-".join(_safe(part) for part in parts)
+    if not _NAME.fullmatch(f"{name}-{suffix}"):
+        _refuse(name, "matrix", f"the name {f'{name}-{suffix}'[:80]} has more than 63 characters", "shorten the values")
+    return suffix
+
+
+def _safe(value: str) -> str:
+    return _UNSAFE.sub("-", value.lower()).strip("-")
+
+
+def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[str, list[Combination]]) -> None:
+    """Refuse two entries with one name: a dependency on it would be ambiguous; and two combinations with one name."""
+    names = Counter(str(entry.get("name") or entry.get("task")) for entry in entries)
+    for name, found in groups.items():
+        if names[name] > 1:
+            _refuse(name, "name", "two tasks have it", "give each a different name")
+        shared = [suffix for suffix, count in Counter(one.suffix for one in found).items() if count > 1]
+        if shared:
+            _refuse(name, "matrix", f"two combinations are named {name}-{shared[0]}", "change one of their values")
+
+
+def _entries_of(entry: Mapping[str, Any], groups: Mapping[str, list[Combination]]) -> list[Mapping[str, Any]]:
+    if "matrix" not in entry:
+        return [entry]
+    return [_entry_of(entry, one) for one in groups[str(entry["name"])]]
+
+
+def _entry_of(entry: Mapping[str, Any], one: Combination) -> dict[str, Any]:
+    """The entry of one combination: with its name, its values in all texts, and labels of its values."""
+    name = f"{entry['name']}-{one.suffix}"
+    fields = {
+        field: _with_values(name, field, value, one.values) for field, value in entry.items() if field != "matrix"
+    }
+    if entry.get("task") is not None and "${{" not in str(entry["task"]):
+        fields["task"] = f"{entry['task']}-{one.suffix}"
+    return fields | {"name": name, "labels": _labels(name, fields.get("labels"), one.values)}
+
+
+def _labels(name: str, labels: Any, values: Values) -> Any:
+    """With a label for each value that can be one. Anything but a mapping is left to the check of labels."""
+    if not isinstance(labels or {}, Mapping):
+        return labels
+    shared = sorted((labels or {}).keys() & values.keys())
+    if shared:
+        _refuse(name, f"labels.{shared[0]}", "the matrix sets this label", "use another key in one of the two")
+    return {**(labels or {}), **{key: value for key, value in values.items() if _LABEL.fullmatch(value)}}
+
+
+def _with_values(name: str, field: str, value: Any, values: Values) -> Any:
+    """The same value of YAML with its texts, and the keys of its mappings, filled in."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda found: _filled(name, field, found, values), value)
+    if isinstance(value, list):
+        return [_with_values(name, field, one, values) for one in value]
+    if isinstance(value, Mapping):
+        return {
+            _with_values(name, field, key, values): _with_values(name, f"{field}.{key}", one, values)
+            for key, one in value.items()
+        }
+    return value
+
+
+def _filled(name: str, field: str, found: re.Match[str], values: Values) -> str:
+    if found[1]:
+        return found[0].removeprefix("$")
+    if found[2] is None:
+        _refuse(name, field, "a reference to the matrix is not complete", "write ${{ matrix.KEY }}")
+    if found[2] not in values:
+        _refuse(name, field, f"this combination has no {found[2]!r}", f"it has {', '.join(values)}")
+    return _safe(values[found[2]]) if field in _NAMES else values[found[2]]
+
+
+def _with_dependencies(entry: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
+    others = entry.get("depends_on")
+    if not isinstance(others, list) or names.keys().isdisjoint(map(str, others)):
+        return entry
+    every = [one for other in others for one in names.get(str(other), [other])]
+    return {**entry, "depends_on": list(dict.fromkeys(every))}
+
+
+def _too_many(name: str, count: int) -> NoReturn:
+    _refuse(name, "matrix", f"{count} combinations; the maximum is {MAX_COMBINATIONS}", "split it into several tasks")
+
+
+def _refuse(name: str, field: str, problem: str, remedy: str) -> NoReturn:
+    raise HerdError.of(Code.INVALID_FIELD, f"{name}: {field}: {problem}", field=field, remedy=remedy)

@@ -1,0 +1,39 @@
+"""Schedules: when which task is started, and what happens if the previous one still runs or the time was missed."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from sandherd.contracts.model import Model
+from sandherd.contracts.specs import TaskSpec
+
+SCHEDULE_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9-]{0,39}$"
+ScheduleName = Annotated[str, StringConstraints(pattern=SCHEDULE_NAME_PATTERN)]
+"""The name of a schedule: a safe name of at most 40 characters, as the names of its tasks begin with it."""
+SCHEDULE_BATCH_PREFIX: Final = "schedule-"
+"""Of the batch that all tasks of a schedule are in: its label `sandherd/batch` is `schedule-NAME`."""
+MAX_CATCH_UP: Final = 7 * 86_400
+
+Overlap = Literal["skip", "allow", "cancel_other", "buffer_one"]
+"""What happens when a task is due while an earlier one of the schedule has not ended: nothing is started (`skip`), it
+is started as well (`allow`), the earlier one is cancelled (`cancel_other`), or it is started when the earlier one has
+ended, at most one (`buffer_one`)."""
+RunOutcome = Literal["started", "skipped", "missed", "refused"]
+"""`skipped`: by the overlap policy; `missed`: no spawner ran within the catch-up window; `refused`: the spawner did not
+accept the task."""
+
+
+class ScheduleSpec(Model):
+    """When a task is started, and which."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cron: Annotated[str, StringConstraints(pattern=r"^\S+( \S+){4}$", max_length=200)]
+    """Minute, hour, day of the month, month and day of the week, as in cron."""
+    time_zone: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")] = "UTC"
+    """A time zone of the IANA database, as `Europe/Berlin`."""
+    overlap: Overlap = "skip"
+    catch_up_seconds: Annotated[int, Field(ge=60, le=MAX_CATCH_UP)] = 3600
+    """How long after its due time a task may still be started, if no spawner ran at that time."""
+    task: TaskSpec
+    """The task. Its secrets are named ones; it has no dependencies, deadline, uploaded files or session of another."""

@@ -1,0 +1,217 @@
+"""Answers requests about schedules: set, list, pause, trigger, delete."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import (
+    DeleteSchedule,
+    ListSchedules,
+    PauseSchedule,
+    Request,
+    ScheduleDeleted,
+    ScheduleList,
+    ScheduleTriggered,
+    ScheduleView,
+    SetSchedule,
+    TriggerSchedule,
+)
+from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
+from spawner.records.store import StoredRecord
+from spawner.schedules import decisions
+from spawner.schedules.record import ScheduleRecord
+from spawner.schedules.refusals import schedule_refusal
+from spawner.schedules.views import next_times, running_by_schedule, schedule_view
+from spawner.spec_resolution import Refusal, SpawnPolicy
+from spawner.tasks.resolved_task import terms_of
+
+MAX_SCHEDULES: Final = 100
+"""Maximum schedules of a project."""
+MAX_WAITING_STARTS: Final = 10
+_NEXT_TIMES: Final = 5
+ANSWERED: Final[tuple[type[Request[Any]], ...]] = (
+    SetSchedule,
+    ListSchedules,
+    PauseSchedule,
+    TriggerSchedule,
+    DeleteSchedule,
+)
+"""The requests about schedules."""
+
+
+class ScheduleRequestHandler:
+    """The handlers of requests about schedules. Raise `ContractError`."""
+
+    def __init__(self, live: LiveState, menu: SpawnPolicy) -> None:
+        self._live = live
+        self._menu = menu
+
+    def handlers(self) -> Mapping[type[Request[Any]], Answerer]:
+        """The handler of each request in `ANSWERED`."""
+        return {
+            SetSchedule: self.set_schedule,
+            ListSchedules: self.list_schedules,
+            PauseSchedule: self.pause_schedule,
+            TriggerSchedule: self.trigger_schedule,
+            DeleteSchedule: self.delete_schedule,
+        }
+
+    async def set_schedule(self, incoming: IncomingRequest[SetSchedule]) -> ScheduleView:
+        """Create a schedule, or replace one; its earlier due times are over."""
+        project, request, now = _one(incoming.project), incoming.request, self._live.now()
+        record = ScheduleRecord(
+            project=project,
+            schedule=request.name,
+            spec=request.schedule,
+            decided=now,
+            created_at=now,
+            updated_at=now,
+            updated_by=request.updated_by,
+        )
+        with _available():
+            refused = schedule_refusal(record, now) or await self._task_refusal(record)
+            if refused:
+                raise ContractError(refused.code, refused.reason, field=refused.field, remedy=f"change {refused.field}")
+            return self._view(await self._stored(record, replace=request.replace))
+
+    async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:
+        """The schedules of a project, or of all projects; or one of a project."""
+        with _available():
+            if incoming.request.name is not None:
+                held = await self._held(_one(incoming.project), incoming.request.name)
+                return ScheduleList(schedules=[self._view(held.record)])
+            records = await self._records(None if incoming.project == FLEET else incoming.project)
+        tasks, now = running_by_schedule(self._live), self._live.now()
+        views = []
+        for record in records:
+            views.append(schedule_view(record, tasks[record.key], next_times(record, now, 1)))
+            await asyncio.sleep(0)  # the next time of a rare schedule takes milliseconds
+        return ScheduleList(schedules=views)
+
+    async def pause_schedule(self, incoming: IncomingRequest[PauseSchedule]) -> ScheduleView:
+        """Pause or resume a schedule."""
+        wanted, now = incoming.request.paused, self._live.now()
+        record = await self._changed(
+            incoming.project, incoming.request.name, lambda old: decisions.paused(old, now, wanted=wanted)
+        )
+        return self._view(record)
+
+    async def trigger_schedule(self, incoming: IncomingRequest[TriggerSchedule]) -> ScheduleTriggered:
+        """Have a task started now, by the replica that holds the lease."""
+        now, name = self._live.now(), incoming.request.name
+
+        def decide(record: ScheduleRecord) -> ScheduleRecord:
+            start = decisions.triggered_start(record, now)
+            if start in record.starts:
+                return record
+            if len(record.starts) >= MAX_WAITING_STARTS:
+                raise ContractError(Code.BUSY, f"{len(record.starts)} tasks of {name} are about to start", field="name")
+            return record.model_copy(update={"starts": (*record.starts, start)})
+
+        record = await self._changed(incoming.project, name, decide)
+        return ScheduleTriggered(name=name, task=decisions.triggered_start(record, now).task)
+
+    async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
+        """Delete a schedule; its tasks are not affected."""
+        project, name = _one(incoming.project), incoming.request.name
+        with _available():
+            held = await self._held(project, name)
+            while not await self._live.schedules.remove(held):
+                newer = await self._held(project, name)
+                if newer.revision == held.revision:
+                    raise StoreUnavailableError(f"schedules {held.record.key}: not deleted")
+                held = newer
+        return ScheduleDeleted(name=name)
+
+    async def _changed(
+        self, project: str, name: str, decide: Callable[[ScheduleRecord], ScheduleRecord]
+    ) -> ScheduleRecord:
+        with _available():
+            held = await self._live.schedules.change(f"{_one(project)}.{name}", lambda record, _: decide(record))
+        if held is None:
+            raise _unknown(project, name)
+        return held.record
+
+    async def _stored(self, record: ScheduleRecord, *, replace: bool) -> ScheduleRecord:
+        if not replace:
+            await self._check_maximum(record.project)
+            held, created = await self._live.schedules.create(record)
+            if not created or held.record.created_at != record.created_at:
+                remedy = "use another name, or replace it with --replace"
+                raise ContractError(Code.CONFLICT, f"schedule {record.schedule} exists", field="name", remedy=remedy)
+            return held.record
+        changed = await self._live.schedules.change(record.key, lambda old, _: _replaced(old, record))
+        return changed.record if changed else await self._stored(record, replace=False)
+
+    async def _check_maximum(self, project: str) -> None:
+        count = sum(key.partition(".")[0] == project for key in await self._live.schedules.keys())
+        if count >= MAX_SCHEDULES:
+            raise ContractError(
+                Code.REFUSED,
+                f"project {project} has {count} schedules; there may be {MAX_SCHEDULES}",
+                field="name",
+                remedy="delete one with `sandherd schedules delete`",
+            )
+
+    async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:
+        start = decisions.triggered_start(record, record.created_at)
+        terms = terms_of(record.project, SubmitTask(task=start.task, spec=record.task_spec()), self._menu)
+        if isinstance(terms, Refusal):
+            return _of_task(terms)
+        absent = await self._live.secrets.refusal(record.project, record.spec.task.secrets)
+        return _of_task(absent) if absent else None
+
+    async def _records(self, project: str | None) -> list[ScheduleRecord]:
+        keys = sorted(key for key in await self._live.schedules.keys() if project in {None, key.partition(".")[0]})
+        found = [await self._live.schedules.load(key) for key in keys]
+        return [held.record for held in found if held]
+
+    async def _held(self, project: str, name: str) -> StoredRecord[ScheduleRecord]:
+        held = await self._live.schedules.load(f"{project}.{name}")
+        if held is None:
+            raise _unknown(project, name)
+        return held
+
+    def _view(self, record: ScheduleRecord) -> ScheduleView:
+        tasks = running_by_schedule(self._live)[record.key]
+        view = schedule_view(record, tasks, next_times(record, self._live.now(), _NEXT_TIMES))
+        return view.model_copy(update={"task": record.spec.task})
+
+
+def _replaced(old: ScheduleRecord, new: ScheduleRecord) -> ScheduleRecord:
+    update = {"created_at": old.created_at, "starts": old.starts, "runs": old.runs, "paused": old.paused}
+    return new.model_copy(update=update)
+
+
+def _of_task(refusal: Refusal) -> Refusal:
+    field = refusal.field.removeprefix("spec.")
+    return Refusal(refusal.reason, "name" if field == "task" else f"schedule.task.{field}", refusal.code)
+
+
+def _one(project: str) -> str:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, "a schedule belongs to one project", field="project", remedy="name one with --project"
+        )
+    return project
+
+
+def _unknown(project: str, name: str) -> ContractError:
+    remedy = "see `sandherd schedules list`"
+    return ContractError(Code.NOT_FOUND, f"there is no schedule {name} in {project}", field="name", remedy=remedy)
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise ContractError(
+            Code.UNAVAILABLE, f"schedules can't be read or written now: {error}", remedy="try again in a moment"
+        ) from error

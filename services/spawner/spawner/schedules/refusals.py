@@ -1,0 +1,49 @@
+"""Why a schedule is refused: a task that can't be started again and again, or no due times."""
+
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import RESERVED_PREFIX
+from sandherd.contracts.specs import TaskSpec
+from spawner.schedules.due_times import cron_refusal
+from spawner.schedules.record import ScheduleRecord
+from spawner.spec_resolution import Refusal
+
+MAX_SPEC_BYTES: Final = 256 * 1024
+"""Maximum of bytes of a schedule's task as JSON, so that all schedules of many projects fit into the bucket."""
+_ONCE: Final = {
+    "secret_env": "values of secrets would be stored with the schedule: use `secrets`, and `sandherd secrets set`",
+    "sealed": "values of secrets would be stored with the schedule: use `secrets`",
+    "work": "uploaded files belong to one task: use `files`, or let the program fetch them",
+    "resume": "a session belongs to one task",
+    "depends_on": "each task of the schedule would depend on the same task",
+    "deadline": "it is one moment: use `task_seconds`",
+}
+"""Fields that a task has only once, with the reason and what to use instead."""
+
+
+def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
+    """Why the schedule is refused, as far as that is known without the herd's settings, or None."""
+    task = record.spec.task
+    for field, why in _ONCE.items():
+        if getattr(task, field):
+            return Refusal(f"a schedule's task may not have {field}: {why}", f"schedule.task.{field}")
+    for key in task.labels:
+        if key.startswith(RESERVED_PREFIX):
+            return Refusal(f"{key} is set by the schedule", "schedule.task.labels")
+    if len(task.model_dump_json(exclude_defaults=True).encode()) > MAX_SPEC_BYTES:
+        reason = f"the task has more than {MAX_SPEC_BYTES} bytes: let its program fetch its files"
+        return Refusal(reason, "schedule.task", Code.TOO_LARGE)
+    return _label_refusal(record) or cron_refusal(record.spec.cron, record.spec.time_zone, now)
+
+
+def _label_refusal(record: ScheduleRecord) -> Refusal | None:
+    """Why its labels are too many with those of the schedule, or None."""
+    try:
+        TaskSpec.model_validate(record.task_spec().model_dump(exclude_defaults=True))
+    except ValidationError:
+        return Refusal("a schedule's task may have 30 labels of its own", "schedule.task.labels")
+    return None
