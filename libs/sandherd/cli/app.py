@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from sandherd.cli.command_words import TrailingCommand
 from sandherd.cli.options import HerdLocation, example
 from sandherd.client.terminal_text import write_text
 
@@ -21,6 +22,8 @@ class Entry:
     module: str
     attribute: str = "app"
     epilog: str | None = None
+    parser: type[TrailingCommand] | None = None
+    """The class of its command, if the command line is not parsed as usual."""
 
     def register(self, app: typer.Typer, name: str) -> None:
         """Import it, and add it to `app`."""
@@ -29,7 +32,7 @@ class Entry:
         if self.epilog is None:
             app.add_typer(found, name=name)
         else:
-            app.command(name, epilog=getattr(module, self.epilog))(found)
+            app.command(name, cls=self.parser, epilog=getattr(module, self.epilog))(found)
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
@@ -41,7 +44,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "sandboxes": Entry("sandboxes"),
     "top": Entry("overview", "top", "TOP_EXAMPLE"),
     "costs": Entry("overview", "costs", "COSTS_EXAMPLE"),
-    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
+    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE", TrailingCommand),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),
     "files": Entry("task_files", "files", "FILES_EXAMPLE"),

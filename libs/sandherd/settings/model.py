@@ -14,6 +14,7 @@ from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
     DISK,
+    MAX_FILE_MIB,
     Alias,
     BrokerAddress,
     Env,
@@ -100,7 +101,7 @@ class Settings(
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
-    max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=1024)] = 256
+    max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256
     """Maximum size of a file, or archive of a folder, that is uploaded to a sandbox or downloaded."""
     max_work_mb: Annotated[int, Env("SANDHERD_MAX_WORK_MB"), Field(ge=0, le=1024)] = 64
     """Maximum size of the archive of a failed attempt's work tree that is stored for the next attempt; 0: none is."""

@@ -58,8 +58,14 @@ class UploadSource:
 
 
 @contextmanager
-def source(path: Path, limit: int | None) -> Iterator[UploadSource]:
-    """A local file or folder to upload. Raises `HerdError` if it is over `limit` bytes, or can't be read."""
+def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
+    """A local file, or an open one, or a folder, to upload.
+
+    Raises `HerdError` if it is over `limit` bytes, or can't be read.
+    """
+    if not isinstance(path, Path):
+        yield _described_within(path, limit)
+        return
     try:
         if path.is_dir():
             with tempfile.TemporaryFile() as packed:
@@ -113,6 +119,13 @@ def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSource:
     """Bytes to upload."""
     file.write(data)
     return _described(file, mode=mode)
+
+
+def _described_within(file: IO[bytes], limit: int | None) -> UploadSource:
+    found = _described(file)
+    if limit is not None and found.size > limit:
+        raise archive.too_large("the file", found.size, limit)
+    return found
 
 
 def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:
