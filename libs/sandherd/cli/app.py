@@ -82,18 +82,30 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
         raise typer.Exit
 
 
+def _path(text: str) -> Path:
+    """A path; an empty one would be the current directory, which nobody means who has an empty variable."""
+    if not text:
+        raise typer.BadParameter("it must not be empty: give a path, or leave the option out")
+    return Path(text)
+
+
 def place(
     ctx: typer.Context,
     *,
     nats_url: Annotated[str | None, typer.Option("--nats-url", metavar="URL", help="Address of the broker.")] = None,
     credentials: Annotated[
-        Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file.")
+        Path | None, typer.Option("--credentials", metavar="FILE", parser=_path, help="A NATS .creds file.")
     ] = None,
-    home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", metavar="DIR", parser=_path, help="The local stack's directory.")
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="YAML settings file [default: SANDHERD_CONFIG, else the stack's]."
+            "--config",
+            metavar="FILE",
+            parser=_path,
+            help="YAML settings file [default: SANDHERD_CONFIG, else the stack's].",
         ),
     ] = None,
     _version: Annotated[

@@ -16,13 +16,18 @@ class TrailingCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them. Raises `UsageError` for an unknown option, or without a name."""
+        options, words = self.split(args)
+        return super().parse_args(ctx, [*options, _END, *words])
+
+    def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options with their values; and the name, with the words of the command after it."""
         name = self._words_begin(args)
-        if name == len(args) or args[name] == _END:
-            return super().parse_args(ctx, args)
-        between = args[name + 1 :]
-        words = self._words_begin(between)
-        command = between[words + 1 :] if between[words : words + 1] == [_END] else between[words:]
-        return super().parse_args(ctx, [*args[:name], *between[:words], _END, args[name], *command])
+        options, rest = list(args[:name]), list(args[name:])
+        if not rest or rest[0] == _END:
+            return options, rest[1:]
+        first = self._words_begin(rest[1:]) + 1
+        command = rest[first + 1 :] if rest[first : first + 1] == [_END] else rest[first:]
+        return [*options, *rest[1:first]], [rest[0], *command]
 
     def _words_begin(self, args: Sequence[str]) -> int:
         """The index of the first that is neither an option nor the value of one; of `--`, if it is before that."""

@@ -165,7 +165,7 @@ class Settings(
     project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
     """Maximum MiB of the stored tasks of one project, and the same for its sandboxes; further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
-    """Maximum age of a sandbox."""
+    """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
     """How often the time-based rules and sweeps run."""
     loop_repeats: Annotated[int, Env("SANDHERD_LOOP_REPEATS"), Field(ge=2)] = 4

@@ -26,7 +26,14 @@ RUNTIMES_EXAMPLE = example("sandherd runtimes", "sandherd runtimes -o json")
 
 SERVER_EXAMPLE = example(f"sandherd agent-server {_SANDBOX}", f"sandherd agent-server {_SANDBOX} --key -o json")
 
-ExecName = Annotated[str | None, typer.Option("--status", metavar="EXC", help="Show the state of a detached command.")]
+ExecName = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="EXC",
+        help="Show the state of a detached command; the exit status is its own if it has ended, else 0.",
+    ),
+]
 
 
 def exec_(  # noqa: PLR0913  # one parameter per option
