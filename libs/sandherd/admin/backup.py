@@ -38,6 +38,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
 from sandherd.private_files import DIRECTORY, make_directory
+from sandherd.steps import OnStep, ignore_step
 
 BOOK: Final = "backup.json"
 FORMAT: Final = 1
@@ -65,7 +66,9 @@ Stated = tuple[str, str]
 """A stream, and its result."""
 
 
-async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+async def back_up(
+    context: Context, keys: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
@@ -74,7 +77,7 @@ async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: b
             folder.mkdir(mode=DIRECTORY)
             folder.chmod(DIRECTORY)
         try:
-            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets))
+            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets), on_step)
             await _refuse_if_running(bus)  # a service started meanwhile may have changed streams not saved yet
         except BaseException:  # raised again: an incomplete backup is worse than none
             shutil.rmtree(folder)
@@ -82,8 +85,11 @@ async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: b
     return [(name, _size_text(one["state"])) for name, one in held.items()]
 
 
-async def _save_streams(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in names}
+async def _save_streams(bus: Bus, folder: Path, names: list[str], on_step: OnStep) -> dict[str, dict[str, Any]]:
+    held = {}
+    for number, name in enumerate(names, 1):
+        on_step(f"saving stream {name} ({number} of {len(names)})")
+        held[name] = await save(bus, name, folder / f"{name}.snapshot")
     manifest = {
         "format": FORMAT,
         "version": version("sandherd"),
@@ -94,7 +100,9 @@ async def _save_streams(bus: Bus, folder: Path, names: list[str]) -> dict[str, d
     return held
 
 
-async def restore_streams(context: Context, keys: Path, folder: Path, replicas: int | None) -> list[Stated]:
+async def restore_streams(
+    context: Context, keys: Path, folder: Path, replicas: int | None, *, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Restore every stream that differs from the backup, and create what else this version has. Raises `HerdError`.
 
     A stream that was never used is replaced. If one has other content, nothing is restored.
@@ -104,7 +112,8 @@ async def restore_streams(context: Context, keys: Path, folder: Path, replicas: 
         await _refuse_if_running(bus)
         standing = {name: await _standing(bus, name, saved) for name, saved in manifest.items()}
         wanted = {name: saved for name, saved in manifest.items() if standing[name] is not RestoreState.SAME}
-        for name, saved in wanted.items():
+        for number, (name, saved) in enumerate(wanted.items(), 1):
+            on_step(f"restoring stream {name} ({number} of {len(wanted)})")
             if standing[name] is RestoreState.UNUSED:
                 await bus.js.delete_stream(name)
             await _restore_stream(bus, folder, name, saved, replicas)

@@ -111,6 +111,7 @@ def show_change(
     project: str | None,
     output: Format,
     create: bool = False,
+    activity: str = "waiting until it has taken effect",
 ) -> int:
     """Make a change, wait until it has taken effect, and show the new state. A refusal is the command's error."""
     from sandherd.cli.render.console import document
@@ -123,10 +124,10 @@ def show_change(
             write_text(describe(view))
         return 0
 
-    return _talk(ctx, work, project=project, create=create)
+    return _talk(ctx, work, project=project, create=create, activity=activity)
 
 
-def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, create: bool = False) -> int:
+def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
     from sandherd.cli.session import talk, talk_as_operator
 
-    return talk_as_operator(ctx, work, project=project) if operator else talk(ctx, work, project=project, create=create)
+    return talk_as_operator(ctx, work, project=project) if operator else talk(ctx, work, project=project, **options)

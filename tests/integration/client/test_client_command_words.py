@@ -1,14 +1,13 @@
 """`sandherd exec` without `--`, and `-` for a standard stream in `sandherd cp`, with the real services."""
 
 import asyncio
-import os
-import pty
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from sandherd.client import Context, Herd
+from tests.terminals import Start, on_terminal
 
 Run = Callable[..., Awaitable[tuple[int, bytes, bytes]]]
 LARGE = bytes(range(256)) * 2048
@@ -21,7 +20,7 @@ def context(line: Context) -> Context:
 
 
 @pytest.fixture
-def sandherd(started: Callable[..., Awaitable[asyncio.subprocess.Process]]) -> Run:
+def sandherd(started: Start) -> Run:
     """Run the command as a process of its own, with `stdin`; returns its status and what it wrote."""
 
     async def run(*words: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
@@ -43,30 +42,7 @@ async def sandbox(real: Herd, sandherd: Run) -> AsyncIterator[str]:
     await real.terminate(name)
 
 
-async def on_terminal(started: Callable[..., Awaitable[asyncio.subprocess.Process]], *words: str) -> tuple[int, str]:
-    """Run the command with a terminal; returns its status and what the terminal got."""
-    controller, terminal = pty.openpty()
-    process = await started(*words, stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    shown = await asyncio.to_thread(read_all, controller)
-    os.close(controller)
-    return await process.wait(), shown.decode()
-
-
-def read_all(controller: int) -> bytes:
-    """What is written to a terminal until all its users have ended."""
-    found = b""
-    while True:
-        try:
-            block = os.read(controller, 65536)
-        except OSError:  # EIO: nobody has it open
-            return found
-        if not block:
-            return found
-        found += block
-
-
-async def test_everything_after_the_name_is_the_command(sandbox: str, sandherd: Run, started: Run) -> None:
+async def test_everything_after_the_name_is_the_command(sandbox: str, sandherd: Run, started: Start) -> None:
     """Options of `exec` come before the name or, as before, before `--`; those of the command are its own."""
     await sandherd("exec", sandbox, "mkdir", "-p", "a/b")
     assert await sandherd("exec", sandbox, "ls", "-1", "a") == (0, b"b\n", b"")
@@ -78,7 +54,7 @@ async def test_everything_after_the_name_is_the_command(sandbox: str, sandherd: 
     assert await sandherd("exec", sandbox, "--cwd", "a", "--", "ls", "-1") == (0, b"b\n", b"")
     assert await sandherd("exec", "-i", sandbox, "cat", "-", stdin=b"in") == (0, b"in", b"")
     assert await sandherd("exec", sandbox, "echo", "--", "-o", "json", "--help") == (0, b"-- -o json --help\n", b"")
-    status, shown = await on_terminal(started, "exec", "-it", sandbox, "sh", "-c", "tty -s && echo -t")  # type: ignore[arg-type]
+    status, shown = await on_terminal(started, "exec", "-it", sandbox, "sh", "-c", "tty -s && echo -t")
     assert (status, shown.splitlines()[0]) == (0, "-t"), shown
 
 
@@ -105,15 +81,15 @@ async def test_file_is_copied_to_standard_output_and_from_standard_input(
         assert says in err, (words, err)
 
 
-async def test_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Run) -> None:
+async def test_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Start) -> None:
     """Other files are refused in one line; text of a sandbox can't control the terminal."""
     await sandherd("cp", "-", f"{sandbox}:text", stdin=b"one\n\x1b]0;title\x07two\n")
     await sandherd("cp", "-", f"{sandbox}:data", stdin=b"\x00\xff")
-    status, shown = await on_terminal(started, "cp", f"{sandbox}:text", "-")  # type: ignore[arg-type]
+    status, shown = await on_terminal(started, "cp", f"{sandbox}:text", "-")
     assert status == 0
     assert "one\r\n␛]0;title␇two\r\n" in shown
     assert "\x1b]" not in shown
-    status, shown = await on_terminal(started, "cp", f"{sandbox}:data", "-")  # type: ignore[arg-type]
+    status, shown = await on_terminal(started, "cp", f"{sandbox}:data", "-")
     assert status == 2
     assert "data is not UTF-8 text" in shown
 

@@ -142,7 +142,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
             write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
         return 0
 
-    return talk(ctx, work, project=project)
+    return talk(ctx, work, project=project, activity="waiting until the agent has the answer")
 
 
 def _login() -> str | None:
