@@ -8,11 +8,10 @@ smaller token fail. The entries in the bucket expire within seconds.
 """
 
 import asyncio
-import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
@@ -23,6 +22,7 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from sandherd.admin.backup_manifest import BOOK, FORMAT, folder_errors, read_manifest
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
@@ -40,8 +40,6 @@ from sandherd.contracts.subjects import Principal
 from sandherd.private_files import DIRECTORY, make_directory
 from sandherd.steps import OnStep, ignore_step
 
-BOOK: Final = "backup.json"
-FORMAT: Final = 1
 _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
 _SPACE_SECONDS: Final = 45.0
@@ -72,7 +70,7 @@ async def back_up(
     """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
-        with _folder_errors(folder):
+        with folder_errors(folder):
             make_directory(folder.parent)
             folder.mkdir(mode=DIRECTORY)
             folder.chmod(DIRECTORY)
@@ -107,7 +105,7 @@ async def restore_streams(
 
     A stream that was never used is replaced. If one has other content, nothing is restored.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
         standing = {name: await _standing(bus, name, saved) for name, saved in manifest.items()}
@@ -198,25 +196,6 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
         await asyncio.sleep(_RETRY_INTERVAL)
 
 
-def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """The streams of a backup, each with a verified file. Raises `HerdError`."""
-    with _folder_errors(folder):
-        manifest = json.loads((folder / BOOK).read_text())
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"it was created by version {manifest['version']}, which uses another format")
-        for name, saved in manifest["streams"].items():
-            with (folder / f"{name}.snapshot").open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != saved["sha256"]:
-                    raise ValueError(f"{name}.snapshot was changed or damaged")
-        return dict(manifest["streams"])
-
-
-def replicas_of(folder: Path) -> int:
-    """The number of servers that stored each stream of a backup. Raises `HerdError`."""
-    numbers = (saved["config"].get("num_replicas") or 1 for saved in _read_manifest(folder).values())
-    return max(numbers, default=1)
-
-
 def _size_text(state: Mapping[str, Any]) -> str:
     return f"{state['messages']} messages"
 
@@ -241,16 +220,3 @@ async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus
         ) from None
     except (SnapshotFailedError, ProvisionError, OSError) as error:
         raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
-
-
-@contextmanager
-def _folder_errors(folder: Path) -> Iterator[None]:
-    """Translates errors of a backup's folder. Raises `HerdError`."""
-    try:
-        yield
-    except FileExistsError:
-        raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HerdError.of(
-            Code.REFUSED, f"{folder} can't be used: {error}", remedy="name the folder of a complete backup"
-        ) from None

@@ -19,7 +19,8 @@ from typing import Final
 import asyncpg
 
 from sandherd import stack
-from sandherd.admin.backup import Stated, back_up, replicas_of, restore_streams
+from sandherd.admin.backup import Stated, back_up, restore_streams
+from sandherd.admin.backup_manifest import replicas_of
 from sandherd.admin.deployment import reading_keys
 from sandherd.admin.interruption import interruptible
 from sandherd.bus.identity import HerdIdentity

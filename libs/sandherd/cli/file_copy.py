@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.git_directories import GitFilter
 from sandherd.cli.names import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.render.activity import Activity
 from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
 from sandherd.client.errors import HerdError, checked_name

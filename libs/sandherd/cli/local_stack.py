@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
+from sandherd.cli.activity import Activity
 from sandherd.cli.options import HerdLocation
-from sandherd.cli.render.activity import Activity
 from sandherd.cli.session import PATIENCE, everywhere, where
 from sandherd.client.context import Context, home_of
 from sandherd.client.errors import HerdError

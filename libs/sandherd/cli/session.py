@@ -8,8 +8,8 @@ from typing import Final
 
 import typer
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.options import HerdLocation
-from sandherd.cli.render.activity import Activity
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
 from sandherd.client.herd import Herd

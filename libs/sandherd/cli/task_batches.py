@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.render.activity import Activity
 from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain

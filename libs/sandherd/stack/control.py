@@ -3,15 +3,12 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
-from sandherd.private_files import open_log
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
 from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_space
@@ -24,11 +21,11 @@ from sandherd.stack.home import (
     noted_config,
     read_context,
     read_record,
-    record_of,
 )
 from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import why_ended
 from sandherd.stack.status import PartStatus, read_status
+from sandherd.stack.supervisor_process import start_supervisor
 from sandherd.steps import OnStep, ignore_step
 
 _POLL: Final = 0.03
@@ -116,7 +113,7 @@ async def up(
     supervisor = _running(place)
     if supervisor is None:
         _refuse_without_space(place, servers)
-        supervisor = _start_supervisor(place, servers, _surroundings(place, config, environ))
+        supervisor = start_supervisor(place, servers, _surroundings(place, config, environ))
     elif wait and (short := shortages(measure_home(place.path))):
         raise DiskTooSmallError("; ".join(short))
     if not wait:
@@ -196,23 +193,6 @@ def _refuse_without_space(home: Home, servers: int) -> None:
     """Raise `DiskTooSmallError` before anything is written."""
     if missing := missing_space(home.path, servers):
         raise DiskTooSmallError(missing)
-
-
-def _start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
-    home.make()
-    with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=home.path,
-            env=environ,
-            start_new_session=True,
-        )
-    # It is not waited for, as it outlives us.
-    process.returncode = 0
-    return record_of(process.pid)
 
 
 async def _until_ready(home: Home, on_step: OnStep) -> StackStatus:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.file_copy import ProgressBar
-from sandherd.cli.render.activity import Activity
 from sandherd.cli.stderr import complain
 from tests.terminals import ERASED, left_on_screen
 

@@ -1,7 +1,9 @@
 """Events as lines, and trajectories as timelines."""
 
 import json
+import re
 from collections.abc import Iterator
+from datetime import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,14 @@ def test_timeline_measures_an_attempt_until_its_end() -> None:
     )
     head = list(render_timeline([page], PLAIN))[1]
     assert head == "2 events in 3.0 s and 1 after the end of the attempt, no heartbeats"
+
+
+def test_time_of_an_event_has_its_zone() -> None:
+    """As times in tables: a local time without its zone can't be compared with those of others."""
+    event = decoder.from_history(next(golden()))
+    shown = next(format_event(event, PLAIN)).split()[0]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", shown)
+    assert time.fromisoformat(shown).utcoffset() == event.time.astimezone().utcoffset()
 
 
 def test_a_summary_has_no_control_characters() -> None:

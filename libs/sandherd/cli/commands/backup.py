@@ -41,7 +41,7 @@ def backup(
     import asyncio
 
     from sandherd.admin.backup import back_up
-    from sandherd.cli.render.activity import Activity
+    from sandherd.cli.activity import Activity
 
     context = _context_of(ctx)
     with Activity("connecting") as activity:
@@ -80,7 +80,7 @@ def restore(
     import asyncio
 
     from sandherd.admin.backup import restore_streams
-    from sandherd.cli.render.activity import Activity
+    from sandherd.cli.activity import Activity
 
     context = _context_of(ctx)
     with Activity("connecting") as activity:

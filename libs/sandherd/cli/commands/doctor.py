@@ -26,8 +26,8 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     import asyncio
     from datetime import UTC, datetime
 
+    from sandherd.cli.activity import Activity
     from sandherd.cli.doctor.check import CheckState
-    from sandherd.cli.render.activity import Activity
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import where
     from sandherd.telemetry import logs

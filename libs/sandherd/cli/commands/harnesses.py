@@ -29,7 +29,7 @@ def install_harness(
     It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
     """
     from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
-    from sandherd.cli.render.activity import Activity
+    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code

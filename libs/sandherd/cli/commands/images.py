@@ -43,7 +43,7 @@ def build_image(
     The image keeps its user, its variables and its command. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
-    from sandherd.cli.render.activity import Activity
+    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
 
     order = ImageBuildRequest(base=base, tag=tag, platform=platform, with_python=with_python, push=push)

@@ -87,7 +87,7 @@ def _head(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iter
 def _heartbeats(summary: HeartbeatSummary) -> str:
     if not summary.count or summary.last_heartbeat is None:
         return "no heartbeats"
-    last = summary.last_heartbeat.astimezone().strftime("%H:%M:%S")
+    last = summary.last_heartbeat.astimezone().timetz().isoformat("seconds")
     return f"{summary.count} heartbeat{'s' if summary.count > 1 else ''}, the last at {last}"
 
 

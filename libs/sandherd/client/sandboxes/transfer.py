@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import IO, Any, Final
 
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.regular_file import opened_regular
 from sandherd.client.retry import Progress, request_with_retries
 from sandherd.client.sandboxes import archive
 from sandherd.concurrency import cancel_and_wait
@@ -91,20 +91,6 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
 def packed_as(file: IO[bytes]) -> UploadSource:
     """An archive in an open file, to upload."""
     return _described(file, folder=True)
-
-
-@contextmanager
-def opened_regular(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file, and nothing else: opening a pipe waits for a writer, and a device has no end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise HerdError.of(
-            Code.INVALID_FIELD,
-            f"{path} is neither a file nor a folder",
-            field="path",
-            remedy="write its contents to a file, and copy that",
-        )
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
-        yield file
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
