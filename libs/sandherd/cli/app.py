@@ -83,7 +83,7 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
 
 
 def _path(text: str) -> Path:
-    """A path; an empty one would be the current directory, which nobody means who has an empty variable."""
+    """A path; an empty one, as of an empty variable, would be the current directory."""
     if not text:
         raise typer.BadParameter("it must not be empty: give a path, or leave the option out")
     return Path(text)

@@ -1,4 +1,4 @@
-"""Parses a command line that ends with another command: from its first word on, nothing is an option of ours."""
+"""Parses a command line that ends with another command: from its beginning on, nothing is an option of ours."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,20 +16,20 @@ class TrailingCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them. Raises `UsageError` for an unknown option, or without a name."""
-        options, words = self.split(args)
-        return super().parse_args(ctx, [*options, _END, *words])
+        options, command = self.split(args)
+        return super().parse_args(ctx, [*options, _END, *command])
 
     def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options with their values; and the name, with the words of the command after it."""
-        name = self._words_begin(args)
+        """The options with their values; and the name, with the command after it."""
+        name = self._command_index(args)
         options, rest = list(args[:name]), list(args[name:])
         if not rest or rest[0] == _END:
             return options, rest[1:]
-        first = self._words_begin(rest[1:]) + 1
+        first = self._command_index(rest[1:]) + 1
         command = rest[first + 1 :] if rest[first : first + 1] == [_END] else rest[first:]
         return [*options, *rest[1:first]], [rest[0], *command]
 
-    def _words_begin(self, args: Sequence[str]) -> int:
+    def _command_index(self, args: Sequence[str]) -> int:
         """The index of the first that is neither an option nor the value of one; of `--`, if it is before that."""
         index = 0
         while index < len(args) and args[index] != _END and args[index].startswith("-") and len(args[index]) > 1:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
-_VALIDATOR_WORDS: Final = {
+_VALIDATOR_MESSAGES: Final = {
     "Input should be greater than or equal to": "it has to be at least",
     "Input should be less than or equal to": "it has to be at most",
     "Input should be a valid integer, unable to parse string as an integer": "it has to be a whole number",
@@ -79,13 +79,13 @@ def _environment_error(error: OSError | UnicodeError) -> int:
 def _one_line(error: typer.TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sandherd"
-    return f"{_in_plain_words(' '.join(error.format_message().split())).rstrip('.')}; see `{command} --help`"
+    return f"{_without_validator_terms(' '.join(error.format_message().split())).rstrip('.')}; see `{command} --help`"
 
 
-def _in_plain_words(message: str) -> str:
+def _without_validator_terms(message: str) -> str:
     """Without the words of the validator of options."""
-    for theirs, ours in _VALIDATOR_WORDS.items():
-        message = message.replace(theirs, ours)
+    for message_part, replacement in _VALIDATOR_MESSAGES.items():
+        message = message.replace(message_part, replacement)
     return message
 
 

@@ -57,5 +57,5 @@ def describe_invalid_option(error: InvalidFieldError) -> str | None:
     if violation.is_number:
         limits = (None if limit is None else form(limit) for limit in (violation.minimum, violation.maximum))
         return f"{option} has to be {permitted(*limits)}"
-    said = sentence(violation)
-    return None if said is None else f"{option} {said}"
+    text = sentence(violation)
+    return None if text is None else f"{option} {text}"

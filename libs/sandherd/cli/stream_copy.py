@@ -96,7 +96,7 @@ async def _fetch(herd: Herd, remote: SandboxPath, file: IO[bytes], bar: Progress
 def _show(file: IO[bytes], path: str) -> None:
     """Show text on a terminal, its control characters made visible. Raises `HerdError` for anything else."""
     try:
-        for _ in _decoded(file):  # all of it first: a part of a file that is not text helps nobody
+        for _ in _decoded(file):  # all of it first: a part of a file that is not text is useless
             pass
     except UnicodeError:
         raise _invalid(f"{path} is not UTF-8 text; a terminal can't show it", "send it to a file or a pipe") from None

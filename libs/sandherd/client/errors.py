@@ -88,8 +88,8 @@ class InvalidFieldError(HerdError):
         from sandherd.contracts.violations import sentence, violation_of  # only needed for an error
 
         violation, problem = violation_of(error, model), ContractError.from_validation(error).problem
-        said = sentence(violation)
-        found = cls(problem if said is None else problem.model_copy(update={"message": f"{problem.field}: it {said}"}))
+        text = sentence(violation)
+        found = cls(problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"}))
         found.violation = violation
         return found
 
