@@ -7,6 +7,7 @@ The exit status is 1 if anything of that did not happen.
 import asyncio
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sandherd import stack
@@ -157,7 +159,7 @@ def _explained(kept: Kept) -> list[Row]:
 
 def sandherd(*arguments: str) -> None:
     """Run a command as a user would, showing it. Raises `DemoFailedError` if it fails."""
-    console.print(f"\n[bold cyan]$ sandherd {' '.join(arguments)}[/]", soft_wrap=True)
+    console.print(f"\n[bold cyan]$ sandherd {escape(shlex.join(arguments))}[/]", soft_wrap=True)
     status = subprocess.run(_command(arguments), cwd=ROOT, timeout=COMMAND_SECONDS, check=False).returncode
     require(status == 0, f"`sandherd {arguments[0]}` ended with status {status}")
 

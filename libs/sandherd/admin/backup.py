@@ -8,11 +8,10 @@ smaller token fail. The entries in the bucket expire within seconds.
 """
 
 import asyncio
-import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
@@ -23,6 +22,7 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from sandherd.admin.backup_manifest import BOOK, FORMAT, folder_errors, read_manifest
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import BACKUP_INBOX, BACKUP_PERMISSIONS, PROVISIONER, presence_subject
@@ -38,9 +38,8 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
 from sandherd.private_files import DIRECTORY, make_directory
+from sandherd.steps import OnStep, ignore_step
 
-BOOK: Final = "backup.json"
-FORMAT: Final = 1
 _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
 _SPACE_SECONDS: Final = 45.0
@@ -65,16 +64,18 @@ Stated = tuple[str, str]
 """A stream, and its result."""
 
 
-async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+async def back_up(
+    context: Context, keys: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Save all streams and buckets to a new folder; the keys of secrets only `with_secrets`. Raises `HerdError`."""
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
-        with _folder_errors(folder):
+        with folder_errors(folder):
             make_directory(folder.parent)
             folder.mkdir(mode=DIRECTORY)
             folder.chmod(DIRECTORY)
         try:
-            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets))
+            held = await _save_streams(bus, folder, _names(with_secrets=with_secrets), on_step)
             await _refuse_if_running(bus)  # a service started meanwhile may have changed streams not saved yet
         except BaseException:  # raised again: an incomplete backup is worse than none
             shutil.rmtree(folder)
@@ -82,8 +83,11 @@ async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: b
     return [(name, _size_text(one["state"])) for name, one in held.items()]
 
 
-async def _save_streams(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in names}
+async def _save_streams(bus: Bus, folder: Path, names: list[str], on_step: OnStep) -> dict[str, dict[str, Any]]:
+    held = {}
+    for number, name in enumerate(names, 1):
+        on_step(f"saving stream {name} ({number} of {len(names)})")
+        held[name] = await save(bus, name, folder / f"{name}.snapshot")
     manifest = {
         "format": FORMAT,
         "version": version("sandherd"),
@@ -94,17 +98,20 @@ async def _save_streams(bus: Bus, folder: Path, names: list[str]) -> dict[str, d
     return held
 
 
-async def restore_streams(context: Context, keys: Path, folder: Path, replicas: int | None) -> list[Stated]:
+async def restore_streams(
+    context: Context, keys: Path, folder: Path, replicas: int | None, *, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Restore every stream that differs from the backup, and create what else this version has. Raises `HerdError`.
 
     A stream that was never used is replaced. If one has other content, nothing is restored.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     async with _storage_connection(context, keys) as bus:
         await _refuse_if_running(bus)
         standing = {name: await _standing(bus, name, saved) for name, saved in manifest.items()}
         wanted = {name: saved for name, saved in manifest.items() if standing[name] is not RestoreState.SAME}
-        for name, saved in wanted.items():
+        for number, (name, saved) in enumerate(wanted.items(), 1):
+            on_step(f"restoring stream {name} ({number} of {len(wanted)})")
             if standing[name] is RestoreState.UNUSED:
                 await bus.js.delete_stream(name)
             await _restore_stream(bus, folder, name, saved, replicas)
@@ -189,25 +196,6 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
         await asyncio.sleep(_RETRY_INTERVAL)
 
 
-def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """The streams of a backup, each with a verified file. Raises `HerdError`."""
-    with _folder_errors(folder):
-        manifest = json.loads((folder / BOOK).read_text())
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"it was created by version {manifest['version']}, which uses another format")
-        for name, saved in manifest["streams"].items():
-            with (folder / f"{name}.snapshot").open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != saved["sha256"]:
-                    raise ValueError(f"{name}.snapshot was changed or damaged")
-        return dict(manifest["streams"])
-
-
-def replicas_of(folder: Path) -> int:
-    """The number of servers that stored each stream of a backup. Raises `HerdError`."""
-    numbers = (saved["config"].get("num_replicas") or 1 for saved in _read_manifest(folder).values())
-    return max(numbers, default=1)
-
-
 def _size_text(state: Mapping[str, Any]) -> str:
     return f"{state['messages']} messages"
 
@@ -232,16 +220,3 @@ async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus
         ) from None
     except (SnapshotFailedError, ProvisionError, OSError) as error:
         raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
-
-
-@contextmanager
-def _folder_errors(folder: Path) -> Iterator[None]:
-    """Translates errors of a backup's folder. Raises `HerdError`."""
-    try:
-        yield
-    except FileExistsError:
-        raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HerdError.of(
-            Code.REFUSED, f"{folder} can't be used: {error}", remedy="name the folder of a complete backup"
-        ) from None

@@ -19,7 +19,8 @@ from typing import Final
 import asyncpg
 
 from sandherd import stack
-from sandherd.admin.backup import Stated, back_up, replicas_of, restore_streams
+from sandherd.admin.backup import Stated, back_up, restore_streams
+from sandherd.admin.backup_manifest import replicas_of
 from sandherd.admin.deployment import reading_keys
 from sandherd.admin.interruption import interruptible
 from sandherd.bus.identity import HerdIdentity
@@ -28,6 +29,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.private_files import make_directory
 from sandherd.stack.maintenance import accepts_size, environment, is_running, postgres_program, release, stores
+from sandherd.steps import OnStep, ignore_step
 
 DUMP: Final = "history.dump"
 KEYS: Final = "identity"
@@ -35,7 +37,9 @@ _COPIED: Final = (KEYS, "creds")
 _NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
 
 
-async def back_up_stack(home: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+async def back_up_stack(
+    home: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Save a stack to a new folder. A running one is stopped meanwhile, its sandboxes keep working.
 
     Raises `HerdError`; then no folder is left. Interrupted by a signal, a stack that ran is started again.
@@ -48,12 +52,14 @@ async def back_up_stack(home: Path, folder: Path, *, with_secrets: bool = False)
         )
     with _writable(folder) as partial, _stack_errors(), interruptible():
         if not await is_running(home):
-            return await _saved(home, partial, folder, with_secrets=with_secrets)
+            return await _saved(home, partial, folder, on_step, with_secrets=with_secrets)
         environ = environment(home)
         try:
+            on_step("stopping the services; agents keep working")
             await release(home)
-            return await _saved(home, partial, folder, with_secrets=with_secrets)
+            return await _saved(home, partial, folder, on_step, with_secrets=with_secrets)
         finally:
+            on_step("starting the services again")
             await _start_again(home, environ)
 
 
@@ -98,15 +104,18 @@ def _writable(folder: Path) -> Iterator[Path]:
         ) from None
 
 
-async def _saved(home: Path, partial: Path, folder: Path, *, with_secrets: bool) -> list[Stated]:
-    done = await _save(home, partial, with_secrets=with_secrets)
+async def _saved(home: Path, partial: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[Stated]:
+    done = await _save(home, partial, on_step, with_secrets=with_secrets)
     partial.rename(folder)
     return done
 
 
-async def _save(home: Path, folder: Path, *, with_secrets: bool) -> list[Stated]:
+async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool) -> list[Stated]:
+    on_step("starting broker and database")
     async with stores(home) as running:
-        saved = await back_up(_context(home, running.broker.url), home / KEYS, folder, with_secrets=with_secrets)
+        context = _context(home, running.broker.url)
+        saved = await back_up(context, home / KEYS, folder, with_secrets=with_secrets, on_step=on_step)
+        on_step("saving the history")
         try:
             await _run("pg_dump", "--format=custom", f"--file={folder / DUMP}", running.database_url)
             for name in _COPIED:
@@ -117,7 +126,9 @@ async def _save(home: Path, folder: Path, *, with_secrets: bool) -> list[Stated]
     return [*saved, ("history", "saved"), ("keys", "saved")]
 
 
-async def restore_stack(home: Path, folder: Path, replicas: int | None = None) -> list[Stated]:
+async def restore_stack(
+    home: Path, folder: Path, replicas: int | None = None, *, on_step: OnStep = ignore_step
+) -> list[Stated]:
     """Restore a backup to a home without a stack, or with the same one and no data. Raises `HerdError`.
 
     `replicas` is the number of nats-servers, each of which stores everything; without it that of the backup.
@@ -134,11 +145,14 @@ async def restore_stack(home: Path, folder: Path, replicas: int | None = None) -
         raise HerdError.of(Code.CONFLICT, f"the stack in {home} is running", remedy="run `sandherd down` first")
     _restore_keys(home, folder)
     with _stack_errors():
+        on_step("starting broker and database")
         async with stores(home, servers) as running:
             history = await _standing(running.database_url)
-            restored = await restore_streams(_context(home, running.broker.url), home / KEYS, folder, servers)
+            context = _context(home, running.broker.url)
+            restored = await restore_streams(context, home / KEYS, folder, servers, on_step=on_step)
             if history:
                 return [*restored, ("history", "as it was"), ("keys", "as they were")]
+            on_step("restoring the history")
             await _run(
                 "pg_restore", "--single-transaction", "--no-owner", "--no-acl", f"--dbname={running.database_url}",
                 str(folder / DUMP),

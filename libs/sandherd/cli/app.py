@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from sandherd.cli.command_words import TrailingCommand
 from sandherd.cli.options import HerdLocation, example
 from sandherd.client.terminal_text import write_text
 
@@ -21,6 +22,8 @@ class Entry:
     module: str
     attribute: str = "app"
     epilog: str | None = None
+    parser: type[TrailingCommand] | None = None
+    """The class of its command, if the command line is not parsed as usual."""
 
     def register(self, app: typer.Typer, name: str) -> None:
         """Import it, and add it to `app`."""
@@ -29,7 +32,7 @@ class Entry:
         if self.epilog is None:
             app.add_typer(found, name=name)
         else:
-            app.command(name, epilog=getattr(module, self.epilog))(found)
+            app.command(name, cls=self.parser, epilog=getattr(module, self.epilog))(found)
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
@@ -42,7 +45,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "sandboxes": Entry("sandboxes"),
     "top": Entry("overview", "top", "TOP_EXAMPLE"),
     "costs": Entry("overview", "costs", "COSTS_EXAMPLE"),
-    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE"),
+    "exec": Entry("execution", "exec_", "EXEC_EXAMPLE", TrailingCommand),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),
     "port-forward": Entry("execution", "port_forward", "FORWARD_EXAMPLE"),
@@ -85,18 +88,30 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # as typer calls it
         raise typer.Exit
 
 
+def _path(text: str) -> Path:
+    """A path; an empty one, as of an empty variable, would be the current directory."""
+    if not text:
+        raise typer.BadParameter("it must not be empty: give a path, or leave the option out")
+    return Path(text)
+
+
 def place(
     ctx: typer.Context,
     *,
     nats_url: Annotated[str | None, typer.Option("--nats-url", metavar="URL", help="Address of the broker.")] = None,
     credentials: Annotated[
-        Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file.")
+        Path | None, typer.Option("--credentials", metavar="FILE", parser=_path, help="A NATS .creds file.")
     ] = None,
-    home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", metavar="DIR", parser=_path, help="The local stack's directory.")
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="YAML settings file [default: SANDHERD_CONFIG, else the stack's]."
+            "--config",
+            metavar="FILE",
+            parser=_path,
+            help="YAML settings file [default: SANDHERD_CONFIG, else the stack's].",
         ),
     ] = None,
     context: Annotated[

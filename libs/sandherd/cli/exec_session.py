@@ -132,12 +132,17 @@ def _complain(state: ExecState) -> None:
 def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:
     if output.is_json:
         console.document(output, _document(state, pieces))
-        return 0
+        return _status_so_far(state)
     writer = _Writer()
     for piece in pieces:
         writer.write(piece)
     complain(_stands(state))
-    return 0
+    return _status_so_far(state)
+
+
+def _status_so_far(state: ExecState) -> int:
+    """The exit status of a command that has ended; 0 while it runs."""
+    return 0 if state.state == "running" else exit_status(state)
 
 
 def _show_state(state: ExecState, output: Format) -> int:

@@ -1,7 +1,7 @@
 """The exit status of the command: runs it, and turns an error into a status and one line with the remedy."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -9,9 +9,19 @@ from sandherd.cli.app import COMMANDS, build_for
 from sandherd.cli.stderr import complain
 from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
 
+if TYPE_CHECKING:
+    from sandherd.client.errors import HerdError
+
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
+_VALIDATOR_MESSAGES: Final = {
+    "Input should be greater than or equal to": "it has to be at least",
+    "Input should be less than or equal to": "it has to be at most",
+    "Input should be a valid integer, unable to parse string as an integer": "it has to be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it has to be a number",
+    "Value error, ": "",
+}
 _MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
 
 
@@ -69,7 +79,14 @@ def _environment_error(error: OSError | UnicodeError) -> int:
 def _one_line(error: typer.TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sandherd"
-    return f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"
+    return f"{_without_validator_terms(' '.join(error.format_message().split())).rstrip('.')}; see `{command} --help`"
+
+
+def _without_validator_terms(message: str) -> str:
+    """Without the words of the validator of options."""
+    for message_part, replacement in _VALIDATOR_MESSAGES.items():
+        message = message.replace(message_part, replacement)
+    return message
 
 
 def _expected(error: Exception, arguments: Sequence[str]) -> int:
@@ -82,8 +99,16 @@ def _expected(error: Exception, arguments: Sequence[str]) -> int:
     remedy = f"see `sandherd {_command(arguments)}--help`" if misused else "check with `sandherd doctor`"
     if error.problem.code == "conflict":
         remedy = "see its state with `sandherd sandboxes get` or `sandherd tasks get`"
-    complain(error.line if error.problem.remedy else f"{error.line}; {remedy}")
+    line = _option_line(error) or error.line
+    complain(line if error.problem.remedy else f"{line}; {remedy}")
     return MISUSED if misused else FAILED
+
+
+def _option_line(error: "HerdError") -> str | None:
+    from sandherd.cli.invalid_options import describe_invalid_option
+    from sandherd.client.errors import InvalidFieldError
+
+    return describe_invalid_option(error) if isinstance(error, InvalidFieldError) else None
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.git_directories import GitFilter
 from sandherd.cli.names import sandbox_of
 from sandherd.cli.options import Format
@@ -184,19 +185,19 @@ def _row(entry: FileEntry) -> list[object]:
 
 
 class ProgressBar:
-    """Progress of a copy, in one line on standard error; nothing if that is not a terminal."""
+    """Progress of a copy, in the last line of standard error; nothing if that is not a terminal."""
 
     def __init__(self, name: str) -> None:
         self._name = visible_line(name)
         self._on = sys.stderr.isatty()
         self._begun = time.monotonic()
-        self._shown = False
+        self._waiting = Activity(f"{self._name}  waiting")
 
     def move(self, moved: int, size: int) -> None:
         """Show that `moved` of `size` bytes were transferred."""
         if self._on:
+            self._waiting.step("")
             write_progress(self.line(moved, size))
-            self._shown = True
 
     def line(self, moved: int, size: int) -> str:
         """The line: name, bar, percentage and speed."""
@@ -206,13 +207,13 @@ class ProgressBar:
         return f"{self._name}  {'█' * full}{'░' * (_WIDTH - full)} {part:4.0%}  {speed:.1f} MiB/s"
 
     def __enter__(self) -> Self:
+        self._waiting.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
-            write_text(error=True)
+        self._waiting.__exit__(kind, error, trace)
 
 
 def _invalid(message: str, remedy: str) -> HerdError:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
+from sandherd.cli.activity import Activity
 from sandherd.cli.options import HerdLocation
 from sandherd.cli.session import PATIENCE, everywhere, where
 from sandherd.client.context import Context, home_of
@@ -16,6 +17,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import ApprovalState
+from sandherd.steps import OnStep
 from sandherd.telemetry import logs
 
 __all__ = ["config_of", "on_stack", "pending_approvals", "plain_status", "stack"]
@@ -23,13 +25,20 @@ __all__ = ["config_of", "on_stack", "pending_approvals", "plain_status", "stack"
 T = TypeVar("T")
 
 
-def on_stack(ctx: typer.Context, work: Callable[[Path], Coroutine[Any, Any, T]], show: Callable[[T], int]) -> int:
+def on_stack(
+    ctx: typer.Context,
+    work: Callable[[Path, OnStep], Coroutine[Any, Any, T]],
+    show: Callable[[T], int],
+    *,
+    activity: str,
+) -> int:
     """Run an operation on the stack of this home, and show its result. Returns the exit status."""
     logs.configure("client", "critical")
     place = ctx.find_object(HerdLocation) or HerdLocation()
     home = home_of(place.home, place.config)
     try:
-        found = asyncio.run(work(home))
+        with Activity(activity) as shown:
+            found = asyncio.run(work(home, shown.step))
     except stack.StackFailedError as error:
         raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
     except TimeoutError:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
 import typer
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.options import HerdLocation
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
@@ -27,10 +29,20 @@ Work = Callable[[Herd], Awaitable[int]]
 
 
 def talk(
-    ctx: typer.Context, work: Work, *, project: str | None = None, role: Role = "client", create: bool = False
+    ctx: typer.Context,
+    work: Work,
+    *,
+    project: str | None = None,
+    role: Role = "client",
+    create: bool = False,
+    activity: str | None = None,
 ) -> int:
-    """Connect and do the work. Returns the exit status. Unless `create`, a project that is named has to exist."""
-    return asyncio.run(_talk(where(ctx, project=project, role=role), work, create=create))
+    """Connect and do the work. Returns the exit status. Unless `create`, a project that is named has to exist.
+
+    `activity` is shown on a terminal while it takes long and prints nothing.
+    """
+    with Activity(activity) if activity is not None else nullcontext():
+        return asyncio.run(_talk(where(ctx, project=project, role=role), work, create=create))
 
 
 def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:

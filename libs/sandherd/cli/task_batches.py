@@ -1,10 +1,10 @@
 """Submits the tasks of a file, waits for several tasks, and cancels those of a label or a batch."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from sandherd.cli.activity import Activity
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -16,32 +16,12 @@ from sandherd.client.tasks import batch
 from sandherd.client.tasks.batch import BatchTask
 from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
 from sandherd.client.tasks.resume import resuming_spec
-from sandherd.client.terminal_text import write_progress, write_text
+from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
 
 BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
 OUTCOME_HEADER: Final = ("TASK", "STATE", Column("NAME", 2), Column("ATTEMPT", 3), Column("ERROR", 1, cut=True))
 _SHOWN: Final = 5
-
-
-class ProgressLine:
-    """How many tasks have ended, in one line on standard error; nothing if that is not a terminal."""
-
-    def __init__(self) -> None:
-        self._on = sys.stderr.isatty()
-        self._last = ""
-
-    def show(self, progress: TaskProgress) -> None:
-        """Show the present counts."""
-        line = progress.summarize()
-        if self._on and line != self._last:
-            write_progress(line)
-            self._last = line
-
-    def end(self) -> None:
-        """End the line."""
-        if self._last:
-            write_text(error=True)
 
 
 def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait: bool, timeout: float | None) -> Work:
@@ -65,13 +45,15 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 async def _submitted(
     herd: Herd, specs: Mapping[str, TaskSpec], *, wait: bool, timeout: float | None
 ) -> list[TaskOutcome]:
-    line = ProgressLine()
-    try:
+    with Activity("waiting for the spawner to accept the tasks") as activity:
         return await herd.submit_batch(
-            specs, wait=wait, timeout=timeout, on_progress=line.show if wait else lambda _: None
+            specs, wait=wait, timeout=timeout, on_progress=_steps_of(activity) if wait else lambda _: None
         )
-    finally:
-        line.end()
+
+
+def _steps_of(activity: Activity) -> Callable[[TaskProgress], None]:
+    """Shows how many tasks have ended as the step of an activity."""
+    return lambda progress: activity.step(progress.summarize())
 
 
 def _show_submitted(wanted: Sequence[BatchTask], outcomes: Sequence[TaskOutcome], output: Format) -> None:
@@ -111,11 +93,8 @@ def wait_until_ended(names: Sequence[str], labels: Mapping[str, str], output: Fo
 
     async def work(herd: Herd) -> int:
         tasks = [await full_name(herd, name, "task") for name in names]
-        line = ProgressLine()
-        try:
-            outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=line.show)
-        finally:
-            line.end()
+        with Activity("waiting for the tasks") as activity:
+            outcomes = await herd.wait_all(*tasks, labels=labels, timeout=timeout, on_progress=_steps_of(activity))
         return _conclude(outcomes, output, timeout=timeout)
 
     return work

@@ -100,8 +100,7 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
 def _copying(  # what the command line has
     task: str, path: str, target: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> Work:
-    if path.startswith("/") or ".." in PurePosixPath(path).parts:
-        raise _invalid(f"{path}: a path in the work tree is relative to it", "omit / and ..")
+    check_relative(path)
 
     async def work(herd: Herd) -> int:
         name = await full_name(herd, task, "task")
@@ -120,13 +119,35 @@ def _copying(  # what the command line has
     return work
 
 
-def _copy(  # what the command line has
-    found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
-) -> int:
+def check_relative(path: str) -> None:
+    """Raises `HerdError` for a path that leads out of the work tree."""
+    if path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise _invalid(f"{path}: a path in the work tree is relative to it", "omit / and ..")
+
+
+async def fetch_file(herd: Herd, task: str, path: str, out: IO[bytes]) -> None:
+    """Write a file that an ended task has left to `out`. Raises `HerdError`, also for a folder."""
+    with _folder() as folder:
+        await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
+        found = _left(folder / "b" / path, path)
+        if found.is_dir():
+            raise _invalid(f"{path} is a folder", "copy it with -r to a folder")
+        with found.open("rb") as content:
+            shutil.copyfileobj(content, out)
+
+
+def _left(found: Path, path: str) -> Path:
     if found.is_symlink() or not found.exists():
         raise HerdError.of(
             Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy="see `sandherd files TASK`"
         )
+    return found
+
+
+def _copy(  # what the command line has
+    found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
+) -> int:
+    _left(found, path)
     if not local.absolute().parent.is_dir():
         raise _invalid(f"{local.parent}: there is no such folder", "create it first")
     with tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as out:

@@ -15,7 +15,7 @@ from sandherd.cli.render.live_view import Screen
 from sandherd.cli.sandbox_creation import with_limits
 from sandherd.cli.stderr import complain
 from sandherd.cli.wait_notices import WaitNotices
-from sandherd.client.errors import refused
+from sandherd.client.errors import NAME_REMEDY, refused
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
@@ -25,6 +25,7 @@ from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.task import TaskCompleted
 from sandherd.contracts.states import MessageState
@@ -118,5 +119,6 @@ def show_delivery(delivery: MessageOutcome, output: Format) -> int:
     if delivery.state is MessageState.ACKNOWLEDGED:
         return 0
     why = delivery.reason or "not acknowledged in time"
-    complain(f"{delivery.message} is {delivery.state}: {why}; see `sandherd sandboxes get {delivery.sandbox}`")
+    remedy = NAME_REMEDY if delivery.code == Code.NOT_FOUND else f"see `sandherd sandboxes get {delivery.sandbox}`"
+    complain(f"{delivery.message} is {delivery.state}: {why}; {remedy}")
     return 1

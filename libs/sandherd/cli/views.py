@@ -112,6 +112,7 @@ def show_change(
     output: Format,
     create: bool = False,
     operator: bool = False,
+    activity: str = "waiting until it has taken effect",
 ) -> int:
     """Make a change, wait until it has taken effect, and show the new state. A refusal is the command's error."""
     from sandherd.cli.render.console import document
@@ -124,12 +125,12 @@ def show_change(
             write_text(describe(view))
         return 0
 
-    return _talk(ctx, work, project=project, operator=operator, create=create)
+    return _talk(ctx, work, project=project, operator=operator, create=create, activity=activity)
 
 
-def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, create: bool = False) -> int:
+def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
     from sandherd.cli.session import talk, talk_as_operator
 
     if operator:
-        return talk_as_operator(ctx, work, project=project, create=create)
-    return talk(ctx, work, project=project, create=create)
+        return talk_as_operator(ctx, work, project=project, create=options.get("create", False))
+    return talk(ctx, work, project=project, **options)

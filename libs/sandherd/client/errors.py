@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.envelope import Envelope
     from sandherd.contracts.events.sandbox import SandboxRefused
     from sandherd.contracts.events.task import TaskRejected
+    from sandherd.contracts.violations import Violation
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -30,6 +31,7 @@ _REFUSED_REMEDIES: Final = {
     "spec.secrets": "then submit it again",
     "spec.files": "submit it again under another name",
     "spec.sealed": "submit it again, and update the client if that does not help",
+    "seconds": "use a shorter time",
     "task": "submit it under another name",
     "project": "name one with --project",
 }
@@ -37,6 +39,11 @@ _REFUSED_REMEDIES: Final = {
 
 _CREATE: Final = "spawner.create_sandbox"
 """The command whose refusal leaves no sandbox to inspect: `contracts.commands.CreateSandbox`."""
+_NO_SANDBOX_REMEDY: Final = "see `sandherd sandboxes list`"
+_NOT_CREATED_REMEDIES: Final = {
+    "conflict": "use another name; see `sandherd sandboxes list`",
+    "busy": "wait, or terminate a sandbox that is not needed; see `sandherd sandboxes list`",
+}
 
 
 class HerdError(Exception):
@@ -71,6 +78,23 @@ class ServiceAwayError(HerdError):
         return error
 
 
+class InvalidFieldError(HerdError):
+    """A field has a value that its contract does not accept."""
+
+    violation: "Violation"
+
+    @classmethod
+    def in_model(cls, error: ValidationError, model: type[BaseModel]) -> Self:
+        """The first error that pydantic found in a model."""
+        from sandherd.contracts.violations import sentence, violation_of  # only needed for an error
+
+        violation, problem = violation_of(error, model), ContractError.from_validation(error).problem
+        text = sentence(violation)
+        found = cls(problem if text is None else problem.model_copy(update={"message": f"{problem.field}: it {text}"}))
+        found.violation = violation
+        return found
+
+
 class NotReachedError(HerdError):
     """The broker could not be reached, or refused the connection."""
 
@@ -96,7 +120,9 @@ def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", comma
     kind = event.type.partition(".")[0]
     usual = f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
     if command == _CREATE:
-        usual = "use another name, or terminate a sandbox that is not needed; see `sandherd sandboxes list`"
+        usual = _NOT_CREATED_REMEDIES.get(event.data.code or "", _NO_SANDBOX_REMEDY)
+    elif event.data.code == Code.NOT_FOUND:
+        usual = NAME_REMEDY
     remedy = usual if field in {"", "task", "sandbox"} else _REFUSED_REMEDIES.get(field, f"change {field}")
     code = Code.INVALID_FIELD if field.startswith(("spec.", "seconds")) else Code.CONFLICT
     message = f"{verb} {event.subject} was refused: {event.data.reason}"
@@ -113,12 +139,12 @@ def busy_wait(problem: Problem) -> float | None:
     return (problem.retry_after_seconds or _BUSY_SECONDS) * random.uniform(1, 2)
 
 
-def checked_name(name: str, field: str) -> str:
+def checked_name(name: str, field: str, *, remedy: str = NAME_REMEDY) -> str:
     """The name, if it is valid in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent."""
     try:
         return safe_name(name, field)
     except UnsafeNameError as error:
-        raise HerdError.of(Code.UNSAFE_NAME, str(error), field=field, remedy=NAME_REMEDY) from None
+        raise HerdError.of(Code.UNSAFE_NAME, str(error), field=field, remedy=remedy) from None
 
 
 def new_sandbox_name(name: str) -> str:
@@ -135,8 +161,8 @@ def new_sandbox_name(name: str) -> str:
 
 
 def made(model: type[ModelT], **fields: Any) -> ModelT:
-    """An instance of a contract model. Raises `HerdError` naming the invalid field."""
+    """An instance of a contract model. Raises `InvalidFieldError`, which names the field and what is permitted."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        raise broken(ContractError.from_validation(error)) from None
+        raise InvalidFieldError.in_model(error, model) from None

@@ -4,7 +4,7 @@ The live reply has precedence. The history is used if the spawner does not know 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -24,6 +24,8 @@ Origin = Literal["live", "history"]
 
 HISTORY_SECONDS: Final = 2.0
 """How long to wait for what a reply can do without."""
+MAX_LISTED: Final = 1000
+"""How many sandboxes of the history are read for a page of live ones: the newest ones since the oldest of the page."""
 _FROM_HISTORY: Final = ("events", "last_event_at", "last_heartbeat_at")
 _TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
@@ -66,7 +68,7 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
         past = _items(await send(requests.PastSandboxes(sandbox=name, limit=1), timeout=HISTORY_SECONDS))
     except HerdError:
         return view
-    return view.model_copy(update={field: getattr(past[0], field) for field in _FROM_HISTORY}) if past else view
+    return _merged(view, past[0] if past else None)
 
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
@@ -75,10 +77,30 @@ async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[Tas
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:
-    """A page of sandboxes."""
-    return await _listing(
+    """A page of sandboxes, with what only the history knows about each, if it replies."""
+    page: ListPage[SandboxView] = await _listing(
         send, made(LiveSandboxes, **wanted), lambda: made(requests.PastSandboxes, **wanted), past=past
     )
+    if page.origin == "history" or not page.items:
+        return page
+    return replace(page, items=await _with_history(send, page.items))
+
+
+async def _with_history(send: SendRequest, views: list[SandboxView]) -> list[SandboxView]:
+    oldest = min(view.requested_at for view in views)
+    request = made(requests.PastSandboxes, since=oldest, limit=MAX_LISTED)
+    try:
+        past = {(view.project, view.sandbox): view for view in _items(await send(request, timeout=HISTORY_SECONDS))}
+    except HerdError:
+        return views
+    return [_merged(view, past.get((view.project, view.sandbox))) for view in views]
+
+
+def _merged(view: SandboxView, past: SandboxView | None) -> SandboxView:
+    """A live view, with what only the history knows."""
+    if past is None:
+        return view
+    return view.model_copy(update={field: getattr(past, field) for field in _FROM_HISTORY})
 
 
 async def standing(send: SendRequest, target: "Target") -> "EntityStatus":

@@ -16,6 +16,7 @@ from sandherd.archives.safe_paths import DEEPEST
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError
 from sandherd.client.git_ignored import ignored_by_git
+from sandherd.client.regular_file import opened_regular
 from sandherd.client.sandboxes import archive, transfer
 from sandherd.client.sandboxes.transfer import Moved, silent
 from sandherd.contracts.errors import Code
@@ -154,7 +155,7 @@ def _add_files(files: Mapping[str, Path], out: IO[bytes], limit: int | None) -> 
         for name, path in files.items():
             for parent in parents(name):
                 writer.add_directory(tar, parent, 0o755)
-            with transfer.opened_regular(path) as file:
+            with opened_regular(path) as file:
                 info = tar.gettarinfo(str(path), name, file)
                 if limit is not None and out.tell() + info.size > limit:
                     raise archive.too_large("the files of the task", out.tell() + info.size, limit)

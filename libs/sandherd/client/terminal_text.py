@@ -9,6 +9,7 @@ import os
 import re
 import select
 import sys
+import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,11 +42,32 @@ _EXTENDED: Final = {5: 1, 2: 3}
 _RESET: Final = "\x1b[0m"
 _CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_ERASE: Final = "\r\x1b[K"
+_USUAL_COLUMNS: Final = 80
 _STREAMS: Final = ("stdin", "stdout", "stderr")
 _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _NULL_MODES: Final = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 """How the null device is opened in place of a closed one: what is written to standard output must fail (EBADF), like
 on a full disk; without standard error there is no place to report anything, only the exit status."""
+
+
+class _Progress:
+    """Whether the last line of standard error shows progress: it is erased before anything else is written."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.shown = False
+
+    def erase(self) -> None:
+        """With the lock held."""
+        if self.shown:
+            self.shown = False
+            with suppress(OSError, ValueError):
+                sys.stderr.write(_ERASE)
+                sys.stderr.flush()
+
+
+_PROGRESS: Final = _Progress()
 
 
 class OutputError(OSError):
@@ -202,22 +224,26 @@ def flush_output() -> None:
 
 @contextmanager
 def _output_errors() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputError(error.errno, error.strerror) from error
+    with _PROGRESS.lock:
+        _PROGRESS.erase()
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from error
 
 
 @contextmanager
 def _error_discarded() -> Iterator[None]:
     """From the first error on, standard error is the null device: Python would report the rest at exit (status 120)."""
-    try:
-        yield
-    except OSError:
-        with suppress(OSError, ValueError):
-            _discard(sys.stderr)
+    with _PROGRESS.lock:
+        _PROGRESS.erase()
+        try:
+            yield
+        except OSError:
+            with suppress(OSError, ValueError):
+                _discard(sys.stderr)
 
 
 def write_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -243,10 +269,35 @@ def clear_screen() -> None:
 
 
 def write_progress(line: str) -> None:
-    """Replace the last line of standard error, which must be a terminal."""
+    """Replace the last line of standard error, which must be a terminal. It is erased before other output."""
     with _error_discarded():
-        sys.stderr.write(f"\r\x1b[K{visible_line(line)}")
+        sys.stderr.write(_ERASE + _in_columns(visible_line(line), _columns() - 1))
         sys.stderr.flush()
+        _PROGRESS.shown = True
+
+
+def clear_progress() -> None:
+    """Erase the line of progress, if there is one."""
+    with _PROGRESS.lock:
+        _PROGRESS.erase()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
+    except (OSError, ValueError):
+        return _USUAL_COLUMNS
+
+
+def _in_columns(line: str, columns: int) -> str:
+    """The beginning of a line: a longer one would wrap, and only its last part could be erased."""
+    shown, taken = "", 0
+    for letter in line:
+        taken += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if taken > columns:
+            break
+        shown += letter
+    return shown
 
 
 def _with_own_colours(text: str) -> str:

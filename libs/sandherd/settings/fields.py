@@ -31,6 +31,8 @@ class Env:
 DISK: Final = "SANDBOX_DISK_GB"
 """The usual name of the disk size of a sandbox, whatever its runtime."""
 _MB_PER_GB: Final = 1024
+MAX_FILE_MIB: Final = 1024
+"""The largest value of SANDHERD_MAX_FILE_MB: no herd accepts a larger file."""
 
 
 def in_megabytes(text: str) -> str:

@@ -14,6 +14,7 @@ from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
     DISK,
+    MAX_FILE_MIB,
     Alias,
     BrokerAddress,
     Env,
@@ -102,7 +103,7 @@ class Settings(
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
-    max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=1024)] = 256
+    max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256
     """Maximum size of a file, or archive of a folder, that is uploaded to a sandbox or downloaded."""
     max_work_mb: Annotated[int, Env("SANDHERD_MAX_WORK_MB"), Field(ge=0, le=1024)] = 64
     """Maximum size of the archive of a failed attempt's work tree that is stored for the next attempt; 0: none is."""
@@ -166,7 +167,7 @@ class Settings(
     project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
     """Maximum MiB of the stored tasks of one project, and the same for its sandboxes; further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
-    """Maximum age of a sandbox."""
+    """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
     """How often the time-based rules and sweeps run."""
     loop_repeats: Annotated[int, Env("SANDHERD_LOOP_REPEATS"), Field(ge=2)] = 4

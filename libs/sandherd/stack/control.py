@@ -3,15 +3,12 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
-from sandherd.private_files import open_log
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
 from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_space
@@ -24,11 +21,12 @@ from sandherd.stack.home import (
     noted_config,
     read_context,
     read_record,
-    record_of,
 )
 from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import why_ended
 from sandherd.stack.status import PartStatus, read_status
+from sandherd.stack.supervisor_process import start_supervisor
+from sandherd.steps import OnStep, ignore_step
 
 _POLL: Final = 0.03
 
@@ -92,6 +90,7 @@ async def up(
     config: Path | None = None,
     nats: int | None = None,
     environ: Mapping[str, str] | None = None,
+    on_step: OnStep = ignore_step,
 ) -> StackStatus:
     """Start the stack of this home, or find that it is running; `wait` until every part is ready.
 
@@ -101,6 +100,8 @@ async def up(
     `nats` is the number of nats-servers: 1 or 3; without it that of the existing herd, and one for a new herd.
 
     `environ` is the environment of the stack, with the settings of every part; without it, ours.
+
+    `on_step` is given what is being started, and then what is not ready yet.
 
     The stack continues to run when the caller ends. Raises `StackFailedError`.
     """
@@ -112,21 +113,21 @@ async def up(
     supervisor = _running(place)
     if supervisor is None:
         _refuse_without_space(place, servers)
-        supervisor = _start_supervisor(place, servers, _surroundings(place, config, environ))
+        supervisor = start_supervisor(place, servers, _surroundings(place, config, environ))
     elif wait and (short := shortages(measure_home(place.path))):
         raise DiskTooSmallError("; ".join(short))
     if not wait:
         return await status(home)
     try:
         async with asyncio.timeout(seconds):
-            await _until_started(place, supervisor, servers)
-            return await _until_ready(place)
+            await _until_started(place, supervisor, servers, on_step)
+            return await _until_ready(place, on_step)
     except TimeoutError:
         details = "\n".join(f"{part.name}: {part.detail}" for part in (await status(home)).parts if not part.ready)
         raise StackFailedError(f"not ready after {seconds:g} s\n{details}\nThe logs are in {place.logs}.") from None
 
 
-async def down(home: Path, *, seconds: float | None = None) -> ShutdownResult:
+async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ignore_step) -> ShutdownResult:
     """End the stack of this home with its sandboxes, also what a killed supervisor left. Nothing to end is no error.
 
     `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need.
@@ -135,8 +136,10 @@ async def down(home: Path, *, seconds: float | None = None) -> ShutdownResult:
     record, supervisor = read_record(place), _running(place)
     names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)
     if supervisor is not None:
+        on_step(f"stopping {', '.join(reversed(names))}")
         written = record.stop_seconds if record else STOP_SECONDS
         await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
+    on_step("ending sandboxes that are left")
     all_ended = await end_with_sandboxes(place, _surroundings(place))
     if all_ended:
         delete_config(place)
@@ -192,24 +195,7 @@ def _refuse_without_space(home: Home, servers: int) -> None:
         raise DiskTooSmallError(missing)
 
 
-def _start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
-    home.make()
-    with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=home.path,
-            env=environ,
-            start_new_session=True,
-        )
-    # It is not waited for, as it outlives us.
-    process.returncode = 0
-    return record_of(process.pid)
-
-
-async def _until_ready(home: Home) -> StackStatus:
+async def _until_ready(home: Home, on_step: OnStep) -> StackStatus:
     """Wait until every part is ready: even a stack that was running may have a part that is being restarted.
 
     A running supervisor also writes deleted files of clients again (`Stack.repair_files`).
@@ -218,6 +204,8 @@ async def _until_ready(home: Home) -> StackStatus:
         standing = await status(home.path)
         if standing.ready and _is_complete(home):
             return standing
+        late = ", ".join(part.name for part in standing.parts if not part.ready)
+        on_step(f"waiting until ready: {late or 'the files of clients'}")
         await asyncio.sleep(_POLL)
 
 
@@ -227,7 +215,7 @@ def _is_complete(home: Home) -> bool:
     return isinstance(named, dict) and bool(named) and all(Path(str(path)).exists() for path in named.values())
 
 
-async def _until_started(home: Home, supervisor: ProcessRecord, servers: int) -> None:
+async def _until_started(home: Home, supervisor: ProcessRecord, servers: int, on_step: OnStep) -> None:
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:
@@ -235,6 +223,10 @@ async def _until_started(home: Home, supervisor: ProcessRecord, servers: int) ->
             supervisor = record.supervisor
             if record.phase is Phase.READY:
                 return
+            begun = [name for name, process in record.processes.items() if process.alive]
+            on_step(
+                f"{', '.join(reversed(begun))} started; waiting until ready" if begun else "starting the supervisor"
+            )
         if not supervisor.alive:
             raise _failure(home, servers)
         await asyncio.sleep(_POLL)

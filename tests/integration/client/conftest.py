@@ -296,16 +296,16 @@ def sandherd(
 def started(context: Context) -> Callable[..., Any]:
     """Start the command as a process of its own."""
 
-    async def start(*words: str) -> asyncio.subprocess.Process:
+    async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+        pipes: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
             "from sandherd.cli import main; main()",
             *place,
             *words,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            **(pipes | streams),
             # A test run that was put into the background ignores Ctrl-C, and what it starts would, too.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )

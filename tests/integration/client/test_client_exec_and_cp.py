@@ -73,6 +73,11 @@ async def test_detached_command_is_found_by_name(sandbox: str, sandherd: Sandher
     while json.loads((await sandherd("exec", sandbox, "--status", name, "-o", "json"))[1])["state"] == "running":
         pass
     assert (await sandherd("exec", sandbox, "--status", "exc-unknown"))[0] == 1
+    name = (await sandherd("exec", "--detach", sandbox, "sh", "-c", "exit 4"))[1].strip()
+    while (found := await sandherd("exec", "--status", name, "-o", "json", sandbox))[0] == 0:
+        assert json.loads(found[1])["state"] == "running"
+    assert found[0] == 4
+    assert (await sandherd("exec", "--status", name, sandbox))[0] == 4
 
 
 async def test_ctrl_c_ends_the_command(

@@ -227,12 +227,15 @@ async def test_sandbox_view_equals_that_of_the_history(
     await neighbours.answer(INGEST, PastSandboxes, lambda _: SandboxList(sandboxes=[past]))
     found = json.loads((await sandherd("sandboxes", "get", SANDBOX, "-o", "json"))[1])
     assert (found["state"], found["events"]) == ("running", 50)
+    [live] = json.loads((await sandherd("sandboxes", "list", "-o", "json"))[1])["sandboxes"]
+    assert live == found
     [listed] = json.loads((await sandherd("sandboxes", "list", "--past", "-o", "json"))[1])["sandboxes"]
     assert {name: found[name] for name in ("events", "last_event_at", "last_heartbeat_at")} == {
         name: listed[name] for name in ("events", "last_event_at", "last_heartbeat_at")
     }
     await neighbours.silence(PastSandboxes)
     assert (await client.sandbox(SANDBOX)).state is SandboxState.RUNNING
+    assert [view.state for view in (await client.sandboxes()).items] == [SandboxState.RUNNING]
 
 
 @pytest.mark.parametrize("kind", ["tasks", "sandboxes"])

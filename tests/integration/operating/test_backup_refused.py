@@ -13,6 +13,7 @@ from sandherd.bus.connection import Bus
 from sandherd.client import HerdError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from sandherd.steps import OnStep
 from tests.integration.operating.herds import COMPOSE, context, running, sandherd, until
 
 P = Principal
@@ -63,8 +64,8 @@ async def test_service_started_during_a_backup_fails_it(
     take = backup._save_streams
     async with AsyncExitStack() as stack:
 
-        async def taken(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-            held = await take(bus, folder, names)
+        async def taken(bus: Bus, folder: Path, names: list[str], on_step: OnStep) -> dict[str, dict[str, Any]]:
+            held = await take(bus, folder, names, on_step)
             await stack.enter_async_context(COMPOSE[P.MONITOR](herd.settings(P.MONITOR, home=tmp_path)).running())
             return held
 

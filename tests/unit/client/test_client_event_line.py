@@ -1,7 +1,9 @@
 """Events as lines, and trajectories as timelines."""
 
 import json
+import re
 from collections.abc import Iterator
+from datetime import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,36 @@ def test_trajectory_is_sorted_by_time() -> None:
         trajectory_events=4,
     )
     assert [event.stream_sequence for event in in_time(page).events] == [3, 1, 2, 0]
+
+
+def test_timeline_measures_an_attempt_until_its_end() -> None:
+    """A message that is sent much later does not make the attempt longer."""
+    found = {stored.envelope["type"]: stored for stored in golden()}
+    wanted = [("agent.started", "00:00"), ("agent.completed", "00:03"), ("message.queued", "23:20")]
+    events = [
+        StoredEvent(
+            stream_sequence=n,
+            envelope=found[kind].envelope | {"time": f"2026-11-20T12:{time}Z", "sandboxid": "sbx-one"},
+        )
+        for n, (kind, time) in enumerate(wanted)
+    ]
+    page = Trajectory(
+        sandbox_id="sbx-one",
+        events=events,
+        heartbeat_summary=HeartbeatSummary(count=0),
+        total_events=3,
+        trajectory_events=3,
+    )
+    head = list(render_timeline([page], PLAIN))[1]
+    assert head == "2 events in 3.0 s and 1 after the end of the attempt, no heartbeats"
+
+
+def test_time_of_an_event_has_its_zone() -> None:
+    """As times in tables: a local time without its zone can't be compared with those of others."""
+    event = decoder.from_history(next(golden()))
+    shown = next(format_event(event, PLAIN)).split()[0]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", shown)
+    assert time.fromisoformat(shown).utcoffset() == event.time.astimezone().utcoffset()
 
 
 def test_a_summary_has_no_control_characters() -> None:

@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 from sandherd.cli.app import build
+from sandherd.cli.command_words import TrailingCommand
 from sandherd.contracts.streams import STREAMS
 from sandherd.settings import Settings
 
@@ -81,8 +82,10 @@ def unknown(line: str) -> str | None:
     if words and getattr(command, "commands", None):
         return words[0] if words[0][0] not in "-<[…" else None
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+    if isinstance(command, TrailingCommand):
+        words = command.split(words)[0]
     ours = words[: words.index("--")] if "--" in words else words
-    options = [word.partition("=")[0] for word in ours if word.startswith("-")]
+    options = [word.partition("=")[0] for word in ours if word.startswith("-") and word != "-"]
     return next((option for option in options if not _letters(option.rstrip("…")) <= known), None)
 
 

@@ -7,24 +7,28 @@ import pytest
 from sandherd.client.errors import refused_of
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxRefused
 
 LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
 
 
 @pytest.mark.parametrize(
-    ("command", "field", "says"),
+    ("command", "field", "code", "says"),
     [
-        (CreateSandbox.type, "sandbox", LIST),
-        (CreateSandbox.type, None, LIST),
-        (CreateSandbox.type, "spec.runtime", "sandherd runtimes"),
-        (ExtendSandbox.type, "sandbox", GET),
+        (CreateSandbox.type, "sandbox", Code.CONFLICT, "use another name"),
+        (CreateSandbox.type, "sandbox", Code.BUSY, "wait, or terminate a sandbox"),
+        (CreateSandbox.type, None, None, LIST),
+        (CreateSandbox.type, "spec.runtime", None, "sandherd runtimes"),
+        (ExtendSandbox.type, "sandbox", Code.CONFLICT, GET),
+        (ExtendSandbox.type, "sandbox", Code.NOT_FOUND, LIST),
+        (ExtendSandbox.type, "seconds", Code.INVALID_FIELD, "use a shorter time"),
     ],
 )
-def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, says: str) -> None:
-    """A refused sandbox does not exist: the remedy is another name, or capacity."""
+def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, code: Code | None, says: str) -> None:
+    """The remedy fits the reason: without capacity no name helps, and what does not exist can't be inspected."""
     event = wrap(
-        SandboxRefused(command=command, reason="there is no room", field=field),
+        SandboxRefused(command=command, reason="there is no capacity", field=field, code=code),
         SandboxRefused.type,
         source="/sandherd/spawner/sbx-a",
         sequence=1,

@@ -16,6 +16,7 @@ from sandherd.admin.images.docker import Docker
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import Image
+from sandherd.steps import OnStep, ignore_step
 from sandherd.worker_bundle import PROJECT
 
 
@@ -56,8 +57,10 @@ class BuiltImage:
     harnesses: tuple[str, ...]
 
 
-def build(order: ImageBuildRequest, environ: Mapping[str, str] = os.environ) -> BuiltImage:
-    """Build the image, with progress on standard error. Raises `HerdError`."""
+def build(
+    order: ImageBuildRequest, environ: Mapping[str, str] = os.environ, on_step: OnStep = ignore_step
+) -> BuiltImage:
+    """Build the image; docker shows its progress on standard error. Raises `HerdError`."""
     for what, name in (("base", order.base), ("tag", order.tag)):
         _checked(what, name)
     agent_sdks.checked(order.harnesses)
@@ -67,13 +70,16 @@ def build(order: ImageBuildRequest, environ: Mapping[str, str] = os.environ) -> 
     if not fits and not order.with_python:
         raise _no_python(order)
     with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
+        on_step("downloading what the worker needs")
         kind = base.kind(order.oldest_python)
         write(Path(folder), kind, download=not fits, harnesses=order.harnesses, environ=environ)
+        on_step("")
         docker.show(
             *build_arguments(order, base, buildx=docker.buildx), what=f"{order.tag} can't be built", folder=Path(folder)
         )
         if order.push:
             docker.show("push", order.tag, what=f"{order.tag} can't be pushed", folder=Path(folder))
+    on_step(f"inspecting {order.tag}")
     return _built_image(docker, order, base)
 
 

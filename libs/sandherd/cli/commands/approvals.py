@@ -27,7 +27,7 @@ HEADER = (
     Column("EXPIRES", 3),
 )
 HEADER_ALL = (*HEADER, Column("DECIDED", 1), Column("BY", 1), Column("DELIVERED", 1))
-_APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya toolu_01A09q90qw90lq"
+_APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya apr-01kahc7m2qv4d8n6s3t5w9x1yb"
 
 Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as shown by `approvals list`.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent.")]
@@ -142,7 +142,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
             write_text(f"{approval} of {name} is {'granted' if granted else 'denied'}, delivered to the agent")
         return 0
 
-    return talk(ctx, work, project=project)
+    return talk(ctx, work, project=project, activity="waiting until the agent has the answer")
 
 
 def _login() -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,15 +41,18 @@ def backup(
     import asyncio
 
     from sandherd.admin.backup import back_up
+    from sandherd.cli.activity import Activity
 
     context = _context_of(ctx)
-    if _is_local(context, identity):
-        from sandherd.admin.stack_backup import back_up_stack
+    with Activity("connecting") as activity:
+        options: Any = {"with_secrets": with_secrets, "on_step": activity.step}
+        if _is_local(context, identity):
+            from sandherd.admin.stack_backup import back_up_stack
 
-        _show(output, asyncio.run(back_up_stack(context.home, directory, with_secrets=with_secrets)))
-        return 0
-    keys = identity or context.home / "identity"
-    _show(output, asyncio.run(back_up(context, keys, directory, with_secrets=with_secrets)))
+            done = asyncio.run(back_up_stack(context.home, directory, **options))
+        else:
+            done = asyncio.run(back_up(context, identity or context.home / "identity", directory, **options))
+    _show(output, done)
     return 0
 
 
@@ -77,14 +80,18 @@ def restore(
     import asyncio
 
     from sandherd.admin.backup import restore_streams
+    from sandherd.cli.activity import Activity
 
     context = _context_of(ctx)
-    if _is_local(context, identity) and _has_stack(directory):
-        from sandherd.admin.stack_backup import restore_stack
+    with Activity("connecting") as activity:
+        if _is_local(context, identity) and _has_stack(directory):
+            from sandherd.admin.stack_backup import restore_stack
 
-        _show(output, asyncio.run(restore_stack(context.home, directory, replicas)))
-        return 0
-    _show(output, asyncio.run(restore_streams(context, identity or context.home / "identity", directory, replicas)))
+            done = asyncio.run(restore_stack(context.home, directory, replicas, on_step=activity.step))
+        else:
+            keys = identity or context.home / "identity"
+            done = asyncio.run(restore_streams(context, keys, directory, replicas, on_step=activity.step))
+    _show(output, done)
     return 0
 
 

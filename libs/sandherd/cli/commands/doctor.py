@@ -26,13 +26,15 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     import asyncio
     from datetime import UTC, datetime
 
+    from sandherd.cli.activity import Activity
     from sandherd.cli.doctor.check import CheckState
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import where
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
+    with Activity("checking credential, broker and services"):
+        checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
     answer(output, document, HEADER, [[c.name, _SHOWN.get(c.state, c.state), c.found, c.remedy or ""] for c in checks])
     return 1 if any(check.state is CheckState.WRONG for check in checks) else 0

@@ -106,4 +106,4 @@ def audit(
     from sandherd.cli.render import history
     from sandherd.cli.session import talk
 
-    return talk(ctx, lambda herd: history.audit(herd, sandbox, output), project=project)
+    return talk(ctx, lambda herd: history.audit(herd, sandbox, output), project=project, activity="auditing")

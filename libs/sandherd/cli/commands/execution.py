@@ -8,16 +8,18 @@ from sandherd.cli.options import Env, Format, Output, Project, SandboxName, Sand
 
 _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 EXEC_EXAMPLE = example(
-    f"sandherd exec {_SANDBOX} -- ls -l",
-    f"sandherd exec {_SANDBOX} --cwd src --env CI=1 --timeout 10m -- make test",
-    f"sandherd exec {_SANDBOX} -it -- bash",
-    f"sandherd exec {_SANDBOX} --detach -- ./server",
-    f"sandherd exec {_SANDBOX} --status exc-01kahc5x3tf8b9n2m4r6v8w0ya",
+    f"sandherd exec {_SANDBOX} ls -l",
+    f"sandherd exec --cwd src --env CI=1 --timeout 10m {_SANDBOX} make test",
+    f"sandherd exec -it {_SANDBOX} bash",
+    f"sandherd exec --detach {_SANDBOX} ./server",
+    f"sandherd exec --status exc-01kahc5x3tf8b9n2m4r6v8w0ya {_SANDBOX}",
 )
 CP_EXAMPLE = example(
     f"sandherd cp data.csv {_SANDBOX}:in/data.csv",
     f"sandherd cp -r ./src {_SANDBOX}:src",
     f"sandherd cp -r {_SANDBOX}:results ./results",
+    f"sandherd cp {_SANDBOX}:report.json -",
+    f"sandherd cp - {_SANDBOX}:change.patch",
 )
 LS_EXAMPLE = example(f"sandherd ls {_SANDBOX}", f"sandherd ls {_SANDBOX}:src -r -o json")
 FORWARD_EXAMPLE = example(f"sandherd port-forward {_SANDBOX} 8080:80", f"sandherd port-forward {_SANDBOX} :3000")
@@ -25,13 +27,20 @@ RUNTIMES_EXAMPLE = example("sandherd runtimes", "sandherd runtimes -o json")
 
 SERVER_EXAMPLE = example(f"sandherd agent-server {_SANDBOX}", f"sandherd agent-server {_SANDBOX} --key -o json")
 
-ExecName = Annotated[str | None, typer.Option("--status", metavar="EXC", help="Show the state of a detached command.")]
+ExecName = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="EXC",
+        help="Show the state of a detached command; the exit status is its own if it has ended, else 0.",
+    ),
+]
 
 
 def exec_(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
     sandbox: SandboxOrTask,
-    argv: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND…", help="The command to run.")] = None,
+    argv: Annotated[list[str] | None, typer.Argument(metavar="COMMAND…", help="The command to run.")] = None,
     *,
     cwd: Annotated[
         str, typer.Option("--cwd", metavar="DIR", help="Working directory, relative to the work tree.")
@@ -50,6 +59,7 @@ def exec_(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Run a command in a sandbox, and stream its output.
 
+    Options are written before the name of the sandbox. What follows the name is the command, also with `--` before it.
     The exit status is the command's own: 124 if it timed out, 126 if it could not be started, 128 plus the number of
     the signal that ended it. Ctrl-C ends the command. With -t every key goes to the command, also Ctrl-C; it is ended
     60 s after this client has ended or lost its connection.
@@ -73,8 +83,10 @@ def exec_(  # noqa: PLR0913  # one parameter per option
 
 def cp(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A local path, SANDBOX:PATH, or TASK:PATH.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="SANDBOX:PATH, or a local path.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A local path, SANDBOX:PATH, TASK:PATH, or - for standard input.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="DST", help="SANDBOX:PATH, a local path, or - for standard output.")],
     *,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="Copy a folder with its contents.")] = False,
     with_git: Annotated[
@@ -87,11 +99,14 @@ def cp(
 
     Paths in a sandbox are relative to its work tree. If the target is an existing folder, the copy keeps its own name.
     The received data is verified against its digest. Folders are copied out of a sandbox without `.git`: git here would
-    run the programs that an agent has named in it.
+    run the programs that an agent has named in it. Standard output gets the bytes of one file and nothing else; on a
+    terminal only text is shown.
     """
-    from sandherd.cli import file_copy, task_results
+    from sandherd.cli import file_copy, stream_copy, task_results
     from sandherd.cli.session import talk
 
+    if stream_copy.is_stream(source, target):
+        return stream_copy.copy(lambda work: talk(ctx, work, project=project), source, target, output)
     of_task = task_results.copy(source, target, output, recursive=recursive, with_git=with_git)
     work = of_task or file_copy.copy(source, target, output, recursive=recursive, with_git=with_git)
     return talk(ctx, work, project=project)

@@ -29,6 +29,7 @@ def install_harness(
     It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
     """
     from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
+    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
@@ -42,10 +43,13 @@ def install_harness(
         )
     directory = _directory(ctx)
     rows = []
-    for kind in kinds:
+    for number, kind in enumerate(kinds, 1):
         lock = lock_of(kind)
         present = is_installed(kind, directory, lock) and not again
-        python = directory / kind / "bin" / "python" if present else install(kind, directory, lock)
+        python = directory / kind / "bin" / "python"
+        if not present:
+            with Activity(f"downloading and installing {kind} ({number} of {len(kinds)})"):
+                python = install(kind, directory, lock)
         rows.append((kind, "was installed" if present else "installed", str(python)))
     answer(output, _document(rows), HEADER, rows)
     return 0

@@ -51,12 +51,14 @@ def build_image(
     The image keeps its user, its variables and its command. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
+    from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
 
     order = ImageBuildRequest(
         base=base, tag=tag, platform=platform, with_python=with_python, push=push, harnesses=tuple(harnesses or ())
     )
-    built = build(order)
+    with Activity(f"inspecting {base}") as activity:
+        built = build(order, on_step=activity.step)
     sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
     row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
     answer(output, asdict(built), HEADER, [row])

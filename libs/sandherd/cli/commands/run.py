@@ -246,4 +246,4 @@ def send(
         delivery = await herd.deliver(name, text, message_type=kind, timeout=timeout)
         return task_submission.show_delivery(delivery, output)
 
-    return talk(ctx, work, project=project)
+    return talk(ctx, work, project=project, activity="waiting until the agent has the message")

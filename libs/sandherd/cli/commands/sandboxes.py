@@ -171,7 +171,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
         server=agent_server,
     )
     work = sandbox_creation.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)
-    return talk(ctx, work, project=project, create=create)
+    return talk(ctx, work, project=project, create=create, activity="creating the sandbox")
 
 
 @app.command("pause", epilog=example(f"sandherd sandboxes pause {_SANDBOX}"))

@@ -9,7 +9,10 @@ from sandherd.cli.options import Format, Output, example
 from sandherd.client.terminal_text import write_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sandherd.stack import PartStatus, ShutdownResult, StackStatus
+    from sandherd.steps import OnStep
 
 UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
 DOWN_EXAMPLE = example("sandherd down")
@@ -31,8 +34,12 @@ def up(
     What runs already is left as it is. With three nats-servers any one may fail: each stores everything.
     """
     place = local_stack()
-    work = partial(place.stack.up, wait=wait, config=place.config_of(ctx), nats=nats)
-    return int(place.on_stack(ctx, work, lambda found: _show(found, output, complete=wait)))
+
+    def work(home: "Path", on_step: "OnStep") -> Any:
+        return place.stack.up(home, wait=wait, config=place.config_of(ctx), nats=nats, on_step=on_step)
+
+    shown = partial(_show, output=output, complete=wait)
+    return int(place.on_stack(ctx, work, shown, activity="starting the supervisor"))
 
 
 def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
@@ -42,7 +49,11 @@ def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     `sandherd up`, which also starts the pending tasks.
     """
     place = local_stack()
-    return int(place.on_stack(ctx, place.stack.down, lambda found: _show_end(found, output)))
+
+    def work(home: "Path", on_step: "OnStep") -> Any:
+        return place.stack.down(home, on_step=on_step)
+
+    return int(place.on_stack(ctx, work, partial(_show_end, output=output), activity="stopping the stack"))
 
 
 def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
@@ -56,7 +67,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
         approvals = place.pending_approvals(ctx) if found.ready else None
         return _show(found, output, complete=True, approvals=approvals)
 
-    return int(place.on_stack(ctx, place.stack.status, show))
+    return int(place.on_stack(ctx, lambda home, _: place.stack.status(home), show, activity="checking each part"))
 
 
 def local_stack() -> Any:

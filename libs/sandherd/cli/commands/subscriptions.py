@@ -23,7 +23,7 @@ HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ
 def _safe(name: str) -> str:
     from sandherd.client.errors import checked_name
 
-    return checked_name(name, "name")
+    return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
 
 
 def _safe_entity(name: str) -> str:

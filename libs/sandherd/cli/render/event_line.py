@@ -27,7 +27,7 @@ COLOURS: Final[Mapping[Tone | None, str]] = {
 
 def format_event(event: Event, paint: Paint) -> Iterator[str]:
     """The lines of an event."""
-    time = event.time.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    time = event.time.astimezone().timetz().isoformat("milliseconds")
     kind = f"{event.type:<{_TYPE_WIDTH}}"
     yield f"{paint(time, 'dim')}  {paint(kind, COLOURS.get(event.data.tone))} {summarize(event)}".rstrip()
     if isinstance(event.data, AgentFileEdited):

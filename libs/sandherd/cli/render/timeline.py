@@ -75,16 +75,19 @@ def _key(event: Event, which: str) -> str | None:
 
 
 def _head(page: Trajectory, shown: Sequence[TimelineStep], paint: Paint) -> Iterator[str]:
-    took = max((step.at + (step.seconds or 0) for step in shown), default=0.0)
+    end = next((step.at for step in shown if getattr(type(step.event.data), "terminal", False)), None)
+    took = max((step.at + (step.seconds or 0) for step in shown if end is None or step.at <= end), default=0.0)
+    later = sum(end is not None and step.at > end for step in shown)
+    after = f" and {later} after the end of the attempt" if later else ""
     yield paint(page.sandbox_id, "bold")
-    yield f"{page.trajectory_events} events in {took:.1f} s, {_heartbeats(page.heartbeat_summary)}"
+    yield f"{page.trajectory_events - later} events in {took:.1f} s{after}, {_heartbeats(page.heartbeat_summary)}"
     yield ""
 
 
 def _heartbeats(summary: HeartbeatSummary) -> str:
     if not summary.count or summary.last_heartbeat is None:
         return "no heartbeats"
-    last = summary.last_heartbeat.astimezone().strftime("%H:%M:%S")
+    last = summary.last_heartbeat.astimezone().timetz().isoformat("seconds")
     return f"{summary.count} heartbeat{'s' if summary.count > 1 else ''}, the last at {last}"
 
 

@@ -44,7 +44,10 @@ def command(  # one parameter per field
     """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
     if not argv:
         raise HerdError.of(
-            Code.INVALID_FIELD, "no command is given", field="command", remedy="put it after --, as in `-- ls -l`"
+            Code.INVALID_FIELD,
+            "no command is given",
+            field="command",
+            remedy="write it after the sandbox's name, as in `ls -l`",
         )
     if stdin is not None and len(stdin) > INLINE_BYTES:
         raise HerdError.of(

@@ -241,9 +241,9 @@ class SandboxOperations(NamedSecrets):
         return found
 
     async def upload(
-        self, sandbox: str, local: "Path", path: str, *, moved: "Moved | None" = None
+        self, sandbox: str, local: "Path | IO[bytes]", path: str, *, moved: "Moved | None" = None
     ) -> "requests.FileWritten":
-        """Upload a local file, or a folder with its contents, into the work tree as `path`."""
+        """Upload a local file, also an open one, or a folder with its contents, into the work tree as `path`."""
         name = checked_name(sandbox, "sandbox")
         with transfer.source(local, await self._max_file_bytes()) as content:
             return await transfer.upload(

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import IO, Any, Final
 
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events.protocols import HerdConnection
+from sandherd.client.regular_file import opened_regular
 from sandherd.client.retry import Progress, request_with_retries
 from sandherd.client.sandboxes import archive
 from sandherd.concurrency import cancel_and_wait
@@ -58,8 +58,14 @@ class UploadSource:
 
 
 @contextmanager
-def source(path: Path, limit: int | None) -> Iterator[UploadSource]:
-    """A local file or folder to upload. Raises `HerdError` if it is over `limit` bytes, or can't be read."""
+def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
+    """A local file, or an open one, or a folder, to upload.
+
+    Raises `HerdError` if it is over `limit` bytes, or can't be read.
+    """
+    if not isinstance(path, Path):
+        yield _described_within(path, limit)
+        return
     try:
         if path.is_dir():
             with tempfile.TemporaryFile() as packed:
@@ -87,20 +93,6 @@ def packed_as(file: IO[bytes]) -> UploadSource:
     return _described(file, folder=True)
 
 
-@contextmanager
-def opened_regular(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file, and nothing else: opening a pipe waits for a writer, and a device has no end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise HerdError.of(
-            Code.INVALID_FIELD,
-            f"{path} is neither a file nor a folder",
-            field="path",
-            remedy="write its contents to a file, and copy that",
-        )
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
-        yield file
-
-
 def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
     """Copy a file without a size, as those in /proc, whose content may differ at the next read."""
     while block := os.read(file.fileno(), INLINE_BYTES):
@@ -113,6 +105,13 @@ def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> UploadSource:
     """Bytes to upload."""
     file.write(data)
     return _described(file, mode=mode)
+
+
+def _described_within(file: IO[bytes], limit: int | None) -> UploadSource:
+    found = _described(file)
+    if limit is not None and found.size > limit:
+        raise archive.too_large("the file", found.size, limit)
+    return found
 
 
 def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> UploadSource:

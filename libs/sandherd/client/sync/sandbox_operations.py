@@ -158,8 +158,8 @@ class SyncSandboxOperations(SyncNamedSecrets):
         """The entries of a folder of its work tree; for a file, the file."""
         return self._loop.run(lambda: self._inner.files(sandbox, path, recursive=recursive, limit=limit))
 
-    def upload(self, sandbox: str, local: Path, path: str, *, moved: Moved | None = None) -> FileWritten:
-        """Upload a local file, or a folder with its contents, into the work tree as `path`."""
+    def upload(self, sandbox: str, local: Path | IO[bytes], path: str, *, moved: Moved | None = None) -> FileWritten:
+        """Upload a local file, also an open one, or a folder with its contents, into the work tree as `path`."""
         return self._loop.run(lambda: self._inner.upload(sandbox, local, path, moved=moved))
 
     def write(self, sandbox: str, data: bytes, path: str, *, mode: int = 0o644) -> FileWritten:

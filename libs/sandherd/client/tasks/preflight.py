@@ -53,8 +53,8 @@ def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | No
 def _too_long(value: int | None, limit: int) -> HerdError | None:
     if value is None or value <= limit:
         return None
-    message = f"ttl_seconds: {value} requested; at most {limit} are allowed here"
-    return _error(message, "spec.ttl_seconds", "request less with --ttl, and extend it later")
+    message = f"a lifetime of {value} s was requested; at most {limit} s are allowed here, with all extensions"
+    return _error(message, "spec.ttl_seconds", f"use --ttl {limit}s or less")
 
 
 def _too_often(spec: SandboxSpec, limit: int) -> HerdError | None:

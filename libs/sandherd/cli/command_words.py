@@ -1,0 +1,49 @@
+"""Parses a command line that ends with another command: from its beginning on, nothing is an option of ours."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from typer.core import TyperCommand
+
+_END: Final = "--"
+
+
+class TrailingCommand(TyperCommand):
+    """A command whose first argument is a name and whose further ones are a command, with or without `--` before it.
+
+    Options are those before the name, and those between the name and the command.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them. Raises `UsageError` for an unknown option, or without a name."""
+        options, command = self.split(args)
+        return super().parse_args(ctx, [*options, _END, *command])
+
+    def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options with their values; and the name, with the command after it."""
+        name = self._command_index(args)
+        options, rest = list(args[:name]), list(args[name:])
+        if not rest or rest[0] == _END:
+            return options, rest[1:]
+        first = self._command_index(rest[1:]) + 1
+        command = rest[first + 1 :] if rest[first : first + 1] == [_END] else rest[first:]
+        return [*options, *rest[1:first]], [rest[0], *command]
+
+    def _command_index(self, args: Sequence[str]) -> int:
+        """The index of the first that is neither an option nor the value of one; of `--`, if it is before that."""
+        index = 0
+        while index < len(args) and args[index] != _END and args[index].startswith("-") and len(args[index]) > 1:
+            index += 2 if self._has_value_after(args[index]) else 1
+        return min(index, len(args))
+
+    def _has_value_after(self, option: str) -> bool:
+        valued = {
+            name
+            for option in self.params
+            if not getattr(option, "is_flag", True)
+            for name in getattr(option, "opts", ())
+        }
+        if option.startswith("--"):
+            return option in valued
+        letters = [f"-{letter}" for letter in option[1:]]  # the value is the rest of the word, if there is one
+        return next((index for index, letter in enumerate(letters) if letter in valued), None) == len(letters) - 1

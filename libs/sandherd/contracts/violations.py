@@ -1,0 +1,86 @@
+"""Describes a field that a contract does not accept: one plain sentence with the permitted range."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+_MINIMUM: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_MAXIMUM: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_LENGTHS: Final = {"string_too_short": "characters", "string_too_long": "characters", "too_long": "items"}
+_NUMBERS: Final = frozenset({"less_than", "less_than_equal", "greater_than", "greater_than_equal"})
+_OTHERS: Final = {
+    "missing": "is required",
+    "extra_forbidden": "is not a known field",
+    "int_parsing": "has to be a whole number",
+    "int_type": "has to be a whole number",
+    "float_parsing": "has to be a number",
+    "float_type": "has to be a number",
+    "string_type": "has to be text",
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is wrong with a field: the kind of error in pydantic's words, and what is permitted, if there are limits."""
+
+    kind: str
+    minimum: float | None
+    maximum: float | None
+    unit: str = ""
+    """What a length is counted in; empty for a number."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number outside its range."""
+        return self.kind in _NUMBERS
+
+
+def violation_of(error: ValidationError, model: type[BaseModel]) -> Violation:
+    """The first error that pydantic found in a model."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    minimum, maximum = _limits(model.model_json_schema(), first["loc"])
+    return Violation(first["type"], minimum, maximum, _LENGTHS.get(first["type"], ""))
+
+
+def sentence(violation: Violation) -> str | None:
+    """What the field has to be, as the rest of a sentence; None for other errors than the usual ones."""
+    if violation.unit and violation.kind == "string_too_short" and violation.minimum == 1:
+        return "must not be empty"
+    if violation.is_number or violation.unit:
+        unit = f" {violation.unit}" if violation.unit else ""
+        verb = "has to have" if unit else "has to be"
+        return f"{verb} {permitted(violation.minimum, violation.maximum)}{unit}"
+    return _OTHERS.get(violation.kind)
+
+
+def permitted(minimum: Any, maximum: Any) -> str:
+    """A range in words, from limits of which one may be None."""
+    if minimum is None:
+        return f"at most {maximum}"
+    return f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
+
+
+def _limits(schema: Mapping[str, Any], path: tuple[int | str, ...]) -> tuple[float | None, float | None]:
+    """The limits of a field by the JSON Schema of its model; of several that are possible, the first ones."""
+    nodes = [schema]
+    for part in path:
+        known = [place for node in nodes for place in _places(node, schema)]
+        nodes = [place["properties"][part] for place in known if part in place.get("properties", {})] or nodes
+    places = [place for node in nodes for place in _places(node, schema)]
+    return _first(places, _MINIMUM), _first(places, _MAXIMUM)
+
+
+def _places(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The node and its alternatives, with references resolved."""
+    if reference := node.get("$ref"):
+        yield from _places(schema["$defs"][reference.rpartition("/")[2]], schema)
+        return
+    yield node
+    for other in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+        yield from _places(other, schema)
+
+
+def _first(places: list[Mapping[str, Any]], names: tuple[str, ...]) -> float | None:
+    return next((place[name] for place in places for name in names if name in place), None)

@@ -1,0 +1,27 @@
+"""The process of a stack's supervisor, which outlives the command that starts it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from sandherd.private_files import open_log
+from sandherd.stack.home import Home, ProcessRecord, record_of
+
+
+def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
+    """Start it with this number of nats-servers."""
+    home.make()
+    with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home.path,
+            env=environ,
+            start_new_session=True,
+        )
+    # It is not waited for, as it outlives us.
+    process.returncode = 0
+    return record_of(process.pid)

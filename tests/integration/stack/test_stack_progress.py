@@ -1,0 +1,58 @@
+"""The commands about the local stack show on a terminal what they do at present."""
+
+import asyncio
+import os
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from sandherd.stack import down
+from tests.terminals import ERASED, left_on_screen, on_terminal
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+
+SANDHERD = Path(sys.executable).with_name("sandherd")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder for a home and a backup; the stack is ended."""
+    found = Path(mkdtemp(prefix="steps-"))
+    found.chmod(0o755)
+    try:
+        yield found
+    finally:
+        asyncio.run(down(found / "home"))
+        shutil.rmtree(found, ignore_errors=True)
+
+
+async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) -> None:
+    """Each line is erased at the end, so that the screen has the result as a pipe gets it."""
+
+    async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
+        environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(place / "home"), "NO_COLOR": "1"}
+        return await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, **streams)
+
+    for words, step, result in (
+        (["up"], "started; waiting until ready", "ready "),
+        (["backup", str(place / "saved")], "stopping the services", "history"),
+        (["down"], "stopping message-relay", "stopped "),
+    ):
+        status, shown = await on_terminal(start, *words)
+        assert status == 0, shown
+        assert step in shown, shown
+        assert ERASED in shown
+        left = left_on_screen(shown)
+        assert left.lstrip().startswith(result if words != ["backup", str(place / "saved")] else "STREAM"), left
+        assert step not in left
+        assert result in left
+    process = await start("up", stdout=PIPE, stderr=PIPE)
+    out, error = await process.communicate()
+    assert (process.returncode, error) == (0, b"")
+    assert out.startswith(b"ready ")

@@ -1,0 +1,37 @@
+"""Programs on a pseudo-terminal, as a user has them."""
+
+import asyncio
+import os
+import pty
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+Start = Callable[..., Awaitable[asyncio.subprocess.Process]]
+ERASED = "\r\x1b[K"
+
+
+async def on_terminal(start: Start, *words: str, **streams: Any) -> tuple[int, str]:
+    """Start a program with a terminal as its streams, except those given; returns its status and what was shown."""
+    controller, terminal = pty.openpty()
+    try:
+        process = await start(*words, **{"stdin": terminal, "stdout": terminal, "stderr": terminal, **streams})
+        os.close(terminal)
+        shown = await asyncio.to_thread(read_all, controller)
+        return await process.wait(), shown.decode()
+    finally:
+        os.close(controller)
+
+
+def read_all(controller: int) -> bytes:
+    """What is written to a terminal until none of its users is left."""
+    found = b""
+    with suppress(OSError):  # EIO: nobody has it open
+        while block := os.read(controller, 65536):
+            found += block
+    return found
+
+
+def left_on_screen(shown: str) -> str:
+    """What is shown without the lines that were erased."""
+    return "\n".join(line.rpartition(ERASED)[2].rstrip("\r") for line in shown.split("\n"))

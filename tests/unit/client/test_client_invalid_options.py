@@ -1,0 +1,70 @@
+"""Invalid values on the command line: one plain sentence with the option and what is permitted."""
+
+from pathlib import Path
+
+import pytest
+
+from sandherd.cli.exit_status import status_of
+from sandherd.client.errors import InvalidFieldError, made
+from sandherd.contracts.specs import SandboxSpec
+
+RUN = ["run", "x"]
+COMMAND = ["--", "true"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["sandboxes", "create", "--ttl", "2000d"], "--ttl has to be 1s to 30d"),
+        (["run", "", *COMMAND], "TEXT must not be empty"),
+        ([*RUN, "--attempts", "21", *COMMAND], "--attempts has to be 1 to 20"),
+        ([*RUN, "--attempt-timeout", "400d", *COMMAND], "--attempt-timeout has to be 1s to 7d"),
+        ([*RUN, "--task-timeout", "400d", *COMMAND], "--task-timeout has to be 1s to 30d"),
+        ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 86400"),
+        ([*RUN, "--until", "true", "--check-timeout", "9d", *COMMAND], "--check-timeout has to be 1s to 1d"),
+        ([*RUN, "--until", "true", "--max-duration", "9d", *COMMAND], "--max-duration has to be 1s to 7d"),
+        ([*RUN, "--until", "true", "--max-cost", "0", *COMMAND], "--max-cost has to be 0.000001 to "),
+        ([*RUN, "--cores", "0.01", *COMMAND], "'--cores': it has to be at least 0.05"),
+        (["tasks", "list", "-n", "x"], "'-n': it has to be a whole number"),
+        (["exec", "--timeout", "2d", "sbx-a", "ls"], "--timeout has to be 1s to 1d"),
+        (["exec", "--cwd", "", "sbx-a", "ls"], "--cwd must not be empty"),
+        (["exec", "sbx-a"], "write it after the sandbox's name"),
+        (["subscriptions", "create", "Bad Name"], "`sandherd subscriptions list`"),
+        (["--home", "", "status"], "'--home': it must not be empty"),
+        (["--credentials", "", "status"], "'--credentials': it must not be empty"),
+    ],
+)
+def test_invalid_value_is_one_sentence_about_the_option(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the option, and the permitted range as one would type it, without the words of a validator."""
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
+    assert status_of(words) == 2
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert shown.count("\n") == 1
+    for raw in ("Input should", "String should", "Value error", "copy it from"):
+        assert raw not in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"limits": {"memory_mb": 1}}, "limits.memory_mb: it has to be 64 to 65536"),
+        ({"limits": {"cores": 0}}, "limits.cores: it has to be 0.05 to 256"),
+        ({"memory": "4g"}, "memory: it is not a known field"),
+        ({"ttl_seconds": "soon"}, "ttl_seconds: it has to be a whole number"),
+        ({"secrets": {f"A{n}": "a" for n in range(65)}}, "secrets: it has to have at most 64 items"),
+    ],
+)
+def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, object], says: str) -> None:
+    """Also a field of a nested model, and one that may be left out."""
+    with pytest.raises(InvalidFieldError) as raised:
+        made(SandboxSpec, **fields)
+    assert raised.value.line.startswith(says)
+
+
+def test_other_errors_keep_the_validators_message() -> None:
+    """An error without a sentence of ours is reported as before."""
+    with pytest.raises(InvalidFieldError, match="valid dictionary"):
+        made(SandboxSpec, limits=5)
