@@ -1,7 +1,6 @@
 """A reply has a result or an error: the models and the published schemas refuse both, and neither."""
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,9 @@ from sandherd.contracts.schemas import json_schemas, reply_model
 REPLIES = Path(__file__).parents[2] / "libs" / "sandherd" / "contracts" / "golden" / "v1" / "replies"
 
 
-@cache
-def schemas() -> dict[str, Any]:
-    return json_schemas()
-
-
 def is_valid(name: str, document: Any) -> bool:
     """Whether the schema accepts it. Fails unless the model decides alike."""
-    accepted = jsonschema.Draft202012Validator(schemas()[f"{name}.reply"]).is_valid(document)
+    accepted = jsonschema.Draft202012Validator(json_schemas()[f"{name}.reply"]).is_valid(document)
     try:
         reply_model(name).model_validate_json(json.dumps(document), strict=True)
     except ValidationError:
@@ -46,6 +40,6 @@ def test_a_reply_has_exactly_one_of_result_and_error(name: str) -> None:
 
 def test_null_is_neither() -> None:
     """No service sends it, and the schema refuses it."""
-    schema = jsonschema.Draft202012Validator(schemas()["spawner.tasks.reply"])
+    schema = jsonschema.Draft202012Validator(json_schemas()["spawner.tasks.reply"])
     assert not schema.is_valid({"ok": None})
     assert not schema.is_valid({"ok": None, "error": {"code": "not_found", "message": "there is none"}})

@@ -99,7 +99,7 @@ def test_an_unknown_keyword_is_an_error() -> None:
 
 def today_with(name: str, edit: Edit) -> list[str]:
     """The problems, if today's schema of this name were edited."""
-    schemas = json_schemas()
+    schemas = dict(json_schemas())
     return problems(released_schemas(), schemas | {name: edited(schemas[name], edit)})
 
 
@@ -142,7 +142,7 @@ def test_a_compatible_schema_passes_the_check(name: str, edit: Edit) -> None:
 
 def test_a_schema_that_is_no_longer_published_fails_the_check() -> None:
     """Also of a type that nobody publishes: its events are stored."""
-    schemas = json_schemas()
+    schemas = dict(json_schemas())
     del schemas[EVENT]
     assert [one.schema for one in breaks(released_schemas(), schemas) if not one.change.field] == [EVENT]
 
