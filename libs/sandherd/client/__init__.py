@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
     from sandherd.client.sandboxes.execution import Execution, Signal, exit_status
+    from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.client.sandboxes.transfer import Moved
     from sandherd.client.subscriptions import EventStream, ReceivedEvent
     from sandherd.client.sync.event_follower import SyncEventFollower
@@ -44,9 +45,15 @@ if TYPE_CHECKING:
         FileRead,
         FileWritten,
         OutputChunk,
+        ProjectField,
+        ProjectView,
         PruneResult,
         RequeueResult,
         SandboxView,
+        ScheduleDeleted,
+        ScheduleList,
+        ScheduleTriggered,
+        ScheduleView,
         SecretDeleted,
         SecretList,
         SecretView,
@@ -60,6 +67,7 @@ if TYPE_CHECKING:
         UsageList,
     )
     from sandherd.contracts.resume import Resume
+    from sandherd.contracts.schedules import Overlap
     from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 
 __all__ = [
@@ -93,9 +101,13 @@ __all__ = [
     "NotReachedError",
     "OnProgress",
     "OutputChunk",
+    "Overlap",
     "Overview",
     "Patience",
+    "PortForward",
     "Problem",
+    "ProjectField",
+    "ProjectView",
     "PruneResult",
     "ReceivedEvent",
     "RequeueResult",
@@ -103,6 +115,10 @@ __all__ = [
     "SandboxSpec",
     "SandboxState",
     "SandboxView",
+    "ScheduleDeleted",
+    "ScheduleList",
+    "ScheduleTriggered",
+    "ScheduleView",
     "SecretDeleted",
     "SecretList",
     "SecretView",
@@ -144,6 +160,7 @@ _NAMES: Final = {
     "sandherd.client.messages": "MessageOutcome",
     "sandherd.client.queries": "ListPage",
     "sandherd.client.sandboxes.execution": "Execution Signal exit_status",
+    "sandherd.client.sandboxes.port_forward": "PortForward",
     "sandherd.client.sandboxes.transfer": "Moved",
     "sandherd.client.subscriptions": "EventStream ReceivedEvent",
     "sandherd.client.sync.event_follower": "SyncEventFollower",
@@ -159,10 +176,12 @@ _NAMES: Final = {
     "sandherd.contracts.errors": "Code Problem",
     "sandherd.contracts.events": "ArtifactRef",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit Catalogue DeadLetter DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten OutputChunk PruneResult RequeueResult SandboxView SecretDeleted "
+    "ExecState FileList FileRead FileWritten OutputChunk ProjectField ProjectView PruneResult RequeueResult "
+    "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize Trajectory "
     "UnsubscribeResult UsageList",
     "sandherd.contracts.resume": "Resume",
+    "sandherd.contracts.schedules": "Overlap",
     "sandherd.contracts.states": "ApprovalState SandboxState TaskState",
 }
 """The exported names of each module."""

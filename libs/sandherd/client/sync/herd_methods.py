@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
+from sandherd.client.sync.project_operations import SyncProjectOperations
+from sandherd.client.sync.schedule_operations import SyncScheduleOperations
 from sandherd.client.sync.subscription_operations import SyncSubscriptionOperations
 from sandherd.client.sync.task_groups import SyncTaskGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from typing import Any
 
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from sandherd.contracts.resume import Resume
 
 
-class SyncHerdMethods(SyncTaskGroups, SyncApprovalOperations, SyncSubscriptionOperations):
+class SyncHerdMethods(
+    SyncTaskGroups, SyncApprovalOperations, SyncSubscriptionOperations, SyncProjectOperations, SyncScheduleOperations
+):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is
@@ -141,12 +145,12 @@ class SyncHerdMethods(SyncTaskGroups, SyncApprovalOperations, SyncSubscriptionOp
 
     def forward_port(
         self, sandbox: str, port: int, *, local: int = 0, report: Callable[[HerdError], None] = lambda _error: None
-    ) -> AbstractAsyncContextManager[PortForward]:
+    ) -> AbstractContextManager[PortForward]:
         """Forward connections to `local` on this machine's loopback to a port on the sandbox's, within the context.
 
         0 is any free port, `PortForward.local`. `report` gets the error that has ended a connection.
         """
-        return self._loop.call(lambda: self._inner.forward_port(sandbox, port, local=local, report=report))
+        return self._loop.entered(self._inner.forward_port(sandbox, port, local=local, report=report))
 
     def output(self, sandbox: str, *, follow: bool = False) -> Generator[OutputChunk]:
         """The output of a sandbox's terminal; with `follow`, until the sandbox has ended."""

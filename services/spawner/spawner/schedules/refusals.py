@@ -20,6 +20,7 @@ _ONCE: Final = {
     "work": "uploaded files belong to one task: use `files`, or let the program fetch them",
     "resume": "a session belongs to one task",
     "depends_on": "each task of the schedule would depend on the same task",
+    "inputs": "each task of the schedule would begin with the same files: use `files`",
     "deadline": "it is one moment: use `task_seconds`",
 }
 """Fields that a task has only once, with the reason and what to use instead."""

@@ -88,10 +88,12 @@ class PortConnection:
     async def close(self) -> None:
         """Close it at once; before both sides have ended it, by a reset, as its bytes are incomplete. Idempotent."""
         complete = self._at_end and self._end_sent
-        await cancel_and_wait([self._reading], again_after=SHORT_CLEANUP_SECONDS)
-        if not complete and not self._writer.is_closing():
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._writer.transport.abort()
+        try:
+            await cancel_and_wait([self._reading], again_after=SHORT_CLEANUP_SECONDS)
+        finally:  # also if the sandbox's end cancels the timer that closes it
+            if not complete and not self._writer.is_closing():
+                self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._writer.transport.abort()
 
     def _touch(self) -> None:
         self.requested_at = asyncio.get_running_loop().time()
@@ -181,9 +183,11 @@ class PortConnections:
         opening = self._open.pop(name, None)
         if opening is None:
             return
-        await cancel_and_wait([opening], again_after=SHORT_CLEANUP_SECONDS)
-        if not opening.cancelled() and opening.exception() is None:
-            await opening.result().close()
+        try:
+            await cancel_and_wait([opening], again_after=SHORT_CLEANUP_SECONDS)
+        finally:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
 
     async def _close_idle(self) -> None:
         while self._open:
