@@ -68,6 +68,8 @@ def words(path: tuple[str, ...], above: Path) -> list[str]:
         if not parameter.required:
             continue
         value = sample(parameter.type_descriptor.annotation, folder)
+        if path == ("projects", "show"):
+            value = "default"  # an unknown project is only an error once the history has been asked about it
         found += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
     return found
 
