@@ -25,7 +25,8 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (PastSandboxes(limit=1), "sandboxes"),
     (ListSecrets(), "secrets"),
     (AskSubscriptions(), "subscriptions"),
-    (ListProjects(), "recorded"),  # last: an older credential of an operator may not request it
+    # Last: credentials that were created before these existed may not request them.
+    (ListProjects(), "recorded"),
     (ListSchedules(), "schedules"),
 )
 """Requests for what a project may have, and the field of the reply."""

@@ -55,6 +55,7 @@ class Container:
         memory = int(quantity(self.spec["resources"]["limits"]["memory"]))
         entered = self._groups.make(self._group, GroupLimits(memory, 4096))
         self._killed_before = self._groups.kills(self._group)
+        self._inner = 0  # that of the life before may be another process by now, and a kill would miss this one
         read, write = os.pipe()
         lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
         command = [*self._bwrap(write), "--", *lag, *self.spec["command"], *self.spec.get("args", [])]

@@ -83,7 +83,7 @@ def program(line: Context, tmp_path: Path) -> Any:
         path.write_text(HEAD + text)
         place = [line.nats_url, str(line.credentials), str(line.home)]
         return await asyncio.create_subprocess_exec(
-            *[sys.executable, "-W", "error", "-X", "dev", str(path), *place, *more],
+            *[sys.executable, "-W", "error", str(path), *place, *more],
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

@@ -20,6 +20,7 @@ from sandherd.contracts.requests import (
     AskSubscriptions,
     LimitView,
     ListProjects,
+    ListSchedules,
     ListSecrets,
     LiveSandboxes,
     LiveTasks,
@@ -29,6 +30,7 @@ from sandherd.contracts.requests import (
     ProjectView,
     SandboxList,
     SandboxView,
+    ScheduleList,
     SecretList,
     SubscriptionList,
     TaskList,
@@ -292,6 +294,7 @@ async def nothing_known(neighbours: Neighbours) -> None:
     limit = LimitView(maximum=8, source="max_sandboxes")
     unknown = ProjectView(project="typo", tasks=limit, sandboxes=limit)
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[unknown]))
+    await neighbours.answer(SPAWNER, ListSchedules, lambda _: ScheduleList(schedules=[]))
     await neighbours.answer(INGEST, AskSubscriptions, lambda _: SubscriptionList(subscriptions=[], most=10))
 
 

@@ -4,11 +4,11 @@ import io
 import tarfile
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, Final
 
 from aiodocker import Docker
 from aiodocker.containers import DockerContainer
+from aiodocker.multiplexed import multiplexed_result_stream
 
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
@@ -46,9 +46,15 @@ async def log(container: DockerContainer, query: LogQuery) -> AsyncGenerator[byt
         for text in await container.log(**wanted):
             yield text.encode()
         return
-    async with aclosing(container.log(follow=True, **wanted)) as texts:  # type: ignore[type-var]  # a generator
-        async for text in texts:
-            yield text.encode()
+    # The client's own generator leaves the connection open if it ends before the log does.
+    params = {key: str(value).lower() for key, value in {**wanted, "follow": True}.items()}
+    path = f"containers/{container.id}/logs"
+    async with container.docker._query(path, params=params, timeout=None) as answer:  # noqa: SLF001  # see above
+        try:
+            async for text in multiplexed_result_stream(answer):
+                yield text.encode()
+        finally:
+            answer.close()
 
 
 _ENDED: Final = frozenset({124, 137, 143})
