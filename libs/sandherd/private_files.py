@@ -32,6 +32,18 @@ def write_file(path: Path, content: str | bytes, mode: int = FILE) -> None:
 
 
 @contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """A lock for those that read, change and write a file, on `.NAME.lock` beside it. Raises `OSError`."""
+    make_directory(path.parent)
+    found = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(found)
+
+
+@contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """A lock for writers of one directory: two must not share a draft. A killed writer's lock is released."""
     found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

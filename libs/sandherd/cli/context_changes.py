@@ -16,6 +16,7 @@ from sandherd.client.named_contexts import (
 )
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.errors import Code
+from sandherd.private_files import exclusive
 
 Values = tuple[str | None, Path | None, str | None, Path | None]
 """URL, credentials, project and authorities of a new context."""
@@ -24,8 +25,10 @@ Values = tuple[str | None, Path | None, str | None, Path | None]
 def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
     """Change the contexts, and print what was done. Raises `HerdError`, `OSError`."""
     file = contexts_file()
-    changed = act(read_contexts(file))
-    write_contexts(file, changed)
+    act(read_contexts(file))  # what is refused creates no folder
+    with exclusive(file):
+        changed = act(read_contexts(file))
+        write_contexts(file, changed)
     if output.is_json:
         document(output, {"context": name, "current": changed.current})
     else:

@@ -1,6 +1,7 @@
 """Copies files between this machine and a sandbox, with a progress bar; lists a sandbox's folders."""
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from sandherd.client.herd import Herd
 from sandherd.client.sandboxes import archive
 from sandherd.client.terminal_text import visible_line, write_progress, write_text
 from sandherd.contracts.errors import Code
-from sandherd.contracts.names import SANDBOX_PREFIX, TASK_PREFIX
+from sandherd.contracts.names import SAFE_NAME_PATTERN, SANDBOX_PREFIX, TASK_PREFIX
 from sandherd.contracts.requests import FileEntry
 
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
@@ -45,9 +46,12 @@ class SandboxPath:
 
 
 def sandbox_path(text: str) -> SandboxPath | None:
-    """The path in a sandbox, or None for a local path. Raises `HerdError` for an invalid sandbox name."""
+    """The path in a sandbox or of a task, or None for a local path. Raises `HerdError` for an invalid sandbox name.
+
+    Any valid name before a colon is one, as in scp; a local path with a colon is written with its folder, `./a:b`.
+    """
     name, colon, path = text.partition(":")
-    if not colon or not name.startswith((SANDBOX_PREFIX, TASK_PREFIX)):
+    if not colon or not (name.startswith((SANDBOX_PREFIX, TASK_PREFIX)) or re.fullmatch(SAFE_NAME_PATTERN, name)):
         return None
     return SandboxPath(checked_name(name, "sandbox"), path or ".")
 
@@ -63,7 +67,7 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
             Code.INVALID_FIELD,
             "one of the two paths has to be in a sandbox, and the other one local",
             field="path",
-            remedy="write it as SANDBOX:PATH, as in `sandherd cp data.csv sbx-…:data.csv`",
+            remedy="write it as SANDBOX:PATH, and a local path that has a colon as ./a:b",
         )
     if remote_source is not None:
         git = GitFilter(keeps=with_git)

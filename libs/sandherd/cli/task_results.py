@@ -11,18 +11,26 @@ from typing import IO, Any, Final
 
 from sandherd.archives import limited, writer
 from sandherd.cli import differences
-from sandherd.cli.file_copy import HEADER, SandboxPath, download, path_of, replace_file, show_result, warn_about_links
+from sandherd.cli.file_copy import (
+    HEADER,
+    SandboxPath,
+    download,
+    path_of,
+    replace_file,
+    sandbox_path,
+    show_result,
+    warn_about_links,
+)
 from sandherd.cli.git_directories import GitFilter
-from sandherd.cli.names import full_name
+from sandherd.cli.names import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.session import Work
-from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes import archive
 from sandherd.contracts.chunks import digest_of
 from sandherd.contracts.errors import Code
-from sandherd.contracts.names import TASK_PREFIX
 from sandherd.contracts.states import TASK_ENDED
 
 LARGEST: Final = 8 * 1024 * 1024 * 1024
@@ -89,12 +97,12 @@ def copy(source: str, target: str, output: Format, *, recursive: bool, with_git:
 
     `.git` is left out of folders unless `with_git`. Raises `HerdError` for a path that leads out of the work tree.
     """
-    task, colon, path = source.partition(":")
-    if not colon or not task.startswith(TASK_PREFIX):
+    place = sandbox_path(source)
+    if place is None or kind_of(place.sandbox) == "sandbox" or sandbox_path(target) is not None:
         return None
     git = GitFilter(keeps=with_git)
-    git.check(path)
-    return _copying(checked_name(task, "task"), path or ".", Path(target), output, recursive=recursive, git=git)
+    git.check(place.path)
+    return _copying(place.sandbox, place.path, Path(target), output, recursive=recursive, git=git)
 
 
 def _copying(  # what the command line has

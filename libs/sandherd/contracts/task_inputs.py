@@ -10,7 +10,9 @@ from sandherd.contracts.names import SafeName
 
 MAX_PATHS: Final = 64
 """Maximum paths of one input."""
-InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
+InputPath = Annotated[
+    str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$")
+]
 """A path relative to the work tree, or a pattern as in `.gitignore`: `dist/**`, `*.whl`; a folder is all in it."""
 
 

@@ -37,8 +37,14 @@ class PathPatterns:
         self._matched: set[str] = set()
 
     def match(self, path: str) -> bool:
-        """Whether a file or a folder that contains it matches one of them; remembers all that do."""
-        found = {name for name, rules in self._rules.items() if _matches(rules, path)}
+        """Whether a file or a folder that contains it matches one of them; remembers all that do.
+
+        What belongs to a `.git` matches only a pattern that names one: git runs programs that its configuration names.
+        """
+        hidden = _has_git(path)
+        found = {
+            name for name, rules in self._rules.items() if not (hidden and not _has_git(name)) and _matches(rules, path)
+        }
         self._matched |= found
         return bool(found)
 
@@ -87,6 +93,10 @@ def _wanted(patterns: PathPatterns, lacks: Callable[[str], bool]) -> Callable[[s
 
 def _everything(_path: str) -> bool:
     return True
+
+
+def _has_git(path: str) -> bool:
+    return any(part.lower() == ".git" for part in path.split("/"))
 
 
 def _matches(rules: Rules, path: str) -> bool:

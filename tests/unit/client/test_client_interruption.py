@@ -12,16 +12,23 @@ from sandherd.admin.interruption import interruptible
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_cancels_the_work_and_its_handler_is_restored(number: signal.Signals) -> None:
     """Each of the three is an error of the task, which can still end what it has begun."""
-    before = signal.getsignal(number)
+
+    def handler(*_: object) -> None:
+        """What is there before, also if the tests were started with the signal ignored."""
+
+    before = signal.signal(number, handler)
 
     async def work() -> None:
         with interruptible():
             os.kill(os.getpid(), number)
             await asyncio.Event().wait()
 
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(work())
-    assert signal.getsignal(number) is before
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(work())
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
 
 
 async def test_ignored_signal_stays_ignored() -> None:

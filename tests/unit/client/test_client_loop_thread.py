@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandherd.client import HerdError
-from sandherd.client.sync.loop_thread import LoopThread
+from sandherd.client.sync.loop_thread import LoopThread, _Work
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -104,3 +105,41 @@ def test_context_is_left_in_the_task_that_entered_it(loop: LoopThread) -> None:
     assert tasks[0] is tasks[1]
     with pytest.raises(ValueError, match="no entry"), loop.entered(context(fails=True)):
         pass
+
+
+def test_work_that_is_cancelled_before_it_begins_has_an_outcome() -> None:
+    """An interrupt while the loop's thread is busy would otherwise wait forever."""
+    thread = LoopThread()
+    try:
+        unstarted = _Work(lambda: asyncio.Event().wait())
+
+        async def cancelled_at_once() -> None:
+            unstarted.start()
+            unstarted.cancel()
+
+        thread.run(cancelled_at_once)
+        with pytest.raises(HerdError):
+            unstarted.outcome.result(PATIENCE)
+    finally:
+        thread.close()
+
+
+def test_thread_that_was_not_started_is_closed() -> None:
+    """An interrupt may come before the first work."""
+    thread = LoopThread()
+    thread.close()
+    with pytest.raises(HerdError, match="closed"):
+        thread.run(lambda: asyncio.sleep(0))
+
+
+def test_forked_child_is_refused() -> None:
+    """It has no thread that would do the work."""
+    thread = LoopThread()
+    try:
+        thread.run(lambda: asyncio.sleep(0))
+        thread._process += 1
+        with pytest.raises(HerdError, match="parent process"):
+            thread.run(lambda: asyncio.sleep(0))
+        thread._process -= 1
+    finally:
+        thread.close()

@@ -213,3 +213,36 @@ def test_example_of_a_matrix_is_valid() -> None:
     found = read(Path(__file__).parents[3] / "examples" / "batch" / "matrix.yaml")
     assert [one.label for one in found] == ["test-3-11-unit", "test-3-12-unit", "test-3-12-slow", "report"]
     assert [one.spec.attempt_seconds for one in found] == [60, 60, 600, None]
+
+
+@pytest.mark.parametrize("bomb", ["aliases", "circle", "depth"])
+def test_values_that_aliases_multiply_are_refused_before_they_are_expanded(bomb: str) -> None:
+    """A file of a few hundred bytes would otherwise take gigabytes, or end with a traceback."""
+    env: Any = ["x"] * 10
+    if bomb == "aliases":
+        for _ in range(8):
+            env = [env] * 10
+    elif bomb == "circle":
+        env.append(env)
+    else:
+        for _ in range(2000):
+            env = [env]
+    entry = {"name": "a", "text": "x", "argv": ["true"], "matrix": {"k": [1, 2]}, "env": {"A": env}}
+    with pytest.raises(HerdError, match="more than 10000 values"):
+        expanded([entry])
+
+
+def test_combinations_of_a_file_are_limited() -> None:
+    """Each entry may have 256, and all together 10,000."""
+    values = list(range(256))
+    entries = [{"name": f"a{n}", "text": "x", "argv": ["true"], "matrix": {"k": values}} for n in range(40)]
+    with pytest.raises(HerdError, match="more than 10000 combinations"):
+        expanded(entries)
+
+
+def test_number_of_thousands_of_digits_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """Python refuses to read it."""
+    file = tmp_path / "tasks.yaml"
+    file.write_text("tasks: [{name: a, text: x, argv: ['true'], matrix: {k: [" + "9" * 5000 + "]}}]")
+    with pytest.raises(HerdError, match="neither YAML nor JSON"):
+        read(file)

@@ -107,6 +107,31 @@ async def test_server_that_reads_nothing_holds_the_client_up(serve: Callable[[Ha
     assert await room.write(b"x", sent, wait_seconds=0) == sent
 
 
+async def test_end_is_accepted_once_the_server_has_read_what_precedes_it(serve: Callable[[Handle], Any]) -> None:
+    """An end that waits behind unread bytes is not accepted, and repeated by the client; the server then gets it."""
+    go, complete = asyncio.Event(), asyncio.Event()
+
+    async def read_late(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]  # asyncio would read up to its limit
+        await go.wait()
+        reader._transport.resume_reading()  # type: ignore[attr-defined]  # see above
+        while await reader.read(65536):
+            pass
+        complete.set()
+
+    room = await serve(read_late)
+    sent = 0
+    async with asyncio.timeout(PATIENCE):
+        while (accepted := await room.write(b"x" * INLINE_BYTES, sent, wait_seconds=0.2)) > sent:
+            sent = accepted
+        end = WorkerPortWrite(connection="con-1", port=room.port, offset=sent, end=True, wait_seconds=0)
+        assert not (await room.ports.write(end)).ended
+        go.set()
+        while not (await room.ports.write(end)).ended:
+            await asyncio.sleep(0.01)
+        await complete.wait()
+
+
 async def test_client_that_reads_nothing_holds_the_server_up(serve: Callable[[Handle], Any]) -> None:
     """At most `MAX_UNREAD` and a piece are held, however much the server sends."""
     room = await serve(flood)

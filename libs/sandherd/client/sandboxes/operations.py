@@ -35,6 +35,8 @@ else:  # on first use, as in `client.herd`
 CREATE_SECONDS: Final = 120.0
 COMMAND_SECONDS: Final = 30.0
 CATALOGUE_SECONDS: Final = 2.0
+SEALING_SECONDS: Final = 15.0
+"""How long to wait for the key that values of secrets are encrypted with. Without a spawner the error comes at once."""
 PRUNE_SECONDS: Final = 60.0
 SpecT = TypeVar("SpecT", bound="SandboxSpec")
 _SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
@@ -61,7 +63,8 @@ class SandboxOperations(NamedSecrets):
         """
         known = self._known
         if known is None or preflight.refusal(spec, known) is not None:
-            known = self._known = await self._catalogue_or_none()
+            sealing = any(spec.env[name] for name in spec.secret_env)
+            known = self._known = await self._catalogue_or_none(SEALING_SECONDS if sealing else CATALOGUE_SECONDS)
         refused = preflight.refusal(spec, known) if known is not None else None
         if refused is not None:
             raise refused
@@ -79,11 +82,11 @@ class SandboxOperations(NamedSecrets):
         sealed = sealed_for(key, values)
         return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
 
-    async def _catalogue_or_none(self) -> "requests.Catalogue | None":
+    async def _catalogue_or_none(self, seconds: float = CATALOGUE_SECONDS) -> "requests.Catalogue | None":
         if self._catalogue_unavailable:
             return None
         try:
-            return await self.catalogue(timeout=CATALOGUE_SECONDS)
+            return await self.catalogue(timeout=seconds)
         except HerdError as error:
             if error.problem.code not in _SILENT:
                 raise

@@ -98,7 +98,8 @@ class PortForward:
                 if accepted == offset:
                     await asyncio.sleep(_REST)
                 data, offset = data[accepted - offset :], accepted
-        await self._write(name, offset, b"", end=True)
+        while not (await self._request(name, offset, b"", end=True)).ended:  # noqa: ASYNC110  # another process ends it
+            await asyncio.sleep(_REST)
 
     async def _take(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Write what the program in the sandbox sends, as fast as the one here reads it."""
@@ -114,10 +115,14 @@ class PortForward:
         if writer.can_write_eof():
             writer.write_eof()
 
-    async def _write(self, name: str, offset: int, data: bytes, *, end: bool = False) -> int:
+    async def _write(self, name: str, offset: int, data: bytes) -> int:
+        found = await self._request(name, offset, data)
+        return max(offset, min(found.accepted, offset + len(data)))
+
+    async def _request(self, name: str, offset: int, data: bytes, *, end: bool = False) -> PortWritten:
         request = PortWrite(sandbox=self.sandbox, connection=name, port=self.port, offset=offset, data=data, end=end)
         found: PortWritten = await request_with_retries(self._link, request)
-        return max(offset, min(found.accepted, offset + len(data)))
+        return found
 
     async def _close(self, name: str) -> None:
         """Close it in the sandbox; without a reply the worker does so after `PORT_IDLE_SECONDS`."""

@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, where asynchronous objects work for other threads."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
@@ -21,9 +22,10 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._closed = False
-        # A daemon: a program that ends without closing it, must not wait for it.
+        self._process = os.getpid()
+        # A daemon: a program that ends without closing it, must not wait for it. Started by its first work, so that
+        # an interrupted start leaves an object that can be closed.
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandherd-client", daemon=True)
-        self._thread.start()
 
     def run(self, make: Callable[[], Awaitable[T]]) -> T:
         """Await what `make` returns; both in the loop's thread. Raises what it raises, and `HerdError` once closed.
@@ -91,9 +93,12 @@ class LoopThread:
             if self._closed:
                 return
             self._closed = True
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if os.getpid() != self._process:
+            return  # the thread is in the parent
+        if self._thread.ident is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
         self._loop.close()
 
     def _start(self, make: Callable[[], Awaitable[T]]) -> "_Work[T]":
@@ -101,10 +106,16 @@ class LoopThread:
             raise RuntimeError(
                 "a callback of SyncHerd can't call its methods: they wait for the thread that it runs in"
             )
+        if os.getpid() != self._process:
+            raise HerdError.of(
+                Code.UNAVAILABLE, "the connection belongs to the parent process", remedy="connect in the child as well"
+            )
         work = _Work(make)
         with self._lock:
             if self._closed:
                 raise HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
+            if self._thread.ident is None:
+                self._thread.start()
             self._loop.call_soon_threadsafe(work.start)
         return work
 
@@ -120,11 +131,17 @@ class _Work(Generic[T]):
     def start(self) -> None:
         """Start it; in the loop's thread."""
         self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(self._settle)
 
     def cancel(self) -> None:
         """Cancel it; in the loop's thread."""
         if self._task is not None:
             self._task.cancel()
+
+    def _settle(self, _task: "asyncio.Task[None]") -> None:
+        """The outcome of a task that was cancelled before it began."""
+        if not self.outcome.done():
+            self.outcome.set_exception(_cancelled())
 
     async def _run(self) -> None:
         try:

@@ -86,7 +86,7 @@ def _document(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise _error(f"{path}: {error.strerror}", "file", "name a file that can be read") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise _error(f"{path}: neither YAML nor JSON: {error}", "file", "fix it") from None
 
 

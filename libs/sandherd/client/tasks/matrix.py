@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, Final, NoReturn
 
 from sandherd.client.errors import HerdError
+from sandherd.client.tasks.entry_size import MAX_TASKS, MAX_VALUES, is_too_large
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import LABEL_VALUE_PATTERN
 from sandherd.contracts.names import SAFE_NAME_PATTERN
@@ -50,6 +51,8 @@ def expanded(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     if not groups:
         return list(entries)
     _refuse_shared_names(entries, groups)
+    if sum(map(len, groups.values())) > MAX_TASKS:
+        _refuse("all matrices together", "matrix", f"more than {MAX_TASKS} combinations", "split the file")
     made = [one for entry in entries for one in _entries_of(entry, groups)]
     names = {name: [f"{name}-{one.suffix}" for one in found] for name, found in groups.items()}
     return [_with_dependencies(entry, names) for entry in made]
@@ -77,6 +80,10 @@ def _has_matrix(entry: Mapping[str, Any]) -> bool:
     """Whether the entry has a matrix. Raises `HerdError` if it has one, but no name that others can be made from."""
     if "matrix" not in entry:
         return False
+    if is_too_large(entry):
+        _refuse(
+            str(entry.get("name"))[:80], "matrix", f"more than {MAX_VALUES} values, or nested too deeply", "shorten it"
+        )
     name = entry.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         shown = "a task with a matrix" if name is None else str(name)[:80]
@@ -178,9 +185,7 @@ def _refuse_shared_names(entries: Sequence[Mapping[str, Any]], groups: Mapping[s
 
 
 def _entries_of(entry: Mapping[str, Any], groups: Mapping[str, list[Combination]]) -> list[Mapping[str, Any]]:
-    if "matrix" not in entry:
-        return [entry]
-    return [_entry_of(entry, one) for one in groups[str(entry["name"])]]
+    return [_entry_of(entry, one) for one in groups[str(entry["name"])]] if "matrix" in entry else [entry]
 
 
 def _entry_of(entry: Mapping[str, Any], one: Combination) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class PortWritten(Binary):
     connection: SafeName
     accepted: Count
     """All bytes since its start, the `offset` of the next request."""
+    ended: bool = False
+    """Whether `end` was accepted, with all bytes before it. Otherwise repeat the request."""
 
 
 class PortReadFields(Binary):

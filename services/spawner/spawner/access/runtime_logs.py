@@ -53,8 +53,8 @@ class RuntimeLogs:
                 field="sandbox",
                 remedy=f"`sandherd logs {record.sandbox}` shows the output of its agent",
             )
-        pieces = runtime.logs(record.runtime_unit, LogQuery(lines=request.lines))
         try:
+            pieces = runtime.logs(record.runtime_unit, LogQuery(lines=request.lines))
             return await call_with_timeout(tail(pieces, request.max_bytes), _SECONDS, f"runtime {record.runtime}")
         except RuntimeFailedError as error:
             raise ContractError(

@@ -48,6 +48,11 @@ class PortConnection:
         self._writing = asyncio.Lock()
         self._reading = asyncio.create_task(self._read_all())
 
+    @property
+    def end_sent(self) -> bool:
+        """Whether the program gets an end after all bytes accepted so far."""
+        return self._end_sent
+
     async def write(self, request: PortWriteFields) -> int:
         """Write what was not written yet, once the program has read enough. Returns all bytes accepted so far."""
         self._touch()
@@ -142,7 +147,8 @@ class PortConnections:
         if name not in self._open and request.offset == 0:
             self._begin(name, request.port)
         connection = await self._find(name)
-        return PortWritten(connection=name, accepted=await connection.write(request))
+        accepted = await connection.write(request)
+        return PortWritten(connection=name, accepted=accepted, ended=connection.end_sent)
 
     async def read(self, request: PortReadFields) -> PortData:
         """The next bytes from it. Raises `ContractError`."""
