@@ -8,6 +8,7 @@ import pytest
 
 from sandherd.bus.connection import BusError, RefusedError
 from sandherd.client import Context, Herd
+from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import MAX_LOG_BYTES, AskRuntimeLogs, RuntimeLog
 from sandherd.contracts.subjects import Principal
@@ -81,3 +82,12 @@ async def test_log_of_what_was_removed_is_not_found(sandbox: str, person: Any, h
         await ask(person, sandbox)
     assert refused.value.problem.code is Code.NOT_FOUND
     assert f"sandherd trajectory {sandbox}" in str(refused.value.problem.remedy)
+
+
+async def test_log_of_an_ended_sandbox_is_not_found(sandbox: str, person: Any) -> None:
+    """It was deleted with the sandbox: no error of the service."""
+    await person.command(TerminateSandbox(sandbox=sandbox, reason="done"), sandbox)
+    await person.all_gone()
+    with pytest.raises(RefusedError) as refused:
+        await ask(person, sandbox)
+    assert refused.value.problem.code is Code.NOT_FOUND

@@ -277,3 +277,17 @@ async def test_patch_on_a_terminal_has_its_own_lines_only(
     assert forged.startswith("+one␍diff")
     assert long.endswith("x…")
     assert last == "+last"
+
+
+@pytest.mark.parametrize("name", ["fix-it", "task-01kahc5x3tf8b9n2m4r6v8w0ya", "nightly-20261126t030000z"])
+def test_task_of_any_name_is_copied_from(name: str) -> None:
+    """As in scp: a valid name before a colon is no local path."""
+    assert file_copy.sandbox_path(f"{name}:a/b") == file_copy.SandboxPath(name, "a/b")
+    assert task_results.copy(f"{name}:a/b", "here", Format.TABLE, recursive=False) is not None
+
+
+@pytest.mark.parametrize("path", ["a", "./a:b", "/tmp/a:b", "Ä:b", "A b:c"])
+def test_other_paths_are_local(path: str) -> None:
+    """A path with a colon is written with its folder."""
+    assert file_copy.sandbox_path(path) is None
+    assert task_results.copy(path, "here", Format.TABLE, recursive=False) is None
