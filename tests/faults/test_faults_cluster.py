@@ -34,9 +34,10 @@ from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.publisher import EventPublisher
 from sandherd.cli.doctor.checks import examine
 from sandherd.cli.doctor.infrastructure import check_servers
-from sandherd.client import Context, Herd
+from sandherd.client import Context, Herd, HerdError
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events.monitor import MonitorConductorReported
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
@@ -109,6 +110,16 @@ def counting() -> TaskSpec:
     return TaskSpec(
         text="count", harness=CommandHarness(argv=["/bin/sh", "-c", AGENT]), retry=RetryPolicy(max_attempts=1)
     )
+
+
+async def is_known(herd: Herd, task: str) -> bool:
+    """Whether the herd has read the command: a spawner that has lost a leader reads it again somewhat later."""
+    try:
+        return bool(await herd.task(task))
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+        return False
 
 
 async def sandbox_of(herd: Herd, task: str) -> str:
@@ -248,6 +259,8 @@ async def test_losing_any_leader_loses_no_event_and_no_task(stack: Stack) -> Non
             await cancel_and_wait([talking])
         for sandbox in sandboxes:
             (stack.home / "sandboxes" / sandbox / "work" / "stop").touch()
+        for task in killing.tasks:
+            await eventually(partial(is_known, herd, task))
         views = [await herd.wait(task) for task in (*killing.tasks, *talkers)]
         for view in views:
             _, audit = await stack.whole(herd, str(view.sandbox))
