@@ -25,6 +25,7 @@ WHOLE: Final = 600.0
 _WELL: Final = frozenset({None, "204"})
 _START_SECONDS: Final = 15.0
 _INTERVAL: Final = 0.5
+_RETRY: Final = 0.05
 _NO_PEERS: Final = 10005
 """The broker's error code for a stream that no servers can hold; see nats-server's errors.json."""
 
@@ -82,8 +83,24 @@ async def restore(bus: Bus, stream: str, path: Path, saved: Mapping[str, Any]) -
     place = answer["deliver_subject"]
     with path.open("rb") as file:
         while piece := file.read(CHUNK):
-            _unrefused(stream, (await bus.client.request(place, piece, timeout=SILENCE)).data)
-    _unrefused(stream, (await bus.client.request(place, b"", timeout=WHOLE)).data)
+            _unrefused(stream, await _sent(bus, place, piece, SILENCE))
+    _unrefused(stream, await _sent(bus, place, b"", WHOLE))
+
+
+async def _sent(bus: Bus, place: str, piece: bytes, timeout: float) -> bytes:
+    """Send a chunk, and return the reply. Raises nats-py's errors, after 15 s `NoRespondersError`.
+
+    Without a responder it reached no server: in a cluster the one that is connected to may learn of the new subject of
+    another one only after the reply that names it. So it can be sent again.
+    """
+    deadline = asyncio.get_running_loop().time() + _START_SECONDS
+    while True:
+        try:
+            return (await bus.client.request(place, piece, timeout=timeout)).data
+        except nats.errors.NoRespondersError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_RETRY)
 
 
 async def _request(bus: Bus, subject: str, stream: str, request: Mapping[str, Any]) -> dict[str, Any]:
