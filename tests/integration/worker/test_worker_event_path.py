@@ -76,7 +76,9 @@ async def test_path_of_an_event_matches_the_documentation(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     ready = event("agent.message", content="ready", content_length=5)
-    sandbox.task("; ".join([ready, *(f"read go < {gate}; {CALL}" for _ in range(EVENTS)), f"read go < {gate}"]))
+    # Again at an end without a line: it may have been opened while the writer of the line before had not closed it yet.
+    wait = f"until read go < {gate}; do :; done"
+    sandbox.task("; ".join([ready, *(f"{wait}; {CALL}" for _ in range(EVENTS)), wait]))
     await sandbox.start(**traced.environment, SANDHERD_HEARTBEAT_INTERVAL="3600")
     await stored(database, "agent.message")
     worker, ingest = (architecture_paths.steps("an event", part) for part in ("Line to broker", "Broker to Postgres"))
