@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +68,7 @@ async def stored(database: Any, event_type: str, count: int = 1) -> None:
 
 
 async def test_path_of_an_event_matches_the_documentation(
-    database: Any, sandbox: Any, traced: TracedFiles, tmp_path: Path
+    database: Any, sandbox: Any, traced: TracedFiles, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """For each of three events, a real worker and event-ingest run no files but the listed ones.
 
@@ -75,17 +76,18 @@ async def test_path_of_an_event_matches_the_documentation(
     """
     gate = tmp_path / "gate"
     os.mkfifo(gate)
+    # Open for both at all times: no reader gets an end instead of a line, and no writer waits for a reader.
+    opened = os.open(gate, os.O_RDWR)
+    request.addfinalizer(partial(os.close, opened))
     ready = event("agent.message", content="ready", content_length=5)
-    # Again at an end without a line: it may have been opened while the writer of the line before had not closed it yet.
-    wait = f"until read go < {gate}; do :; done"
-    sandbox.task("; ".join([ready, *(f"{wait}; {CALL}" for _ in range(EVENTS)), wait]))
+    sandbox.task("; ".join([ready, *(f"read go < {gate}; {CALL}" for _ in range(EVENTS)), f"read go < {gate}"]))
     await sandbox.start(**traced.environment, SANDHERD_HEARTBEAT_INTERVAL="3600")
     await stored(database, "agent.message")
     worker, ingest = (architecture_paths.steps("an event", part) for part in ("Line to broker", "Broker to Postgres"))
     recordings = []
     for number in range(EVENTS):
         with traced.recording(ignoring=TIMERS) as recording:
-            await asyncio.to_thread(gate.write_text, "\n")
+            os.write(opened, b"\n")
             await stored(database, "agent.tool_use", number + 2)
             # Both work on after the row is visible: one acknowledges the message, the other one receives that.
             await passed(worker, recording.elsewhere)
