@@ -84,7 +84,7 @@ async def test_command_over_its_time_is_ended(boxes: Any) -> None:
     ran = await ran_out_of_time(lambda seconds: boxes.sh(box, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out) == (None, True)
     assert ran.out == b"before\n"
-    assert b"4711" not in (await boxes.sh(box, "ps -eo args | grep -v grep")).out
+    assert b"sleep 4711" not in (await boxes.sh(box, "ps -eo args | grep -v grep")).out
 
 
 async def test_output_is_limited_to_its_bound(boxes: Any) -> None:
