@@ -82,8 +82,8 @@ class NeedleIndex:
     def _long_partial_starts(self, tail: bytes) -> list[int]:
         if len(self._heads) < len(tail):
             return [start for head, texts in self._heads.items() for start in _heads(tail, head, texts)]
-        places = range(len(tail) - _HEAD + 1)
-        return [at for at in places if _is_beginning(tail[at:], self._heads.get(tail[at : at + _HEAD], ()))]
+        heads = ((at, self._heads.get(tail[at : at + _HEAD])) for at in range(len(tail) - _HEAD + 1))
+        return [at for at, texts in heads if texts and _is_beginning(tail[at:], texts)]
 
     def _sampled(self, view: bytes) -> list[Span]:
         blocks = memoryview(view)[: len(view) & -_BLOCK].cast("Q")[:: self._stride].tolist()
