@@ -15,11 +15,20 @@ would reply that the account has no JetStream."""
 
 
 def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
-    """To bind one durable pull consumer. Acknowledgements use the old or the new form of their subject."""
+    """To bind one durable pull consumer, and to acknowledge what it delivers."""
     yield f"{prefix}.CONSUMER.INFO.{stream}.{durable}"
     yield f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}"
-    yield f"$JS.ACK.{stream}.{durable}.>"
-    yield f"$JS.ACK.*.*.{stream}.{durable}.>"
+    yield from acknowledging(stream, durable)
+
+
+def acknowledging(stream: str, durable: str) -> Iterator[str]:
+    """The old form of an acknowledgement's subject, of 9 tokens, and the new one, of 11 or more (NATS ADR-15).
+
+    The tokens are counted: by the pattern of the new form with fewer of them, the old form for any other consumer
+    would be permitted, `$JS.ACK.<its stream>.<its name>.<stream>.<durable>.1.2.3`.
+    """
+    yield f"$JS.ACK.{stream}.{durable}.*.*.*.*.*"
+    yield f"$JS.ACK.*.*.{stream}.{durable}.*.*.*.*.>"
 
 
 def making(stream: str) -> Iterator[str]:

@@ -178,10 +178,11 @@ async def acknowledged_with(bus: Bus, principal: Principal, replies: list[str]) 
         for reply in replies:
             try:
                 body = json.dumps({"batch": 1, "expires": 200_000_000}).encode()
-                message = await bus.client.request(subject, body, timeout=0.3)
-            except (nats.errors.Error, TimeoutError):
+                # By its usual requests nats-py does not recognise a delivered message, which has its own subject.
+                message = await bus.client.request(subject, body, timeout=PATIENCE, old_style=True)
+            except nats.errors.NoRespondersError:
                 break
-            if not message.reply.startswith("$JS.ACK"):
+            if not message.reply.startswith("$JS.ACK"):  # a status: the consumer has no more messages
                 break
             await bus.client.publish(message.reply, b'+NXT {"batch": 2, "no_wait": true}', reply=reply)
     await bus.flush(timeout=PATIENCE)
