@@ -93,6 +93,7 @@ class Lease:
         except nats.js.errors.NotFoundError:
             return 0
         headers = last.headers or {}
+        # The bucket of version 0.1 had markers of expired keys.
         deleted = headers.get("KV-Operation") in _DELETIONS or "Nats-Marker-Reason" in headers
         # A key without a time to live is no valid lease: it would never expire.
         if deleted or _TTL not in headers:

@@ -42,7 +42,8 @@ def _republish(subject: str) -> RePublish:
 def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
     """A bucket's stream, as nats-py's key-value calls expect it. It stores one value per key.
 
-    A message may have its own time to live; when it expires, a marker stays for `ttl_markers` seconds.
+    A message may have its own time to live. Markers of expired ones are not requested: a stream with markers allows
+    rollups, and in a bucket of several owners the header `Nats-Rollup: all` on a key of one deletes the keys of all.
     """
     return StreamConfig(
         name=bucket.stream,
@@ -57,10 +58,9 @@ def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
         duplicate_window=120,
         num_replicas=replicas,
         allow_direct=True,
-        allow_rollup_hdrs=True,
+        allow_rollup_hdrs=len(bucket.owners) == 1,
         allow_msg_ttl=True,
         deny_delete=not bucket.erasable,
-        subject_delete_marker_ttl=bucket.ttl_markers,
     )
 
 

@@ -65,13 +65,12 @@ class Consumer:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A key-value bucket. `ttl_markers` allows keys with their own TTL."""
+    """A key-value bucket. Its keys may have their own TTL."""
 
     name: str
     description: str
     owners: frozenset[Principal]
     readers: frozenset[Principal] = frozenset()
-    ttl_markers: float | None = None
     max_bytes: int = 1024 * _MIB
     erasable: bool = False
     """Whether single messages may be deleted, so that the broker overwrites their bytes."""
@@ -270,7 +269,6 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         name="leases",
         description="Leases: who may do what only one may do at a time.",
         owners=frozenset({Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}),
-        ttl_markers=60.0,
         max_bytes=64 * _MIB,
     ),
 )

@@ -116,8 +116,8 @@ async def test_consumers_of_others_are_not_acknowledged(herd: Broker, principal:
         inbox = bus.client.new_inbox()
         await bus.client.subscribe(inbox, cb=receive)
         refused = 0
-        for theirs in VICTIMS:
-            if VICTIMS[theirs] is principal is not P.SUBSCRIBER:
+        for theirs, owner in VICTIMS.items():
+            if owner is principal is not P.SUBSCRIBER:
                 continue
             for subject in [*old_forms(theirs, own), *new_forms(theirs, own)]:
                 for body in BODIES:

@@ -5,6 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
+import nats.errors
+import nats.js.errors
+import pytest
+
+from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.lease import Lease
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -128,4 +133,26 @@ async def test_lease_without_holder_is_a_problem(herd: Broker) -> None:
         keeping = asyncio.create_task(lease.run())
         await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.problem() is None
+        keeping.cancel()
+
+
+@pytest.mark.parametrize("attacker", [service for service in SERVICES if service is not Principal.SPAWNER])
+@pytest.mark.parametrize("scope", ["all", "sub"])
+async def test_service_deletes_no_lease_of_another(herd: Broker, attacker: Principal, scope: str) -> None:
+    """A rollup by the header of a message, which the permissions don't cover, is refused in the bucket that all share.
+
+    With the scope `all` it would delete every lease, and two replicas would schedule at the same time.
+    """
+    async with herd.bus(Principal.SPAWNER) as spawner, herd.bus(attacker) as other:
+        first, second = Lease(spawner, KEY, "first", ttl=60), Lease(spawner, KEY, "second", ttl=60)
+        keeping = asyncio.create_task(first.run())
+        await first.wait_held()
+        for operation in ("", "PURGE", "DEL"):
+            headers = {"Nats-Rollup": scope, "KV-Operation": operation, "Nats-TTL": "1s"}
+            with pytest.raises(nats.js.errors.APIError, match="rollup"):
+                await other.js.publish(f"$KV.leases.{attacker}.any", b"", headers=headers, timeout=PATIENCE)
+        stored = await spawner.js.get_last_msg("KV_leases", f"$KV.leases.{KEY}")
+        assert stored.data == b"first"
+        await second._try_once()
+        assert not second.held
         keeping.cancel()

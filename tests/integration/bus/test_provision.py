@@ -9,7 +9,7 @@ from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.provision import ProvisionError, check, provision
-from sandherd.bus.stream_configs import consumer_config, stream_config
+from sandherd.bus.stream_configs import bucket_config, consumer_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_CONSUMER, BY_STREAM, CONSUMERS, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -115,3 +115,17 @@ async def test_lost_stream_is_recreated_with_its_consumers(admin: Bus, herd: Bro
     for service in SERVICES:
         async with herd.bus(service) as bus:
             assert await check(bus.js, service) == []
+
+
+async def test_leases_of_the_version_before_lose_rollups(admin: Bus, herd: Broker) -> None:
+    """The shared bucket of an older set-up, with markers and rollups, is changed and retains its leases."""
+    leases = next(bucket for bucket in BUCKETS if bucket.name == "leases")
+    await admin.js.delete_stream("KV_leases")
+    older = bucket_config(leases).evolve(allow_rollup_hdrs=True, subject_delete_marker_ttl=60.0)
+    await admin.js.add_stream(older)
+    async with herd.bus(P.SPAWNER) as bus:
+        await bus.publish("$KV.leases.spawner.test", b"first", msg_id="lease")
+        assert "allow_rollup_hdrs" in "".join(str(fault) for fault in await check(bus.js, P.SPAWNER))
+        await provision(admin.js)
+        assert await check(bus.js, P.SPAWNER) == []
+        assert (await bus.js.get_last_msg("KV_leases", "$KV.leases.spawner.test")).data == b"first"

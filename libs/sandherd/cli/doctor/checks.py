@@ -31,7 +31,7 @@ LIMIT_REMEDY: Final = (
     "or put its home on a separate file system, so that sandboxes cannot fill any other"
 )
 BROKER_SINCE: Final = (2, 12)
-"""The oldest nats-server with what streams and leases need: per-message times to live and markers."""
+"""The oldest nats-server with what streams and leases need: per-message times to live."""
 
 
 async def examine(context: Context, now: datetime) -> list[Check]:
