@@ -1,5 +1,6 @@
 """A worker in plain nats-py, joined from the code blocks of docs/workers.md, in a herd of real services."""
 
+import contextlib
 import os
 import re
 import signal
@@ -137,4 +138,5 @@ def kill_worker(sandbox: str) -> None:
             continue
     assert found
     for number in found:
-        os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended with the first of its sandbox
+            os.kill(number, signal.SIGKILL)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from sandherd import processes
+from sandherd import process_signals, processes
 from spawner.runtimes import shim
 from spawner.runtimes.contract import ObservedSandbox, RuntimeFailedError, SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
+from spawner.runtimes.worker_start import WorkerStarter
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -79,6 +80,27 @@ async def test_sandbox_is_created_once_and_its_end_is_reported(
     assert seen.end
     assert seen.end.drained
     assert (runtime.layout.directory("sbx-once").work / "runs").read_text() == "x"
+
+
+async def test_end_of_a_worker_that_ended_at_once_is_reported(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is reported also if it has ended before the spawner reads who claimed the run."""
+    spawn_and_claim = WorkerStarter.spawn_and_claim
+
+    async def and_end(self: WorkerStarter, place: Any, run: Any, start: Any) -> None:
+        await spawn_and_claim(self, place, run, start)
+        await eventually(run.exit.exists)
+        claimed = shim.read_claim(run)
+        assert claimed
+        assert await process_signals.wait_ended(claimed)
+
+    monkeypatch.setattr(WorkerStarter, "spawn_and_claim", and_end)
+    runtime = await open_process("pass", "none")
+    ended = told(runtime)
+    await runtime.create(plan_for("sbx-short"))
+    await eventually(lambda: ended)
+    assert ended == ["sbx-short"]
 
 
 @both

@@ -229,7 +229,8 @@ class ProcessRuntime:
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)
         await self.starting.spawn_and_claim(place, run, start)
-        self._watch(place)
+        # Also of a worker that has ended by now: nothing else would report its end.
+        self._watch(place, shim.read_claim(run))
 
     def _refuse_weak(self) -> None:
         """Raise `RuntimeFailedError` where this host can't isolate sandboxes and the settings do not allow that."""
@@ -247,8 +248,8 @@ class ProcessRuntime:
         claimed = shim.read_claim(runs[-1]) if (runs := place.runs()) else None
         return claimed if claimed and claimed.alive() else None
 
-    def _watch(self, place: SandboxDirectory) -> None:
-        process = self._shim(place)
+    def _watch(self, place: SandboxDirectory, process: ProcessId | None = None) -> None:
+        process = process or self._shim(place)
         watch = self._watches.get(place.name)
         if process and (watch is None or watch.done()):
             self._watches[place.name] = asyncio.create_task(self._report_end(place.name, process))
