@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sandherd.cli.file_copy import ProgressBar, warn_about_links
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -66,6 +65,8 @@ async def run(
 
 
 async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
+    from sandherd.cli.file_copy import ProgressBar, warn_about_links  # only needed with files
+
     links: list[tuple[str, str]] = []
     with ProgressBar(str(work.folder or "files")) as bar:
         found = await herd.upload_work(name, work, moved=bar.move, left_out=lambda *link: links.append(link))

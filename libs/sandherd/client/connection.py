@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import nats.errors
 from pydantic import BaseModel
 
 from sandherd.bus.auth.tls import TlsFiles
@@ -167,6 +166,8 @@ class Connection:
 
         Errors are ignored while it is unavailable: the client subscribes again on reconnect, and followers catch up.
         """
+        import nats.errors  # not before `sandherd.bus`, which loads nats-py without aiohttp
+
         with suppress(nats.errors.Error):
             await self.bus.flush(timeout=FLUSH_SECONDS)
 

@@ -56,6 +56,13 @@ def test_list_command_loads_only_what_it_needs(group: str, tmp_path: Path) -> No
     assert {name.removeprefix(GROUP) for name in loaded if name.startswith(GROUP)} == own
 
 
+def test_run_loads_no_client_of_websockets_and_no_copies_of_files(tmp_path: Path) -> None:
+    """nats-py's import of aiohttp would be a fifth of its CPU time; a task without files needs nothing that copies."""
+    loaded = loaded_by("run", "text", "--", "true", home=tmp_path)
+    assert "nats" in loaded  # it has tried to connect
+    assert not loaded & {"aiohttp", "sandherd.cli.file_copy"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_single_command_is_built_like_all(name: str) -> None:
     """Help, options and subcommands are those of the whole command line."""
