@@ -151,7 +151,7 @@ async def test_worker_is_limited_in_subscriptions(herd: Broker) -> None:
         with suppress(nats.errors.Error, OSError):
             for number in range(300):
                 await client.subscribe(f"_INBOX_sbx-many.{number}")
-            await client.flush(timeout=5)
+            await client.flush(timeout=PATIENCE)
         async with BrokerConnections.open(herd.url, herd.spawner_identity / "connections.creds") as table:
             held = [row.subscriptions for row in await table.read() if row.open and row.user.name == "sbx-many"]
         assert max(held, default=0) <= 16

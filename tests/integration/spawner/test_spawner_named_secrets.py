@@ -22,6 +22,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 from tests.live_files import holding
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 SECOND = "canary-5c0d-of-a-rotated-value"
@@ -182,5 +183,5 @@ async def unheard(bus: Bus, subject: str, data: bytes) -> None:
     before = bus.violations
     await bus.client.publish(subject, data)
     for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
-        await bus.client.flush(timeout=20)
+        await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject

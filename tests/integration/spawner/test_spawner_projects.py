@@ -23,6 +23,7 @@ from spawner.live_state import LiveState
 from spawner.tasks.live_queue import follow
 from tests.integration.spawner.file_thief import context_of
 from tests.integration.spawner.following import following
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 UNTIL_TOLD = ["/bin/sh", "-c", "touch ok; while [ ! -e go ]; do sleep .05; done"]
@@ -264,5 +265,5 @@ async def unheard(bus: Bus, subject: str, data: bytes) -> None:
     before = bus.violations
     await bus.client.publish(subject, data)
     for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
-        await bus.client.flush(timeout=20)
+        await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject

@@ -25,6 +25,7 @@ from spawner.main import compose
 from spawner.runtimes.factory import WORKER
 from tests.integration.spawner.file_thief import CANARY, context_of
 from tests.integration.spawner.starting import environment
+from tests.patience import PATIENCE
 
 DYING = Path(__file__).with_name("dying_spawner.py")
 SLEEPER = ["/bin/sh", "-c", "exec sleep 600"]
@@ -279,7 +280,7 @@ async def unheard(bus: Bus, subject: str, data: bytes) -> None:
     before = bus.violations
     await bus.client.publish(subject, data)
     for _ in range(2):  # nats-py writes a flush's PING before what it still has to send
-        await bus.client.flush(timeout=20)
+        await bus.client.flush(timeout=PATIENCE)
     assert bus.violations == before + 1, subject
 
 

@@ -27,6 +27,7 @@ from sandherd.stack.status import read_status
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk
 from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT, kept
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.faults
 
@@ -90,7 +91,7 @@ async def test_memory_streams_at_the_limit_affect_no_declared_stream(herd: Broke
         with pytest.raises(nats.js.errors.APIError) as refused:
             await jetstream.add_stream(StreamConfig(name="LARGE", storage=StorageType.MEMORY, max_bytes=300 * MIB))
         assert cause_of(str(refused.value)) is Cause.MEMORY
-        await bus.publish(SUBJECT, b"{}", msg_id="1", timeout=5)
+        await bus.publish(SUBJECT, b"{}", msg_id="1", timeout=PATIENCE)
         kinds = {info.config.storage for info in await jetstream.streams_info()}
     assert kinds == {StorageType.FILE}
 
