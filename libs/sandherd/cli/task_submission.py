@@ -14,6 +14,7 @@ from sandherd.cli.render.live_view import Screen
 from sandherd.cli.sandbox_creation import with_limits
 from sandherd.cli.stderr import complain
 from sandherd.cli.wait_notices import WaitNotices
+from sandherd.client.commands import refuse_existing
 from sandherd.client.errors import NAME_REMEDY, refused
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
@@ -30,6 +31,7 @@ from sandherd.contracts.events.task import TaskCompleted
 from sandherd.contracts.states import MessageState
 
 DONE: Final = TaskCompleted.type
+_NAME_IN_USE: Final = "choose another --name, or leave it out; `sandherd events {0}` shows what that task does"
 
 
 async def run(
@@ -44,6 +46,8 @@ async def run(
     work: WorkSource | None = None,
 ) -> int:
     """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before."""
+    if name:
+        await refuse_existing(herd.task(name), _NAME_IN_USE.format(name))
     name = name or new_task()
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]

@@ -85,6 +85,25 @@ async def retry_and_wait(connection: Connection, command: RetryTask, before: Tas
     return await _Outcome(connection, command, command_target).run(timeout)
 
 
+_NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
+"""Of a target that may be in a command which is not handled yet, or whose service does not respond at present."""
+
+
+async def refuse_existing(view: Awaitable[TaskView], remedy: str) -> None:
+    """Refuse a task whose name is in use, so that the events of the earlier one are not taken for its own.
+
+    Raises `HerdError` (`conflict`).
+    """
+    try:
+        found = await view
+    except HerdError as error:
+        if error.problem.code in _NOT_KNOWN:
+            return
+        raise
+    message = f"there is a task {found.task}, which is {found.state}"
+    raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
+
+
 async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
     """Refuse a command about something that has ended. `done` is what the command would do to it, as `cancelled`.
 
@@ -93,7 +112,7 @@ async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
     try:
         found = await view
     except HerdError as error:
-        if error.problem.code in {Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL}:
+        if error.problem.code in _NOT_KNOWN:
             return
         raise
     kind, name = ("task", found.task) if isinstance(found, TaskView) else ("sandbox", found.sandbox)

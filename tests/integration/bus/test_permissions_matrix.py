@@ -194,8 +194,6 @@ def _on_consumer(
         yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NOBODY)
     yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", taking
     yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", taking
-    for other in ("EVENTS.event-ingest", "EVENTS.message-relay-agents", "EVENTS.sub-p1-1"):
-        yield f"$JS.ACK.{stream}.{name}.{other}.1.1.1", taking  # the new form's pattern must not permit it to the other
 
 
 def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:

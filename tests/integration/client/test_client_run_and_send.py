@@ -19,7 +19,10 @@ from sandherd.contracts.requests import (
     OutputChunk,
     PastSandboxes,
     PastTasks,
+    TaskList,
+    TaskView,
 )
+from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 
 TASK, SANDBOX = "task-one", "sbx-one"
@@ -49,6 +52,23 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
     assert "task.completed" in out.splitlines()[-1] or "working…" in out.splitlines()[-1]
     assert "│ working…" in out
     assert command.data.spec.harness.argv == ["python3", "agent.py"]
+
+
+@pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
+async def test_run_refuses_the_name_of_an_existing_task(
+    neighbours: Neighbours, sandherd: Sandherd, follow: str
+) -> None:
+    """It submits nothing, and shows no event of the earlier task as if it were its own."""
+    earlier = TaskView(
+        project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one"
+    )
+    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[earlier] * (asked.task == TASK)))
+    status, out, err = await sandherd("run", "compute it", "--name", TASK, follow, "--", "true")
+    assert (status, out) == (1, "")
+    assert f"there is a task {TASK}, which is completed; choose another --name" in err
+    running = asyncio.ensure_future(sandherd("run", "x", "--name", "task-other", "--no-follow", "--", "true"))
+    assert (await neighbours.take(Principal.SPAWNER)).subject == "task-other"
+    assert (await running)[0] == 0
 
 
 async def test_failed_run_exits_with_1(neighbours: Neighbours, sandherd: Sandherd) -> None:
