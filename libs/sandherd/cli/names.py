@@ -12,6 +12,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SANDBOX_PREFIX
+from sandherd.contracts.requests import SandboxView
 
 Kind = Literal["task", "sandbox"]
 PAGE: Final = 1000
@@ -73,6 +74,17 @@ async def sandbox_of(herd: Herd, name: str) -> str:
             remedy=f"see what it waits for with `sandherd tasks get {name}`",
         )
     return sandbox
+
+
+async def sandbox_view(herd: Herd, name: str) -> SandboxView:
+    """The sandbox of this name, or else the live or last one of the task of this name. Raises `HerdError`."""
+    name = await full_name(herd, name)
+    try:
+        return await herd.sandbox(name)
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND or kind_of(name) == "sandbox":
+            raise
+    return await herd.sandbox(await sandbox_of(herd, name))
 
 
 def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:

@@ -181,7 +181,7 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
         return queries.pages(self.connection.request, question)
 
     async def audit(self, sandbox: str | None = None) -> "requests.Audit":
-        """Whether every event was stored."""
+        """Whether every event was stored: of a sandbox, or, with the name of a task, of all its sandboxes."""
         name = None if sandbox is None else checked_name(sandbox, "sandbox")
         return await self.connection.request(requests.AskAudit(sandbox=name))
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from sandherd.contracts.requests import AskAudit
 
+OF_AGENTS = {"/sandherd/sandbox/sbx-first", "/sandherd/sandbox/sbx-second"}
+
 
 async def settled(running: Any, count: int, **asked: Any) -> Any:
     """An audit once so many events are stored, and nothing is on its way."""
@@ -67,3 +69,20 @@ async def test_forged_sequence_does_not_hide_missing_events(running: Any, script
     audit = await settled(running, 5)
     assert (audit.missing, audit.implausible, audit.conflicts) == (1, 1, 0)
     assert {source.sandbox: source.missing for source in audit.sources} == {"sbx-1": 2**31 - 2, "sbx-2": 1}
+
+
+async def test_audit_of_a_task_includes_each_of_its_sandboxes(running: Any, script: Any) -> None:
+    """What an earlier attempt's sandbox has not delivered is found by the task's name, and not by another's."""
+    *first, _, _ = script.life("task-1", "sbx-first")
+    lost, second = script.messages("sbx-first", 3), script.messages("sbx-second", 2)
+    retried = [event for event in script.life("task-1", "sbx-second") if event.subject == "sbx-second"]
+    others = [*script.life("task-2", "sbx-other"), *script.messages("sbx-other", 2)[1:]]
+    published = [*first, lost[0], lost[2], *retried, *second, *others]
+    await running.say(published)
+    audit = await settled(running, len(published), sandbox="task-1")
+    assert {source.sandbox: source.missing for source in audit.sources if source.source in OF_AGENTS} == {
+        "sbx-first": 1,
+        "sbx-second": 0,
+    }
+    assert (audit.missing, audit.unsaid_sandboxes) == (1, ["sbx-second"])
+    assert (await settled(running, len(published), sandbox="sbx-second")).missing == 0

@@ -93,8 +93,14 @@ def logs(
 
 def audit(
     ctx: typer.Context,
-    sandbox: Annotated[
-        str | None, typer.Argument(metavar="[SANDBOX]", help="One sandbox [default: all].", callback=safe_sandbox)
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SANDBOX|TASK]",
+            help="One sandbox, or a task with all its sandboxes [default: all].",
+            callback=safe_sandbox,
+            autocompletion=all_names,
+        ),
     ] = None,
     project: Project = None,
     output: Output = Format.TABLE,
@@ -106,4 +112,4 @@ def audit(
     from sandherd.cli.render import history
     from sandherd.cli.session import talk
 
-    return talk(ctx, lambda herd: history.audit(herd, sandbox, output), project=project, activity="auditing")
+    return talk(ctx, lambda herd: history.audit(herd, name, output), project=project, activity="auditing")

@@ -97,13 +97,12 @@ def list_sandboxes(  # noqa: PLR0913  # one parameter per option
 
 @app.command("get", epilog=example(f"sandherd sandboxes get {_SANDBOX}"))
 def get_sandbox(
-    ctx: typer.Context, sandbox: SandboxName, project: Project = None, output: Output = Format.TABLE
+    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
     """Show one sandbox: its current or its final state."""
-    from sandherd.cli.names import with_name
+    from sandherd.cli.names import sandbox_view
 
-    find = with_name(sandbox, "sandbox", lambda herd, name: herd.sandbox(name))
-    return show_one(ctx, find, key="sandbox", project=project, output=output)
+    return show_one(ctx, lambda herd: sandbox_view(herd, sandbox), key="sandbox", project=project, output=output)
 
 
 @app.command("logs", epilog=example(f"sandherd sandboxes logs {_SANDBOX} -n 50"))

@@ -4,7 +4,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from sandherd.cli.names import full_name
+from sandherd.cli.names import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.parse.event_filter import EventFilter
 from sandherd.cli.render import console
@@ -123,12 +123,12 @@ async def terminal(herd: Herd, sandbox: str, output: Format, *, follow: bool, ra
     return 0
 
 
-async def audit(herd: Herd, sandbox: str | None, output: Format) -> int:
-    """Show whether every event was stored. Returns 1 if not."""
-    sandbox = None if sandbox is None else await full_name(herd, sandbox, "sandbox")
-    found = await herd.audit(sandbox)
-    if sandbox is not None and not found.sources:
-        await herd.sandbox(sandbox)
+async def audit(herd: Herd, name: str | None, output: Format) -> int:
+    """Show whether every event of a sandbox, of a task or of all was stored. Returns 1 if not."""
+    name = None if name is None else await full_name(herd, name)
+    found = await herd.audit(name)
+    if name is not None and not found.sources:
+        await (herd.sandbox(name) if kind_of(name) == "sandbox" else herd.task(name))
     if output.is_json:
         console.document(output, found)
     else:

@@ -140,7 +140,7 @@ class SyncHerdMethods(
         return self._loop.iterate(lambda: self._inner.trajectory(sandbox, limit=limit))
 
     def audit(self, sandbox: str | None = None) -> Audit:
-        """Whether every event was stored."""
+        """Whether every event was stored: of a sandbox, or, with the name of a task, of all its sandboxes."""
         return self._loop.run(lambda: self._inner.audit(sandbox))
 
     def forward_port(

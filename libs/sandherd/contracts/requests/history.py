@@ -138,6 +138,7 @@ class AskAudit(Request[Audit]):
     Answer: ClassVar[type[BaseModel]] = Audit
     type: ClassVar[str] = "event-ingest.audit"
     sandbox: SafeName | None = None
+    """Only the sources of this sandbox, or of the task of this name and of all its sandboxes."""
 
 
 class OutputChunk(Model):

@@ -26,21 +26,25 @@ MAX_MISSING: Final = 1_000_000
 MAX_INCOMPLETE: Final = 100
 
 # A source is complete when it has as many events as its highest sequence, and its sequences add up to the sum of 1, 2,
-# 3 … up to that: the sum shows a sequence that was used twice beside a missing one.
+# 3 … up to that: the sum shows a sequence that was used twice beside a missing one. The sources of a sandbox include
+# those of its task, and the sources of a task those of all its sandboxes.
 _SOURCES: Final = """
-with source_totals as (
+with related (project, entity) as (
+    select b.project, b.task from sandboxes b
+    where b.sandbox = $2 and b.task is not null and ($1::text is null or b.project = $1)
+    union all
+    select b.project, b.sandbox from sandboxes b where b.task = $2 and ($1::text is null or b.project = $1)
+), source_totals as (
     select project, source, array_agg(entity) as entities, sum(stored)::bigint as stored, max(highest) as highest,
         sum(sequence_sum)::numeric as total, max(closing) as closing
     from sources
     where ($1::text is null or project = $1)
         and ($2::text is null or (project, source) in (
             select s.project, s.source from sources s
-            where s.entity = $2 or (s.project, s.entity) in (
-                select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null)))
+            where s.entity = $2 or (s.project, s.entity) in (select r.project, r.entity from related r)))
     group by project, source
     having $2::text is null or bool_and(
-        entity = $2 or (project, entity) in (
-            select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null))
+        entity = $2 or (project, entity) in (select r.project, r.entity from related r))
 ), checked as (
     select *, stored = highest and total = highest::numeric * (highest + 1) / 2 as whole from source_totals
 )
@@ -76,7 +80,7 @@ select b.sandbox, count(*) over () as unsaid
 from sandboxes b left join sources v
     on v.project = b.project and v.entity = b.sandbox and v.source = '{AGENT_SOURCE}' || b.sandbox
 where b.state in ({", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))})
-    and ($1::text is null or b.project = $1) and ($2::text is null or b.sandbox = $2)
+    and ($1::text is null or b.project = $1) and ($2::text is null or b.sandbox = $2 or b.task = $2)
     and not coalesce(v.closing >= v.highest, b.unsaid is not true)
 order by b.project, b.sandbox limit {MAX_INCOMPLETE}
 """  # noqa: S608  # a constant statement
