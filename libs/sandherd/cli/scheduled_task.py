@@ -1,5 +1,6 @@
 """Reads the task of a schedule: from a file with one task, or from the options of `sandherd run`."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,11 +53,14 @@ class ScheduledTask:
 
 
 def scheduled_task(source: Sequence[str]) -> ScheduledTask:
-    """The task of a file, if that is all and its name ends so; else that of these arguments of `sandherd run`.
+    """The task of a file, if that is all; else that of these arguments of `sandherd run`.
+
+    A name with one of the suffixes is a file also if there is none of that name.
 
     Raises `HerdError`, and typer's errors of usage.
     """
-    if len(source) == 1 and source[0].endswith(SUFFIXES):
+    # `Path.is_file` raises an error for a text that is too long for a name.
+    if len(source) == 1 and (source[0].endswith(SUFFIXES) or os.path.isfile(source[0])):  # noqa: PTH113
         return ScheduledTask(_of_file(Path(source[0])), {})
     return _of_options(source)
 

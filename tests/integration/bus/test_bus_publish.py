@@ -62,7 +62,7 @@ class Failures:
 
 
 async def test_reconnects_delay_no_publisher(herd: Broker) -> None:
-    """Over ten forced reconnects every message is stored once; lost acknowledgements are not waited for.
+    """Over ten forced reconnects or more every message is stored once; lost acknowledgements are not waited for.
 
     No publish may end by its timeout: nats-py alone waits for a reply that no connection delivers.
     """
@@ -78,7 +78,9 @@ async def test_reconnects_delay_no_publisher(herd: Broker) -> None:
     async with connected(herd) as bus:
         failures, enough = Failures(bus), asyncio.Event()
         talkers = [asyncio.create_task(talk(bus, enough)) for _ in range(AT_ONCE)]
-        for number in range(RECONNECTS):
+        for number in count():
+            if number >= RECONNECTS and failures.causes:  # on a busy machine a reconnect may lose no acknowledgement
+                break
             await eventually(partial(_are, said, len(said) + BETWEEN))
             await bus.client.force_reconnect()
             await eventually(partial(_reconnected, bus, number + 1))

@@ -87,8 +87,8 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Start a task at each due time of a cron expression, at most once.
 
-    The task is that of a file for `sandherd tasks submit`, whose name ends with .yaml, .yml or .json, or is given as
-    for `sandherd run`. Its secrets are named ones (`--secret`, see `sandherd secrets`).
+    The task is that of a file for `sandherd tasks submit`, or is given as for `sandherd run`. Its secrets are
+    named ones (`--secret`, see `sandherd secrets`).
 
     If an earlier task has not ended: skip starts nothing, allow starts one more, cancel_other cancels the earlier ones,
     buffer_one starts one when the earlier one has ended.

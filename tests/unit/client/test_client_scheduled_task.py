@@ -1,0 +1,29 @@
+"""A schedule's task is read from a file, or from the arguments of `sandherd run`."""
+
+from pathlib import Path
+
+import pytest
+
+from sandherd.cli.scheduled_task import scheduled_task
+from sandherd.client import HerdError
+
+
+@pytest.mark.parametrize("name", ["task.yaml", "task.json", "task", "Tidy up"])
+def test_existing_file_of_any_name_is_read(tmp_path: Path, name: str) -> None:
+    """It is not taken for the text of a task."""
+    path = tmp_path / name
+    path.write_text('{"tasks": [{"name": "one", "text": "count", "argv": ["true"]}]}')
+    assert scheduled_task([str(path)]).task.text == "count"
+
+
+def test_missing_file_with_a_suffix_is_an_error(tmp_path: Path) -> None:
+    """It is named, and not taken for a text."""
+    with pytest.raises(HerdError, match="No such file"):
+        scheduled_task([str(tmp_path / "none.yaml")])
+
+
+@pytest.mark.parametrize("text", ["Tidy up", "x" * 5000, "a\nb/c"])
+def test_other_text_is_a_task(text: str) -> None:
+    """Also one that is too long for the name of a file."""
+    assert scheduled_task([text, "--harness", "claude"]).task.text == text
+    assert scheduled_task([text]).task.text == text
