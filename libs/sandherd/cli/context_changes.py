@@ -1,13 +1,17 @@
 """Changes the contexts of a user: each is read, changed, and written as a whole."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render.console import document
+from sandherd.cli.stderr import complain
 from sandherd.client.context import holder
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.named_contexts import (
+    CONTEXT_VARIABLE,
     NamedContexts,
     contexts_file,
     new_context,
@@ -20,6 +24,22 @@ from sandherd.private_files import exclusive
 
 Values = tuple[str | None, Path | None, str | None, Path | None]
 """URL, credentials, project and authorities of a new context."""
+_STRONGER: Final = (CONTEXT_VARIABLE, "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS")
+"""Variables that take precedence over the current context."""
+
+
+def use(name: str, output: Format) -> int:
+    """Make a context the current one, and name variables that take precedence. Raises `HerdError`, `OSError`."""
+    status = change(name, output, lambda known: known.use(name), f"the current context is {name}")
+    _warn_of_variables(name)
+    return status
+
+
+def _warn_of_variables(name: str) -> None:
+    for variable in _STRONGER:
+        value = os.environ.get(variable)
+        if value and (variable, value) != (CONTEXT_VARIABLE, name):
+            complain(f"{variable} is set and takes precedence over the current context; unset it to use {name}")
 
 
 def change(name: str, output: Format, act: Callable[[NamedContexts], NamedContexts], done: str) -> int:
@@ -59,4 +79,7 @@ def add(name: str, values: Values, output: Format, *, replace: bool, use: bool) 
         added = known.add(name, context, replace=replace)
         return added.use(name) if use else added
 
-    return change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))
+    status = change(name, output, act, f"context {name} is added" + (", and is the current one" if use else ""))
+    if use:
+        _warn_of_variables(name)
+    return status

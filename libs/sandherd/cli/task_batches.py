@@ -116,6 +116,8 @@ def _conclude(
     rows = [[one.task, one.state, one.name, one.attempt, one.error] for one in outcomes]
     shown = {name: value for name, value in document.items() if value is not None}
     console.answer(output, shown, OUTCOME_HEADER, rows)
+    if batch and output in {Format.TABLE, Format.WIDE}:
+        write_text(f"batch  {batch}")
     if ended < len(outcomes):
         complain(f"{len(outcomes) - ended} of {len(outcomes)} tasks have not ended after {timeout:g} s")
     return 0 if completed else 1

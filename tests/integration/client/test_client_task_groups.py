@@ -64,6 +64,9 @@ async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, comm
     assert (await command("tasks", "wait", listed[0]["task"]))[0] == 0
     assert (await command("tasks", "wait", "--label", "night=2"))[0] == 1
 
+    shown = (await command("tasks", "submit", batch_file(tmp_path, bad), "--wait"))[1]
+    assert shown.splitlines()[-1].startswith("batch  batch-")
+
     async def stored() -> bool:
         return (await real.costs(batch=batch)).group_count == 1
 

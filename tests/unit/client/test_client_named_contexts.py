@@ -74,6 +74,21 @@ def test_current_context_is_used_until_another_is_named(run: Run, credentials: P
     assert shown(run)["nats_url"] == "nats://127.0.0.1:4222"
 
 
+@pytest.mark.parametrize("variable", ["SANDHERD_CONTEXT", "SANDHERD_HOME", "NATS_URL", "SANDHERD_CREDENTIALS"])
+def test_variable_that_takes_precedence_is_named(
+    run: Run, credentials: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Else the next command would use another herd than the context that was just made current."""
+    added(run, credentials, "prod")
+    assert run("context", "use", "prod")[2] == ""
+    monkeypatch.setenv(variable, "/somewhere")
+    status, _, err = run("context", "use", "prod")
+    assert status == 0
+    assert f"{variable} is set and takes precedence" in err
+    monkeypatch.setenv(variable, "prod")
+    assert (run("context", "use", "prod")[2] == "") is (variable == "SANDHERD_CONTEXT")
+
+
 def test_sources_override_each_other_in_the_documented_order(
     run: Run, folder: Path, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,9 +100,9 @@ def use_context(name: Name, output: Output = Format.TABLE) -> int:
     Stronger are, in this order: options, --context, variables, SANDHERD_CONTEXT. A named home (--home, SANDHERD_HOME)
     is another herd: there the current context is not used.
     """
-    from sandherd.cli.context_changes import change
+    from sandherd.cli.context_changes import use
 
-    return change(name, output, lambda known: known.use(name), f"the current context is {name}")
+    return use(name, output)
 
 
 @app.command("remove", epilog=example("sandherd context remove prod"))
