@@ -6,11 +6,21 @@ with `*` in the minute or hour are due at every such minute that passes.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
 from spawner.spec_resolution import Refusal
+
+_RANGES: Final = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day of the month": "1 to 31 or L, the last",
+    "month": "1 to 12 or JAN to DEC",
+    "day of the week": "0 to 7 or SUN to SAT",
+}
+_FIELDS: Final = tuple(_RANGES)
 
 
 def due_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
@@ -30,8 +40,21 @@ def cron_refusal(cron: str, time_zone: str, now: datetime) -> Refusal | None:
         ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return Refusal(f"there is no time zone {time_zone}; use a name such as Europe/Berlin", "schedule.time_zone")
+    if (count := len(cron.split())) != len(_FIELDS):
+        needed = f"it needs five fields, not {count}: {', '.join(_FIELDS)}, as in '0 3 * * *'"
+        return Refusal(f"cron {cron!r} is invalid: {needed}", "schedule.cron")
     try:
         first = next(due_times(cron, time_zone, now), None)
     except (CronSimError, ValueError) as error:
-        return Refusal(f"cron {cron!r} is invalid: {error}", "schedule.cron")
+        return Refusal(f"cron {cron!r} is invalid: {_reason(cron, str(error))}", "schedule.cron")
     return None if first else Refusal(f"cron {cron!r} is never due", "schedule.cron")
+
+
+def _reason(cron: str, error: str) -> str:
+    """The library's error, such as `Bad day-of-month`, with the value of the field."""
+    name = error.removeprefix("Bad ").replace("-of-", " of the ")
+    if name not in _FIELDS:
+        return error
+    value = cron.split()[_FIELDS.index(name)]
+    reason = f"{value!r} is no {name}, which is {_RANGES[name]}"
+    return f"{reason}, and has to exist in a month that is named" if name == "day of the month" else reason
