@@ -284,6 +284,8 @@ def default(field: Any) -> str:
         return "by the XDG base directories"
     if isinstance(field.default, BaseModel):
         return code(", ".join(f"{name}: {value}" for name, value in field.default))
+    if isinstance(field.default, frozenset):
+        return code(", ".join(sorted(str(value) for value in field.default))) if field.default else "none"
     return "none" if field.default == {} else code(field.default)
 
 

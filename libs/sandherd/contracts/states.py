@@ -6,6 +6,15 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 
+class NotificationKind(StrEnum):
+    """What the monitor notifies people of."""
+
+    RECOVERY = "recovery"
+    """An attempt failed, and the task is retried without anyone's doing."""
+    INTERVENTION_FAILED = "intervention_failed"
+    """An agent ignored the guardian's message, or could not be reached."""
+
+
 class TaskState(StrEnum):
     """The states of a task."""
 

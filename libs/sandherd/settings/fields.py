@@ -69,6 +69,8 @@ OWN_RUNTIMES: Final = ("process", "docker", "daytona", "remote", "kubernetes")
 """The runtimes that are part of Sandherd; plugins add further ones, which only the spawner knows."""
 Names = BeforeValidator(lambda value: [name.strip() for name in value.split(",")] if isinstance(value, str) else value)
 """Accepts names also as one text, separated by commas."""
+NONE: Final = BeforeValidator(lambda value: [] if value in ("none", "") else value)
+"""Accepts `none` and an empty text for no names, where the default has some."""
 
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 NETWORK: Final = (

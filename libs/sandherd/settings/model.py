@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
+from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.client import ClientSettings, variables_of
 from sandherd.settings.daytona import DaytonaSettings
@@ -15,6 +16,7 @@ from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
     DISK,
     MAX_FILE_MIB,
+    NONE,
     Alias,
     BrokerAddress,
     Env,
@@ -174,6 +176,11 @@ class Settings(
     """How many equal tool calls with equal results in a row are a loop."""
     steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300
     """How long after an intervention the next one may be sent to the same sandbox."""
+    notifications: Annotated[frozenset[NotificationKind], Names, NONE, Env("SANDHERD_NOTIFICATIONS")] = frozenset(
+        NotificationKind
+    )
+    """What the monitor publishes as `monitor.notification_published`: `recovery` when a failed attempt is retried,
+    `intervention_failed` when an agent ignored the guardian or could not be reached. `none`: nothing."""
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """Maximum of events that are stored in one transaction."""

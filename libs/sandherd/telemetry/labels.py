@@ -16,7 +16,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.schedules import RunOutcome
 from sandherd.contracts.specs import Priority
-from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
+from sandherd.contracts.states import ApprovalState, MessageState, NotificationKind, SandboxState, TaskState
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.contracts.subjects import TABLE, MessageKind
 from sandherd.settings.fields import OWN_RUNTIMES
@@ -93,6 +93,7 @@ MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
 APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
 FINDING: Final = _label("rule", "The idle watch's rule.", IDLE_RULES)
 STEERING: Final = _label("rule", "The guardian's rule.", STEERING_RULES)
+NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 STEERED: Final = _label(
     "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)
 )

@@ -194,6 +194,7 @@ _MONITOR: Final = (
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
+    Metric("sandherd_notifications_total", _C, "{notification}", "Notifications of people.", (of.NOTIFICATION,)),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from monitor.guardian import Nudge
+from monitor.notices import Notice
 from monitor.rules import Finding, Rule
 from monitor.state import ObservedEvent, Outcome, SandboxActivity, Steering
 from sandherd.bus.connection import Bus
@@ -84,6 +85,16 @@ class Actions:
         """Publish the outcome of a nudge. Returns the published event, to be folded in."""
         return await self._publish(
             state, MonitorInterventionOutcome(correlation_id=steering.correlation, outcome=outcome), now
+        )
+
+    async def notify(self, notice: Notice) -> None:
+        """Publish a notification."""
+        await self._publisher.publish(
+            notice.event(),
+            project=notice.project,
+            entity=notice.sandbox,
+            sandboxid=notice.sandbox,
+            taskid=notice.task,
         )
 
     async def _publish(self, state: SandboxActivity, data: EventData, now: datetime) -> ObservedEvent:

@@ -9,7 +9,12 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
 from sandherd.contracts.events.message import MessageEvent
-from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
+from sandherd.contracts.events.monitor import (
+    IdleFinding,
+    MonitorInterventionDecided,
+    MonitorInterventionOutcome,
+    MonitorNotificationPublished,
+)
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.task import TaskCancelled, TaskFailed, TaskRetryScheduled
 from sandherd.contracts.subjects import read_event_subject
@@ -22,7 +27,7 @@ _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
-    *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome),
+    *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
 )
 READ: Final = frozenset(
     name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED)
@@ -67,4 +72,5 @@ def _attempt_end(subject: str, document: bytes, number: int, at: datetime) -> Ob
     except ContractError:
         return None
     sandbox = getattr(event.data, "sandbox", None)
-    return ObservedEvent(event.project, sandbox, event.type, number, at, event.data, event.id) if sandbox else None
+    about = event.data, event.id, event.subject, event.traceparent
+    return ObservedEvent(event.project, sandbox, event.type, number, at, *about) if sandbox else None

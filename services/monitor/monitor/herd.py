@@ -3,8 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
+from monitor import notices
 from monitor.fold import fold, step
+from monitor.notices import Notice
 from monitor.state import Key, ObservedEvent, SandboxActivity
 
 MAX_TOMBSTONES: Final = 10_000
@@ -13,15 +16,24 @@ MAX_TOMBSTONES: Final = 10_000
 class Herd:
     """The states of all live sandboxes. The cost of an event does not depend on their number."""
 
-    def __init__(self, position: int = 0, live: Iterable[SandboxActivity] = (), ended: Iterable[Key] = ()) -> None:
+    def __init__(
+        self,
+        position: int = 0,
+        live: Iterable[SandboxActivity] = (),
+        ended: Iterable[Key] = (),
+        pending: Iterable[Notice] = (),
+    ) -> None:
         self.position = position
         """The stream sequence of the last event that was read."""
         self.live: dict[Key, SandboxActivity] = {state.key: state for state in live}
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended)
         """Sandboxes that ended lately, so that a late event does not add them again."""
+        self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
+        """What is to be notified, by the id of the event that it is about."""
 
     def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
         """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
+        notices.fold(self.notices, seen)
         key = seen.project, seen.entity
         if key in self.ended:
             return None

@@ -58,7 +58,15 @@ async def _watch_while_held(service: Service, lease: Lease) -> None:
         reader = EventReader(service.bus)
         service.health.add("watch", reader.problem)
         actions = Actions(service.bus, publisher)
-        watch = Watch(service.bus, lease, limits, actions=actions, reader=reader, meters=service.meters)
+        watch = Watch(
+            service.bus,
+            lease,
+            limits,
+            actions=actions,
+            reader=reader,
+            meters=service.meters,
+            notifications=service.settings.notifications,
+        )
         await watch.run(service.settings.check_interval)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from monitor.herd import Herd
+from monitor.notices import Notice
 from monitor.state import Key, SandboxActivity
 
 VERSION: Final = 3
@@ -36,6 +37,7 @@ class Manifest(BaseModel):
 class _Content(BaseModel):
     live: list[SandboxActivity]
     ended: list[Key]
+    notices: list[Notice] = []
 
 
 _CONTENT: Final = TypeAdapter(_Content)
@@ -43,7 +45,9 @@ _CONTENT: Final = TypeAdapter(_Content)
 
 def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
     """The herd as a manifest and its pieces."""
-    content = _Content.model_construct(live=list(herd.live.values()), ended=list(herd.ended))
+    content = _Content.model_construct(
+        live=list(herd.live.values()), ended=list(herd.ended), notices=list(herd.notices.values())
+    )
     packed = zlib.compress(_CONTENT.dump_json(content), 1)
     pieces = [packed[start : start + PIECE_BYTES] for start in range(0, len(packed), PIECE_BYTES)]
     manifest = Manifest(
@@ -67,4 +71,4 @@ def unpack(manifest: Manifest, pieces: Sequence[bytes]) -> Herd:
         content = _CONTENT.validate_json(zlib.decompressobj().decompress(packed, MAX_BYTES))
     except (zlib.error, ValidationError) as error:
         raise SnapshotError(f"{type(error).__name__}: invalid content") from error
-    return Herd(manifest.position, content.live, content.ended)
+    return Herd(manifest.position, content.live, content.ended, content.notices)

@@ -17,7 +17,13 @@ from tests.terminals import ERASED, left_on_screen, on_terminal
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
-SANDHERD = Path(sys.executable).with_name("sandherd")
+PROGRAM = """
+from sandherd.cli import activity, main
+activity.INTERVAL_SECONDS = 0.005
+activity.Activity.__init__.__kwdefaults__["quiet"] = 0
+main()
+"""
+"""`sandherd` that shows each step from its beginning, however quickly the step ends."""
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) ->
 
     async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(place / "home"), "NO_COLOR": "1"}
-        return await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, **streams)
+        return await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, *words, env=environ, **streams)
 
     for words, step, result in (
         (["up"], "started; waiting until ready", "ready "),

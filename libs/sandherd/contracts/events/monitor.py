@@ -1,12 +1,14 @@
 """Events of the monitor: its findings, its decisions, and their outcomes."""
 
 from typing import ClassVar, Literal
+from uuid import UUID
 
 from pydantic import Field
 
-from sandherd.contracts.events.base import Emitter, EventData
+from sandherd.contracts.events.base import Emitter, EventData, Tone
 from sandherd.contracts.model import Count, MicroDollars, Seconds
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.states import NotificationKind
 
 SteeringStep = Literal["nudge", "interrupt", "pause", "terminate"]
 
@@ -84,6 +86,23 @@ class MonitorInterventionOutcome(MonitorEvent):
     type: ClassVar[str] = "monitor.intervention_outcome"
     correlation_id: str
     outcome: Literal["obeyed", "ignored", "undelivered", "finished"]
+
+
+class MonitorNotificationPublished(MonitorEvent):
+    """Something that a person should know: the herd recovered from a failure, or an intervention had no effect."""
+
+    type: ClassVar[str] = "monitor.notification_published"
+    tone: ClassVar[Tone | None] = "attention"
+    kind: NotificationKind
+    message: str
+    """What happened, in one sentence."""
+    cause_id: UUID
+    """The id of the event that says so; there is one notification for each."""
+    cause_type: str
+    """The type of that event."""
+
+    def summarize(self) -> str:
+        return f"{self.kind}: {self.message}"
 
 
 class MonitorConductorReported(MonitorEvent):

@@ -1,0 +1,87 @@
+"""Notices for people: what the herd did about a failure by itself, and what it could not do. Pure.
+
+A notice is derived from one stored event and is pending until it is published. The monitor's own notification removes
+it, so that a monitor that reads the same events after a restart publishes none twice.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from monitor.state import ObservedEvent
+from sandherd.contracts.events.monitor import MonitorInterventionOutcome, MonitorNotificationPublished
+from sandherd.contracts.events.task import TaskRetryScheduled
+from sandherd.contracts.states import NotificationKind
+
+MAX_AGE: Final = timedelta(hours=1)
+"""Older events are not notified: after a long outage of the monitor they would be no news."""
+MAX_PENDING: Final = 1000
+_FAILED: Final = {
+    "ignored": "the agent ignored the message that was to stop its loop",
+    "undelivered": "the message that was to stop the agent's loop could not be delivered",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A notification that is to be published. `cause` and `cause_type` are the id and type of the event."""
+
+    cause: UUID
+    cause_type: str
+    kind: NotificationKind
+    project: str
+    sandbox: str
+    task: str | None
+    at: datetime
+    message: str
+
+    def event(self) -> MonitorNotificationPublished:
+        """The event that publishes it."""
+        return MonitorNotificationPublished(
+            kind=self.kind, message=self.message, cause_id=self.cause, cause_type=self.cause_type
+        )
+
+
+def fold(pending: dict[UUID, Notice], seen: ObservedEvent) -> None:
+    """Add the notice of an event, or remove the one that it publishes. Beyond `MAX_PENDING` the oldest is dropped."""
+    if isinstance(seen.data, MonitorNotificationPublished):
+        pending.pop(seen.data.cause_id, None)
+    elif (notice := notice_of(seen)) is not None:
+        pending[notice.cause] = notice
+        while len(pending) > MAX_PENDING:
+            del pending[next(iter(pending))]
+
+
+def notice_of(seen: ObservedEvent) -> Notice | None:
+    """The notice of an event; None for most."""
+    found = _kind_and_message(seen)
+    if found is None or seen.id is None:
+        return None
+    kind, message = found
+    return Notice(
+        cause=seen.id,
+        cause_type=seen.type,
+        kind=kind,
+        project=seen.project,
+        sandbox=seen.entity,
+        task=seen.taskid,
+        at=seen.at,
+        message=message,
+    )
+
+
+def due(pending: Collection[Notice], wanted: Collection[NotificationKind], now: datetime) -> list[Notice]:
+    """Those to publish, oldest first; the others of `pending` can be dropped."""
+    return [notice for notice in pending if notice.kind in wanted and now - notice.at <= MAX_AGE]
+
+
+def _kind_and_message(seen: ObservedEvent) -> tuple[NotificationKind, str] | None:
+    data = seen.data
+    if isinstance(data, TaskRetryScheduled) and data.requested_by is None:
+        reason = f"{data.error_type}: {data.error}" if data.error_type else data.error
+        return NotificationKind.RECOVERY, f"attempt {data.attempt} failed and is retried: {reason}"
+    if isinstance(data, MonitorInterventionOutcome) and data.outcome in _FAILED:
+        return NotificationKind.INTERVENTION_FAILED, _FAILED[data.outcome]
+    return None
