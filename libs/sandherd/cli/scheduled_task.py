@@ -59,10 +59,13 @@ def scheduled_task(source: Sequence[str]) -> ScheduledTask:
 
     Raises `HerdError`, and typer's errors of usage.
     """
-    # `Path.is_file` raises an error for a text that is too long for a name.
-    if len(source) == 1 and (source[0].endswith(SUFFIXES) or os.path.isfile(source[0])):  # noqa: PTH113
+    if len(source) == 1 and (source[0].endswith(SUFFIXES) or _is_file(source[0])):
         return ScheduledTask(_of_file(Path(source[0])), {})
     return _of_options(source)
+
+
+def _is_file(text: str) -> bool:
+    return os.path.isfile(text)  # noqa: PTH113  # `Path.is_file` raises an error if it is too long for a name
 
 
 def _of_file(path: Path) -> TaskSpec:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 
 class NotificationKind(StrEnum):
-    """What the monitor notifies people of."""
+    """What the monitor notifies users of."""
 
     RECOVERY = "recovery"
     """An attempt failed, and the task is retried without anyone's doing."""

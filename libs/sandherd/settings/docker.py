@@ -16,6 +16,10 @@ DockerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.
 Numbers = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}:[0-9]{1,9}$")]
 
 
+Platform = Annotated[str, StringConstraints(pattern=r"^linux/[a-z0-9]{1,16}(/v[0-9]{1,2})?$")]
+"""An operating system, a machine, and where needed its variant, as OCI images name them."""
+
+
 class DockerSettings(BaseModel):
     """The address of the engine, and how containers are created there."""
 
@@ -25,5 +29,8 @@ class DockerSettings(BaseModel):
     """The name of the containers' network, which has to reach the broker."""
     docker_user: Annotated[Numbers, Env("SANDHERD_DOCKER_USER")] = "1000:1000"
     """The uid and gid that everything in a container runs as."""
+    docker_platform: Annotated[Platform | None, Env("SANDHERD_DOCKER_PLATFORM")] = None
+    """The platform of the containers, as linux/arm64, of images for several; if unset, the engine's own. The engine
+    needs an emulator (binfmt) for a machine that is not its own."""
     docker_read_only: Annotated[bool, Env("SANDHERD_DOCKER_READ_ONLY")] = True
     """Whether the image's folders are read-only in a container, so that it may write only to its own."""

@@ -194,7 +194,13 @@ _MONITOR: Final = (
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
-    Metric("sandherd_notifications_total", _C, "{notification}", "Notifications of people.", (of.NOTIFICATION,)),
+    Metric(
+        "sandherd_notifications_total",
+        _C,
+        "{notification}",
+        "Notifications that the monitor has published.",
+        (of.NOTIFICATION,),
+    ),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {

@@ -1,9 +1,12 @@
 """How the monitor acts on a finding: it publishes an event, and a command to the service that can act."""
 
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
+from monitor import notices
 from monitor.guardian import Nudge
+from monitor.herd import Herd
 from monitor.notices import Notice
 from monitor.rules import Finding, Rule
 from monitor.state import ObservedEvent, Outcome, SandboxActivity, Steering
@@ -21,6 +24,7 @@ from sandherd.contracts.events.monitor import (
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
 )
+from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = "guardian"
 NUDGE_EXPIRES: Final = 300
@@ -30,8 +34,9 @@ NUDGE_EXPIRES: Final = 300
 class Actions:
     """Publishes the monitor's decisions. The event is published first: by it, a lost command is published again."""
 
-    def __init__(self, bus: Bus, publisher: EventPublisher) -> None:
+    def __init__(self, bus: Bus, publisher: EventPublisher, notifications: Collection[NotificationKind] = ()) -> None:
         self._bus = bus
+        self._notifications = notifications
         self._publisher = publisher
         self._commands = 0
 
@@ -87,15 +92,23 @@ class Actions:
             state, MonitorInterventionOutcome(correlation_id=steering.correlation, outcome=outcome), now
         )
 
-    async def notify(self, notice: Notice) -> None:
-        """Publish a notification."""
-        await self._publisher.publish(
-            notice.event(),
-            project=notice.project,
-            entity=notice.sandbox,
-            sandboxid=notice.sandbox,
-            taskid=notice.task,
-        )
+    async def notify(self, herd: Herd, now: datetime, check: Callable[[], None]) -> list[Notice]:
+        """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published.
+
+        `check` is called before each, and raises if this may not be done any more.
+        """
+        pending = list(herd.notices.values())
+        published = notices.due(pending, self._notifications, now)
+        for notice in published:
+            check()
+            sandbox, task = notice.sandbox, notice.task
+            await self._publisher.publish(
+                notice.event(), project=notice.project, entity=sandbox, sandboxid=sandbox, taskid=task
+            )
+            herd.notices.pop(notice.cause, None)
+        for notice in pending:
+            herd.notices.pop(notice.cause, None)
+        return published
 
     async def _publish(self, state: SandboxActivity, data: EventData, now: datetime) -> ObservedEvent:
         event = await self._publisher.publish(

@@ -57,16 +57,8 @@ async def _watch_while_held(service: Service, lease: Lease) -> None:
         await lease.wait_held()
         reader = EventReader(service.bus)
         service.health.add("watch", reader.problem)
-        actions = Actions(service.bus, publisher)
-        watch = Watch(
-            service.bus,
-            lease,
-            limits,
-            actions=actions,
-            reader=reader,
-            meters=service.meters,
-            notifications=service.settings.notifications,
-        )
+        actions = Actions(service.bus, publisher, service.settings.notifications)
+        watch = Watch(service.bus, lease, limits, actions=actions, reader=reader, meters=service.meters)
         await watch.run(service.settings.check_interval)
 
 

@@ -1,4 +1,4 @@
-"""Notices for people: what the herd did about a failure by itself, and what it could not do. Pure.
+"""Notices for users: what the herd did about a failure by itself, and what it could not do. Pure.
 
 A notice is derived from one stored event and is pending until it is published. The monitor's own notification removes
 it, so that a monitor that reads the same events after a restart publishes none twice.
@@ -16,7 +16,7 @@ from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.states import NotificationKind
 
 MAX_AGE: Final = timedelta(hours=1)
-"""Older events are not notified: after a long outage of the monitor they would be no news."""
+"""Older events are not notified: after a long outage of the monitor they would be known already."""
 MAX_PENDING: Final = 1000
 _FAILED: Final = {
     "ignored": "the agent ignored the message that was to stop its loop",

@@ -1,14 +1,14 @@
 """The watch: reads the stream, maintains the herd, evaluates the rules, and acts. Only the lease holder runs it."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import nats.errors
 import nats.js.errors
 
-from monitor import gauges, guardian, notices
+from monitor import gauges, guardian
 from monitor.actions import Actions
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader, ReadPosition
@@ -23,7 +23,7 @@ from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.records import SharedSandboxRecord
-from sandherd.contracts.states import SANDBOX_ENDED, NotificationKind
+from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
@@ -40,15 +40,7 @@ class Watch:
     """One tenure of the lease: restores a snapshot and follows the stream, until another replica has the lease."""
 
     def __init__(
-        self,
-        bus: Bus,
-        lease: Lease,
-        limits: Limits,
-        *,
-        actions: Actions,
-        reader: EventReader,
-        meters: Meters,
-        notifications: Collection[NotificationKind] = (),
+        self, bus: Bus, lease: Lease, limits: Limits, *, actions: Actions, reader: EventReader, meters: Meters
     ) -> None:
         self._bus = bus
         self._lease = lease
@@ -56,7 +48,6 @@ class Watch:
         self._actions = actions
         self._reader = reader
         self._meters = meters
-        self._notifications = notifications
         self._snapshots = SnapshotStore(bus)
         self._herd = Herd()
         self._read_at: datetime | None = None
@@ -162,7 +153,8 @@ class Watch:
             await self._guard(key, now)
             async with self._act_lock:
                 await self._evaluate(key, now, self._watching_since)
-        await self._notify(now)
+        for notice in await self._actions.notify(self._herd, now, self._lease.check):
+            self._meters.count("sandherd_notifications_total", kind=notice.kind)
         gauges.measure(self._meters, self._herd, now)
 
     async def _now(self) -> datetime | None:
@@ -242,19 +234,6 @@ class Watch:
         self._lease.check()
         self._herd.fold_own(key, await self._actions.publish_outcome(state, state.steering, outcome, now))
         self._meters.count("sandherd_interventions_total", rule=state.steering.rule, outcome=outcome)
-
-    # --- notifications -----------------------------------------------------------------------------------------
-
-    async def _notify(self, now: datetime) -> None:
-        """Publish what is pending, in order, and drop what is not wanted or too old."""
-        pending = list(self._herd.notices.values())
-        for notice in notices.due(pending, self._notifications, now):
-            self._lease.check()
-            await self._actions.notify(notice)
-            self._herd.notices.pop(notice.cause, None)
-            self._meters.count("sandherd_notifications_total", kind=notice.kind)
-        for notice in pending:
-            self._herd.notices.pop(notice.cause, None)
 
     # --- snapshots ---------------------------------------------------------------------------------------------
 

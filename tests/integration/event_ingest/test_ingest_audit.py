@@ -86,3 +86,14 @@ async def test_audit_of_a_task_includes_each_of_its_sandboxes(running: Any, scri
     }
     assert (audit.missing, audit.unsaid_sandboxes) == (1, ["sbx-second"])
     assert (await settled(running, len(published), sandbox="sbx-second")).missing == 0
+
+
+async def test_monitor_is_no_source_of_a_sandbox(running: Any, script: Any) -> None:
+    """It publishes about all sandboxes and does not end with one, so it would leave its audit without an end."""
+    monitor = "/sandherd/monitor/01a1fb38-8ace-7289-a0cc-875f19248904"
+    found = {"rule": "idle", "age_seconds": 700, "limit_seconds": 600, "sandboxid": "sbx-1"}
+    published = [*script.messages("sbx-1", 2), script.say("monitor.idle_found", "sbx-1", monitor, **found)]
+    await running.say(published)
+    audit = await settled(running, len(published), sandbox="sbx-1")
+    assert [source.source for source in audit.sources] == ["/sandherd/sandbox/sbx-1"]
+    assert (await settled(running, len(published))).source_count == 2

@@ -157,6 +157,22 @@ async def test_worker_is_uploaded_once(docker: Docker) -> None:
         await forget(docker, images[0])
 
 
+async def test_image_is_prepared_for_the_platform_of_the_settings(docker: Docker) -> None:
+    """The engine's own is found by its name, and one that the engine has not is refused with the remedy."""
+    shown = await docker.images.inspect(IMAGE)
+    own = f"{shown['Os']}/{shown['Architecture']}"
+    other, bundled = "linux/s390x", bytes(30720)
+    image = await ImagePreparation(docker, USER, bundled, own).image_for(IMAGE)
+    try:
+        made = await docker.images.inspect(image)
+        assert f"{made['Os']}/{made['Architecture']}" == own
+        with pytest.raises(ProviderError, match=f"no image {IMAGE} for {other}; pull it with `docker pull") as refused:
+            await ImagePreparation(docker, USER, bundled, other).image_for(IMAGE)
+        assert refused.value.fault is ProviderFault.REFUSED
+    finally:
+        await forget(docker, image)
+
+
 async def test_abandoned_image_preparation_is_repeated(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spawner died during the preparation: the next one neither waits for ever nor takes it as done."""
     monkeypatch.setattr("spawner.runtimes.docker.image_preparation._ABANDONED", 0.3)

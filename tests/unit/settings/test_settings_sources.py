@@ -56,6 +56,7 @@ NAMED: dict[str, list[Any]] = {
     "flood_messages": [1_001, 2_000, 3_000],
     "flood_project_messages": [1_001, 2_000, 3_000],
     "docker_host": ["unix:///run/docker.sock", "tcp://engine:2375", "https://engine:2376"],
+    "docker_platform": ["linux/arm64", "linux/arm/v7", "linux/amd64"],
     "docker_user": ["1:2", "1001:1001", "65534:65534"],
     "docker_read_only": [False, True, False],
     "daytona_api_url": ["https://one/api", "http://two:3000/api", "https://three"],
@@ -207,7 +208,12 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
 
 _NAMING = {"id", "target", "snapshot", "user"}
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
-BAD |= {"docker_network": "a network", "sandbox_image": "an image", "docker_host": "/run/docker.sock"}
+BAD |= {
+    "docker_network": "a network",
+    "docker_platform": "arm64",
+    "sandbox_image": "an image",
+    "docker_host": "/run/docker.sock",
+}
 BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
 BAD |= {"sandbox_nats_url": "nats://a:1,http://b", "nats_url": "nats://a:1,http://b"}
 BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}

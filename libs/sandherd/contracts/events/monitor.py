@@ -89,7 +89,7 @@ class MonitorInterventionOutcome(MonitorEvent):
 
 
 class MonitorNotificationPublished(MonitorEvent):
-    """Something that a person should know: the herd recovered from a failure, or an intervention had no effect."""
+    """Something that a user should know: the herd recovered from a failure, or an intervention had no effect."""
 
     type: ClassVar[str] = "monitor.notification_published"
     tone: ClassVar[Tone | None] = "attention"

@@ -17,6 +17,7 @@ from sandherd.contracts.decoder import AGENT_SOURCE
 from sandherd.contracts.requests import AskAudit, Audit, Gap, SourceAudit
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.streams import BY_CONSUMER
+from sandherd.contracts.subjects import Principal
 
 MAX_SOURCES: Final = 200
 """Maximum sources with gaps that are checked sequence by sequence."""
@@ -25,10 +26,13 @@ MAX_MISSING: Final = 1_000_000
 """More missing events of one source are not counted: no source publishes that many; it would hide others' losses."""
 MAX_INCOMPLETE: Final = 100
 
+_OF_THE_HERD: Final = f"/sandherd/{Principal.MONITOR}/"
+"""Sources about all sandboxes. They are not closed with any one, and so are no sources of it."""
+
 # A source is complete when it has as many events as its highest sequence, and its sequences add up to the sum of 1, 2,
 # 3 … up to that: the sum shows a sequence that was used twice beside a missing one. The sources of a sandbox include
 # those of its task, and the sources of a task those of all its sandboxes.
-_SOURCES: Final = """
+_SOURCES: Final = f"""
 with related (project, entity) as (
     select b.project, b.task from sandboxes b
     where b.sandbox = $2 and b.task is not null and ($1::text is null or b.project = $1)
@@ -41,14 +45,15 @@ with related (project, entity) as (
     where ($1::text is null or project = $1)
         and ($2::text is null or (project, source) in (
             select s.project, s.source from sources s
-            where s.entity = $2 or (s.project, s.entity) in (select r.project, r.entity from related r)))
+            where s.entity = $2 or (s.project, s.entity) in (select r.project, r.entity from related r))
+            and source not like '{_OF_THE_HERD}%')
     group by project, source
     having $2::text is null or bool_and(
         entity = $2 or (project, entity) in (select r.project, r.entity from related r))
 ), checked as (
     select *, stored = highest and total = highest::numeric * (highest + 1) / 2 as whole from source_totals
 )
-"""
+"""  # noqa: S608  # a constant statement
 _TOTALS: Final = f"""
 {_SOURCES}
 select count(*) as sources, coalesce(sum(stored), 0)::bigint as events,

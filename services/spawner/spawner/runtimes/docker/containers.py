@@ -37,6 +37,7 @@ class ContainerOptions:
     network: str = "none"
     user: str = "1000:1000"
     read_only: bool = True
+    platform: str | None = None
 
 
 def config(spec: BoxSpec, kind: ContainerOptions, image: str) -> dict[str, Any]:

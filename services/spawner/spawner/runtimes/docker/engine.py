@@ -50,7 +50,7 @@ class Engine:
         self._kind = kind
         uid, _, gid = kind.user.partition(":")
         self._owner = (int(uid), int(gid or uid))
-        self._preparation = ImagePreparation(docker, self._owner, bundled)
+        self._preparation = ImagePreparation(docker, self._owner, bundled, kind.platform)
 
     def port_refusal(self, _unit: str, _port: int) -> str:
         """Why a port of a container's loopback is one of its host; empty if it is its own."""

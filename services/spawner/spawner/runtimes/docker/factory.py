@@ -39,6 +39,7 @@ async def open_docker(settings: Settings, herd: str) -> BoxRuntime:
         network=settings.docker_network,
         user=settings.docker_user,
         read_only=settings.docker_read_only,
+        platform=settings.docker_platform,
     )
     return BoxRuntime(Engine(docker, kind), herd, settings.sandbox_nats_url)
 

@@ -28,12 +28,19 @@ READY: Final = "sandherd-ready"
 
 
 class ImagePreparation:
-    """Prepares the images of one engine. `bundled` is the worker's archive; None: the worker installed here."""
+    """Prepares the images of one engine. `bundled` is the worker's archive; None: the worker installed here.
 
-    def __init__(self, docker: Docker, owner: tuple[int, int], bundled: bytes | None = None) -> None:
+    Of an image for several platforms, the one for `platform` is prepared, and every container of it runs that; None:
+    the engine chooses, its own if there is one.
+    """
+
+    def __init__(
+        self, docker: Docker, owner: tuple[int, int], bundled: bytes | None = None, platform: str | None = None
+    ) -> None:
         self._docker = docker
         self._bundled = bundled
         self._owner = owner
+        self._platform = platform
         self._one = asyncio.Lock()
 
     async def image_for(self, image: str) -> str:
@@ -41,7 +48,7 @@ class ImagePreparation:
         shown = await self._shown(image)
         labels = (shown.get("Config") or {}).get("Labels") or {}
         worker = None if LABEL in labels else await self._worker()
-        name = _name(worker or "", shown["Id"], self._owner)
+        name = _name(worker or "", shown["Id"], self._owner, self._platform)
         if not await self._image_exists(name):
             async with self._one, asyncio.timeout(_PATIENCE):
                 while not await self._image_exists(name):
@@ -77,8 +84,10 @@ class ImagePreparation:
         }
         called = name.replace(":", "-")
         try:
-            porter = await self._docker.containers.create(config, name=called)
+            porter = await self._create(config, called)
         except DockerError as error:
+            if error.status == _NOT_FOUND and self._platform:
+                raise ProviderError(ProviderFault.REFUSED, _other_platform(image, self._platform)) from error
             if error.status != _CONFLICT:
                 raise
             await self._wait_for(self._docker.containers.container(called))
@@ -89,6 +98,14 @@ class ImagePreparation:
             await porter.commit(repository=repository, tag=tag, pause=False)
         finally:  # also if cancelled: others must not wait for an abandoned container
             await asyncio.shield(_delete_container(porter))
+
+    async def _create(self, config: dict[str, Any], name: str) -> DockerContainer:
+        if self._platform is None:
+            return await self._docker.containers.create(config, name=name)
+        where = {"name": name, "platform": self._platform}
+        query = self._docker._query_json  # noqa: SLF001  # `containers.create` has no parameter for the platform
+        made = await query("containers/create", "POST", params=where, data=config)
+        return self._docker.containers.container(made["Id"])
 
     async def _fill(self, porter: DockerContainer, image: str, *, lacks_worker: bool) -> None:
         await porter.put_archive("/", io.BytesIO(container_files.image_folders(self._owner)))
@@ -127,9 +144,17 @@ async def _delete_container(porter: DockerContainer) -> None:
         await porter.delete(force=True)
 
 
-def _name(worker: str, base: str, owner: tuple[int, int]) -> str:
+def _name(worker: str, base: str, owner: tuple[int, int], platform: str | None) -> str:
     """The name of a prepared image: a digest of what it is made of."""
-    return f"{READY}:{hashlib.sha256(f'{worker} {base} {owner}'.encode()).hexdigest()[:16]}"
+    made_of = f"{worker} {base} {owner}" + (f" {platform}" if platform else "")
+    return f"{READY}:{hashlib.sha256(made_of.encode()).hexdigest()[:16]}"
+
+
+def _other_platform(image: str, platform: str) -> str:
+    return (
+        f"docker: the engine has no image {image} for {platform}; pull it with "
+        f"`docker pull --platform {platform} {image}`, or change SANDHERD_DOCKER_PLATFORM"
+    )
 
 
 def _unfit(image: str) -> str:
