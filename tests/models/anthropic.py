@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from tests.http_servers import stop_server
 from tests.models.anthropic_answers import Answer, Failure, beginning, ending
 from tests.models.ports import free_port
 
@@ -115,4 +116,4 @@ async def anthropic_model() -> AsyncIterator[AnthropicModel]:
         model.url = f"http://{host}:{port}"
         yield model
     finally:
-        await runner.cleanup()
+        await stop_server(runner)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from tests.http_servers import stop_server
 from tests.models.openai_answers import Answer, Failure, says
 from tests.models.ports import free_port
 
@@ -113,4 +114,4 @@ async def openai_model() -> AsyncIterator[OpenAIModel]:
         model.url = f"http://{host}:{port}/v1"
         yield model
     finally:
-        await runner.cleanup()
+        await stop_server(runner)

@@ -19,6 +19,7 @@ from spawner.runtimes import cgroups
 from tests.doubles.daytona.answers import ApiError, checked, now
 from tests.doubles.daytona.machine import Machine
 from tests.doubles.toolchains import Contents
+from tests.http_servers import stop_server
 
 KEY = "dtn_0f5c1d6b7a8e4f3c9d2b1a0e5f6c7d8b"
 SNAPSHOT = "sandherd-base"
@@ -113,7 +114,7 @@ class Double:
         await asyncio.gather(*changing, return_exceptions=True)
         await asyncio.gather(*(machine.remove() for machine in self._made))
         assert self._runner is not None
-        await self._runner.cleanup()
+        await stop_server(self._runner)
         self.groups.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from spawner.runtimes.cgroups import find
 from tests.doubles.kubernetes.api import Api
 from tests.doubles.kubernetes.kubelet import Kubelet
 from tests.doubles.kubernetes.store import Json, Store
+from tests.http_servers import stop_server
 
 T = TypeVar("T")
 IMAGE = "sandherd-test-base:bookworm"
@@ -111,7 +112,7 @@ class Cluster:
         self.api.streams.clear()
         self.store.wake()
         await self.kubelet.close()
-        await self._runner.cleanup()
+        await stop_server(self._runner)
         tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task(self._loop)}
         for task in tasks:
             task.cancel()

@@ -17,6 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.http_servers import stop_server
+
 Mood = Literal["takes", "traces", "hangs", "refuses"]
 
 
@@ -139,4 +141,4 @@ async def collecting(mood: Mood = "takes") -> AsyncIterator[Collector]:
         yield collector
     finally:
         collector.release.set()
-        await runner.cleanup()
+        await stop_server(runner)

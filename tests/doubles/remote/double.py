@@ -16,6 +16,7 @@ from aiohttp import web
 from spawner.runtimes import cgroups
 from tests.doubles.remote.machine import Machine
 from tests.doubles.toolchains import Contents
+from tests.http_servers import stop_server
 
 KEY = "ah-7c1d5e0b94f84f6c8f0a7d2be3c95a61"
 IMAGE = "ghcr.io/openhands/agent-server:latest-python"
@@ -117,7 +118,7 @@ class Double:
             await self._leave(pod)
         await asyncio.gather(*(machine.remove() for machine in self._made))
         assert self._runner is not None
-        await self._runner.cleanup()
+        await stop_server(self._runner)
         self.groups.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -22,6 +22,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from tests.doubles.remote.double import IMAGE, KEY, Double
+from tests.http_servers import stop_server
 from tests.integration.operating.herds import PROJECT, answer, context, running, sandherd, until
 
 P = Principal
@@ -190,7 +191,7 @@ async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
 
             await until(reached)
             assert double._runner is not None
-            await double._runner.cleanup()
+            await stop_server(double._runner)
             yield service
 
 
