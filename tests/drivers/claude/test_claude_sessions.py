@@ -30,6 +30,14 @@ def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
     return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
 
 
+async def written(driver: DriverProcess, below: Path, text: str) -> None:
+    """Wait until the transcript has this text: the program writes it beside its work."""
+    name = f"{driver.said('driver.ready')[0]['session_id']}.jsonl"
+    async with asyncio.timeout(PATIENCE):
+        while not any(text in path.read_text() for path in below.rglob(name)):
+            await asyncio.sleep(0.01)
+
+
 def costs(driver: DriverProcess) -> list[int]:
     return [line["cost_micro_usd"] for line in driver.said("agent.usage")]
 
@@ -92,6 +100,7 @@ async def test_session_of_killed_program_resumes(claude: StartClaude, model: Ant
     model.script(calls("Bash", command=UNTIL_ENOUGH), says("again, then"))
     first = await claude("remember the pelican")
     await appears(first.work_dir / "begun")
+    await written(first, tmp_path, '"tool_use"')
     program(first).kill()
     assert await first.ended() == 0
     second = await claude("go on", resume=kept(first, tmp_path / "kept.jsonl"))
