@@ -54,6 +54,7 @@ class Watch:
         self._watching_since: datetime | None = None
         self._reconnects = -1
         self._caught_up = False
+        self._all_read = False
         self._touched: set[Key] = set()
         self._act_lock = asyncio.Lock()
 
@@ -153,8 +154,9 @@ class Watch:
             await self._guard(key, now)
             async with self._act_lock:
                 await self._evaluate(key, now, self._watching_since)
-        for notice in await self._actions.notify(self._herd, now, self._lease.check):
-            self._meters.count("sandherd_notifications_total", kind=notice.kind)
+        if self._all_read:  # else one that is still unread may have been published already
+            for notice in await self._actions.notify(self._herd, now, self._lease.check):
+                self._meters.count("sandherd_notifications_total", kind=notice.kind)
         gauges.measure(self._meters, self._herd, now)
 
     async def _now(self) -> datetime | None:
@@ -165,6 +167,7 @@ class Watch:
         self._meters.set("sandherd_monitor_lag_messages", reached.left)
         self._note_return(reached)
         self._caught_up = self._caught_up or reached.left <= _NEAR
+        self._all_read = reached.left == 0
         if not self._caught_up:
             return None
         return reached.requested_at if reached.left == 0 else self._read_at

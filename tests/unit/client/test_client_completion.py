@@ -40,7 +40,8 @@ def test_shell_completes_commands(
     [
         ("sandherd tasks get ", {TASK}),
         ("sandherd tasks cancel task-01", {TASK}),
-        ("sandherd sandboxes get ", {SANDBOX}),
+        ("sandherd sandboxes get ", {TASK, SANDBOX}),
+        ("sandherd sandboxes pause ", {SANDBOX}),
         ("sandherd logs ", {TASK, SANDBOX}),
         ("sandherd logs sbx-", {SANDBOX}),
         ("sandherd events task-02", set()),

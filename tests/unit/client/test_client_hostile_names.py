@@ -26,7 +26,7 @@ FREE: Final = {
     "image context --libc": "one of two",
     "image context --machine": "one of two",
 }
-NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST", "EXC",
+NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST", "EXC",
     "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",

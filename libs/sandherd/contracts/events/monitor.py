@@ -94,6 +94,8 @@ class MonitorNotificationPublished(MonitorEvent):
     type: ClassVar[str] = "monitor.notification_published"
     tone: ClassVar[Tone | None] = "attention"
     kind: NotificationKind
+    """What it is about: `recovery`, an attempt failed and is retried; `intervention_failed`, an agent ignored the
+    guardian or could not be reached."""
     message: str
     """What happened, in one sentence."""
     cause_id: UUID

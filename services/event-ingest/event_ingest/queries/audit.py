@@ -26,8 +26,8 @@ MAX_MISSING: Final = 1_000_000
 """More missing events of one source are not counted: no source publishes that many; it would hide others' losses."""
 MAX_INCOMPLETE: Final = 100
 
-_OF_THE_HERD: Final = f"/sandherd/{Principal.MONITOR}/"
-"""Sources about all sandboxes. They are not closed with any one, and so are no sources of it."""
+_OF_THE_HERD: Final = Principal.MONITOR.value
+"""Its sources are about all sandboxes. They are not closed with any one, and so are no sources of it."""
 
 # A source is complete when it has as many events as its highest sequence, and its sequences add up to the sum of 1, 2,
 # 3 … up to that: the sum shows a sequence that was used twice beside a missing one. The sources of a sandbox include
@@ -46,7 +46,7 @@ with related (project, entity) as (
         and ($2::text is null or (project, source) in (
             select s.project, s.source from sources s
             where s.entity = $2 or (s.project, s.entity) in (select r.project, r.entity from related r))
-            and source not like '{_OF_THE_HERD}%')
+            and split_part(source, '/', 3) <> '{_OF_THE_HERD}')
     group by project, source
     having $2::text is null or bool_and(
         entity = $2 or (project, entity) in (select r.project, r.entity from related r))
