@@ -55,9 +55,11 @@ class Feed:
         number = self._numbers[source] = self._numbers.get(source, 0) + 1
         named = {"sandbox": SANDBOX} if "sandbox" in EVENTS[event_type].model_fields else {}
         subject = event_subject("default", entity, event_type)
-        await self._neighbours.buses[principal].client.publish(
-            subject, live_event(subject, f"/sandherd/{source}", number, task=self._task, **named)
-        )
+        document = live_event(subject, f"/sandherd/{source}", number, task=self._task, **named)
+        event = decoder.from_live(subject, document)
+        assert event is not None
+        self._neighbours.stored.append(event)  # a follower that subscribes only now reads it from the history
+        await self._neighbours.buses[principal].client.publish(subject, document)
         await self._neighbours.buses[principal].flush()
         self.published[event_type] = entity
 
@@ -113,6 +115,7 @@ async def _run(hostile: Neighbours, sandherd: Run, form: str) -> None:
 
 async def _follow_events(hostile: Neighbours, sandherd: Run, form: str) -> None:
     hostile.asked.clear()
+    hostile.stored.clear()
     following = asyncio.ensure_future(sandherd("events", SANDBOX, "--follow", "-o", form))
     await eventually(lambda: any(isinstance(one, AskEvents) for one in hostile.asked))  # it has subscribed
     feed = Feed(hostile, TASK)
@@ -125,6 +128,7 @@ async def _follow_events(hostile: Neighbours, sandherd: Run, form: str) -> None:
 
 async def _follow_output(hostile: Neighbours, sandherd: Run, form: str) -> None:
     hostile.asked.clear()
+    hostile.stored.clear()
     following = asyncio.ensure_future(sandherd("logs", SANDBOX, "--follow", "-o", form))
     await _read_output(hostile)
     hostile.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
