@@ -6,12 +6,14 @@ plain update would drop it, and the lock would never expire). The broker removes
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Final
 
 import nats.errors
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
+from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
@@ -29,7 +31,7 @@ class LeaseLostError(Exception):
 
 
 class Lease:
-    """The right to do one thing. Run `run()` concurrently with the work, and `check()` before each of its actions."""
+    """The right to do one thing. Run the work by `run_with()`, and `check()` before each of its actions."""
 
     def __init__(self, bus: Bus, key: str, holder: str, ttl: float = 5.0) -> None:
         self._bus = bus
@@ -67,6 +69,17 @@ class Lease:
         while not self.held:
             self._taken.clear()
             await self._taken.wait()
+
+    async def run_with(self, *work: Awaitable[object]) -> None:
+        """Run the lease and this work, until the first ends or fails. The work has ended before the lease is released.
+
+        Raises what the first raises.
+        """
+        renewing = asyncio.ensure_future(self.run())
+        try:
+            await run_until_first(asyncio.shield(renewing), *work)
+        finally:
+            await cancel_and_wait([renewing])
 
     async def run(self) -> None:
         """Take the lease when it is free, renew it while it is held, and release it when cancelled."""

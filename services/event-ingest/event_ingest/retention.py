@@ -17,7 +17,6 @@ import nats.js.errors
 from event_ingest.retention_policy import is_nearly_full, limit_pieces, next_purge_sequence
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.concurrency import run_until_first
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import PurgeArtifacts, PurgeEvents
 from sandherd.contracts.subjects import ARTIFACT
@@ -43,7 +42,7 @@ class StreamRetention:
         """Purge whenever the lease is held and a stream is nearly full. Runs until cancelled."""
         self._service.health.add(LEASE, self._lease.problem)
         self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
-        await run_until_first(self._lease.run(), self._purge_while_held())
+        await self._lease.run_with(self._purge_while_held())
 
     async def _purge_while_held(self) -> None:
         while True:

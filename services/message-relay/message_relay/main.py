@@ -15,7 +15,6 @@ from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
-from sandherd.concurrency import run_until_first
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.events.tools import AgentApprovalWithdrawn
 from sandherd.contracts.subjects import Principal, read_event_subject
@@ -56,7 +55,7 @@ class Relay:
         """Deliver whenever the lease is held."""
         self._service.health.add(LEASE, self._lease.problem)
         self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
-        await run_until_first(self._lease.run(), self._deliver_while_held())
+        await self._lease.run_with(self._deliver_while_held())
 
     async def _deliver_while_held(self) -> None:
         while True:

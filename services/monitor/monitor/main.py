@@ -9,7 +9,6 @@ from monitor.state import FLOOD_WINDOW_SECONDS
 from monitor.watch import Watch
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
-from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
@@ -43,7 +42,7 @@ def compose(settings: Settings) -> Service:
         lease = Lease(service.bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
         service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
-        await run_until_first(lease.run(), _watch_while_held(service, lease))
+        await lease.run_with(_watch_while_held(service, lease))
 
     service.background("watch", watch)
     return service

@@ -229,7 +229,7 @@ class Spawner:
             interval=self._settings.check_interval,
             keep_ended=self._settings.keep_ended,
         )
-        await run_until_first(lease.run(), scheduler.run(), schedules.run())
+        await lease.run_with(scheduler.run(), schedules.run())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""
@@ -244,8 +244,7 @@ class Spawner:
             gauges=SpawnerGauges(live, core.runtimes, settings.max_sandboxes),
         )
         filler = Filler(live, lease, core.runtimes, kinds(core.menu), max_age=settings.max_age)
-        await run_until_first(
-            lease.run(),
+        await lease.run_with(
             sweeper.run(settings.check_interval, settings.keep_ended),
             filler.run(settings.check_interval, self._rules().call_timeout),
         )

@@ -21,6 +21,7 @@ from sandherd.bus.publisher import EventPublisher
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 World = Any
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -67,6 +68,16 @@ async def test_incomplete_snapshot_is_skipped(world: World) -> None:
         await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
         restored = await SnapshotStore(bus).restore()
     assert (restored.position, restored.live) == (0, {})
+
+
+async def test_monitor_that_is_stopped_saves_all_that_it_has_read(world: World) -> None:
+    """The last event that it has read is in the snapshot: its successor reads none of them again."""
+    await world.born("sbx-1")
+    async with world.monitor().running() as service:
+        await eventually(lambda: service.registry.get_sample_value("sandherd_watched_sandboxes") == 1)
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        restored = await SnapshotStore(bus).restore()
+    assert [key[1] for key in restored.live] == ["sbx-1"]
 
 
 async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

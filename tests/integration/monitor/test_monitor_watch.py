@@ -174,15 +174,17 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
     assert [event["data"].get("message_type") for event in world.of("message.queued")] == ["guardian_nudge"]
 
 
-async def test_undeliverable_nudge_is_reported(world: World) -> None:
-    """The sandbox is gone when the relay gets it: rejected, and so undelivered."""
+async def test_undeliverable_nudge_is_reported_and_notified(world: World) -> None:
+    """The sandbox is gone when the relay gets it: rejected, so undelivered, and a person is notified."""
     await world.born("sbx-1")
     await world.record("sbx-1", SandboxState.TERMINATED)
     async with world.relay().running(), world.monitor().running():
         for number in range(4):
             await world.call("sbx-1", str(number))
-        await world.until(lambda: world.of("monitor.intervention_outcome"))
-    assert [event["data"]["outcome"] for event in world.of("monitor.intervention_outcome")] == ["undelivered"]
+        await world.until(lambda: world.of("monitor.notification_published"))
+    [outcome], [notified] = world.of("monitor.intervention_outcome"), world.of("monitor.notification_published")
+    assert outcome["data"]["outcome"] == "undelivered"
+    assert (notified["data"]["kind"], notified["data"]["cause_id"]) == ("intervention_failed", outcome["id"])
 
 
 async def test_sequence_of_the_monitor_has_no_gap(world: World) -> None:
