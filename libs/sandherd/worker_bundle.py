@@ -49,11 +49,15 @@ PYTHONPATH="$(cd "${{0%/*}}/../lib" && pwd)" exec "$python" -P -m sandherd_worke
 """
 
 
-def compiling(minor: str = MINOR) -> str:
-    """The shell command to run once after an upload: later the folder is read-only, and every start would compile."""
+def compiling(minor: str = MINOR, *, beside_source: bool = False) -> str:
+    """The shell command to run once after an upload: later the folder is read-only, and every start would compile.
+
+    With `beside_source` the bytecode is where Python also finds it when the source is removed.
+    """
+    options = "-q -b" if beside_source else "-q"
     return (
         f"python=$(command -v {WORKER}/python/bin/python3 || command -v python{minor} || command -v python3) && "
-        f'exec "$python" -m compileall -q --invalidation-mode unchecked-hash {WORKER}/lib'
+        f'exec "$python" -m compileall {options} --invalidation-mode unchecked-hash {WORKER}/lib'
     )
 
 

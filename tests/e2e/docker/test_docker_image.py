@@ -70,6 +70,24 @@ async def test_task_runs_in_a_built_image(dockered: Any) -> None:
     await dockered.whole(sandbox)
 
 
+async def test_task_runs_in_an_image_without_the_workers_source(dockered: Any) -> None:
+    """`--target binary`: the layer is smaller, and the worker runs from its bytecode."""
+    sizes = {}
+    for target in ("source", "binary"):
+        tag = f"sandherd-test-{target}:1"
+        status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--target", target)
+        assert status == 0, err
+        sizes[target] = json.loads(out)["layer_bytes"]
+    assert sizes["binary"] < 0.9 * sizes["source"], sizes
+    task = await dockered.submit(f"{HOLD}; echo done > result", image="sandherd-test-binary:1")
+    sandbox = await dockered.began(task)
+    assert not (await dockered.sh(sandbox, "find /opt/sandherd/lib -name '*.py'")).strip()
+    await dockered.let_go(sandbox)
+    view = await dockered.ended(task)
+    assert view.state == "completed", view.error
+    await dockered.whole(sandbox)
+
+
 async def test_agent_runs_with_the_sdk_of_its_image(dockered: Any) -> None:
     """`--with acp` adds the SDK, built without a network; the base alone fails at start, with the remedy."""
     tag, python = "sandherd-test-agents:10", f"{SDKS}/acp/bin/python"

@@ -165,3 +165,21 @@ def test_unknown_agent_sdk_is_refused_before_anything_is_read(tmp_path: Path) ->
     with pytest.raises(HerdError, match=r"openhands needs Python 3\.12 or newer"):
         build_context.written(tmp_path / "new", minor="3.11", libc=None, machine=None, harnesses=("openhands",))
     assert not (tmp_path / "new").exists()
+
+
+def test_worker_without_its_source_can_be_loaded(tmp_path: Path) -> None:
+    """`binary`: the script leaves the bytecode of every module and no source; an unknown target is refused first."""
+    build_context.written(tmp_path / "new", minor=None, libc=None, machine=None, target="binary")
+    opt = tmp_path / "new/opt"
+    script = opt / "sandherd/bin/make"
+    script.write_text(script.read_text().replace("/opt/", f"{opt}/"))
+    modules = {path.relative_to(opt).with_suffix("") for path in opt.rglob("*.py")}
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["/bin/sh", str(script)], env=env, check=True)
+    assert not list(opt.rglob("*.py"))
+    assert {path.relative_to(opt).with_suffix("") for path in opt.rglob("*.pyc")} == modules
+    with pytest.raises(HerdError, match="use one of: source, binary"):
+        build_context.written(tmp_path / "other", minor=None, libc=None, machine=None, target="final")
+    with pytest.raises(HerdError, match="use one of: source, binary"):
+        build.build(ImageBuildRequest(base="debian:12", tag="agents:1", target="final"), {"PATH": str(tmp_path)})
+    assert not (tmp_path / "other").exists()

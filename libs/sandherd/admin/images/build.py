@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sandherd.admin.images import agent_sdks
 from sandherd.admin.images.base import MINORS, BaseImage, inspect_base
-from sandherd.admin.images.build_context import write
+from sandherd.admin.images.build_context import TARGETS, check_choice, write
 from sandherd.admin.images.docker import Docker
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -32,6 +32,8 @@ class ImageBuildRequest:
     push: bool = False
     harnesses: tuple[str, ...] = ()
     """The kinds of agent whose SDK the image gets."""
+    target: str = TARGETS[0]
+    """What the image has of the worker, one of `TARGETS`."""
 
     @property
     def oldest_python(self) -> str:
@@ -55,6 +57,7 @@ class BuiltImage:
     size_bytes: int
     pushed: bool
     harnesses: tuple[str, ...]
+    target: str
 
 
 def build(
@@ -64,6 +67,7 @@ def build(
     for what, name in (("base", order.base), ("tag", order.tag)):
         _checked(what, name)
     agent_sdks.checked(order.harnesses)
+    check_choice("target", order.target, TARGETS)
     docker = Docker.find(environ)
     base = inspect_base(docker, order.base, order.platform)
     fits = base.fits(order.oldest_python)
@@ -72,7 +76,7 @@ def build(
     with tempfile.TemporaryDirectory(prefix="sandherd-image-") as folder:
         on_step("downloading what the worker needs")
         kind = base.kind(order.oldest_python)
-        write(Path(folder), kind, download=not fits, harnesses=order.harnesses, environ=environ)
+        write(Path(folder), kind, download=not fits, harnesses=order.harnesses, target=order.target, environ=environ)
         on_step("")
         docker.show(
             *build_arguments(order, base, buildx=docker.buildx), what=f"{order.tag} can't be built", folder=Path(folder)
@@ -121,6 +125,7 @@ def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> B
         size_bytes=int(size),
         pushed=order.push,
         harnesses=order.harnesses,
+        target=order.target,
     )
 
 

@@ -5,7 +5,7 @@ For another Python platform than this one it has the same versions of the worker
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,9 @@ found=$({WORKER}/bin/uv python find --managed-python {{minor}})
 ln -s "${{{{found%/bin/*}}}}" {WORKER}/python
 rm {WORKER}/bin/uv
 """
+TARGETS: Final = ("source", "binary")
+"""What an image has of the worker: its source with the bytecode, or the bytecode alone."""
+_REMOVE_SOURCE: Final = f"find {WORKER}/lib -type f -name '*.py' -delete\n"
 _TRY: Final = "import sandherd_worker.box, sandherd_worker.life, sandherd_worker.attempt, nats.aio.client"
 
 
@@ -32,6 +35,7 @@ def write(
     *,
     download: bool,
     harnesses: tuple[str, ...] = (),
+    target: str = TARGETS[0],
     environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Write the build context, with the SDKs of these kinds of agent. Raises `HerdError`, `OSError`.
@@ -49,7 +53,7 @@ def write(
         for path, file in found.items():
             _write(worker / "lib" / path, file.read_bytes(), 0o644)
     _write(worker / "bin" / "sandherd-box", start(kind.minor).encode(), 0o755)
-    _write(worker / "bin" / "make", making(kind, harnesses, download=download).encode(), 0o755)
+    _write(worker / "bin" / "make", making(kind, harnesses, download=download, target=target).encode(), 0o755)
     agent_sdks.add(folder, harnesses, kind, environ)
     if download:
         _add_uv(worker / "bin", kind, environ)
@@ -63,18 +67,15 @@ def written(
     libc: str | None,
     machine: str | None,
     harnesses: tuple[str, ...] = (),
+    target: str = TARGETS[0],
 ) -> PythonPlatform:
     """Write the build context for a Python platform; None means as here. Raises `HerdError`."""
     oldest = agent_sdks.oldest_python(agent_sdks.checked(harnesses))
     own = BaseImage((), OWN.libc, OWN.machine).kind(oldest)
     kind = PythonPlatform(minor or own.minor, libc or own.libc, machine or own.machine)
     for field, value, known in (("python", kind.minor, MINORS), ("libc", kind.libc, LIBCS)):
-        if value not in known:
-            raise HerdError.of(
-                Code.INVALID_FIELD,
-                f"{field}: {value[:60]!r} is not supported; use one of: {', '.join(known)}",
-                field=field,
-            )
+        check_choice(field, value, known)
+    check_choice("target", target, TARGETS)
     if not BaseImage((kind.minor,), kind.libc, kind.machine).fits(oldest):
         raise HerdError.of(
             Code.INVALID_FIELD, f"python: {', '.join(harnesses)} needs Python {oldest} or newer", field="python"
@@ -83,12 +84,22 @@ def written(
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise HerdError.of(Code.CONFLICT, f"{folder} is not empty", field="folder", remedy="name a new folder")
-        write(folder, kind, download=False, harnesses=harnesses)
+        write(folder, kind, download=False, harnesses=harnesses, target=target)
     except OSError as error:
         raise HerdError.of(
             Code.REFUSED, f"{folder} can't be written: {error.strerror or error}", field="folder", remedy="name another"
         ) from None
     return kind
+
+
+def check_choice(field: str, value: str, known: Collection[str]) -> None:
+    """Raises `HerdError` for a value that is not among the known ones."""
+    if value not in known:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{field}: {value[:60]!r} is not supported; use one of: {', '.join(known)}",
+            field=field,
+        )
 
 
 def packages(kind: PythonPlatform, folder: Path, environ: Mapping[str, str] = os.environ) -> Mapping[str, Path]:
@@ -117,12 +128,13 @@ def fetch(wanted: list[str], kind: PythonPlatform, folder: Path, environ: Mappin
     run_uv(["pip", "install", "-q", "--target", str(folder), *download_options(kind), *ready, *wanted], environ)
 
 
-def making(kind: PythonPlatform, harnesses: tuple[str, ...] = (), *, download: bool) -> str:
+def making(kind: PythonPlatform, harnesses: tuple[str, ...] = (), *, download: bool, target: str = TARGETS[0]) -> str:
     """The script that runs once in the image."""
+    alone = target == "binary"
     first = _DOWNLOAD_PYTHON.format(minor=kind.minor) if download else ""
     loaded = f'PYTHONPATH={WORKER}/lib "$python" -P -c "{_TRY}"'
-    begun = f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor)})\n{_python(kind)}\n"
-    return f"{begun}{agent_sdks.making(harnesses)}{loaded}\nrm {WORKER}/bin/make\n"
+    begun = f"#!/bin/sh\nset -e\n{first}({compiling(kind.minor, beside_source=alone)})\n{_python(kind)}\n"
+    return f"{begun}{_REMOVE_SOURCE if alone else ''}{agent_sdks.making(harnesses)}{loaded}\nrm {WORKER}/bin/make\n"
 
 
 def _python(kind: PythonPlatform) -> str:

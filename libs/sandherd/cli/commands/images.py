@@ -17,6 +17,14 @@ WithSdks = Annotated[
         "--with", metavar="KIND", help="Also add the SDK of this kind of agent: claude, openhands, acp; repeatable."
     ),
 ]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="KIND",
+        help="What it has of the worker: source (and bytecode), or binary (bytecode alone, a smaller layer).",
+    ),
+]
 
 
 @app.callback()
@@ -44,6 +52,7 @@ def build_image(
         bool, typer.Option("--with-python", help="Download a Python if the base has none that the worker can use.")
     ] = False,
     harnesses: WithSdks = None,
+    target: Target = "source",
     output: Output = Format.TABLE,
 ) -> int:
     """Add the worker to an image, as one small layer: nothing has to be copied into its sandboxes at start.
@@ -55,7 +64,13 @@ def build_image(
     from sandherd.cli.render.console import answer
 
     order = ImageBuildRequest(
-        base=base, tag=tag, platform=platform, with_python=with_python, push=push, harnesses=tuple(harnesses or ())
+        base=base,
+        tag=tag,
+        platform=platform,
+        with_python=with_python,
+        push=push,
+        harnesses=tuple(harnesses or ()),
+        target=target,
     )
     with Activity(f"inspecting {base}") as activity:
         built = build(order, on_step=activity.step)
@@ -80,6 +95,7 @@ def write_context(
         str | None, typer.Option("--machine", metavar="NAME", help="x86_64 or aarch64 [default: as this machine].")
     ] = None,
     harnesses: WithSdks = None,
+    target: Target = "source",
     output: Output = Format.TABLE,
 ) -> int:
     """Write the build context of such an image, for builders other than the `docker` command; nothing is built.
@@ -89,7 +105,7 @@ def write_context(
     from sandherd.admin.images.build_context import written
     from sandherd.cli.render.console import answer
 
-    kind = written(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()))
+    kind = written(folder, minor=python, libc=libc, machine=machine, harnesses=tuple(harnesses or ()), target=target)
     row = (str(folder), kind.minor, kind.libc, kind.machine)
     answer(output, dict(zip(("folder", "python", "libc", "machine"), row, strict=True)), _CONTEXT, [row])
     return 0
