@@ -1,0 +1,1 @@
+"""Repositories of tasks: their mirrors, branches and pull requests."""

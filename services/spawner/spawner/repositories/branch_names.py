@@ -1,0 +1,78 @@
+"""Names of branches by GitFlow: a prefix by a rule, and a readable slug. All pure.
+
+The prefix is that of the first rule with a word that is in the title; a task of priority `critical` that would be a
+`bugfix` is a `hotfix`. The slug is the ticket, if there is one, and the words of the title. A name has at most
+`MAX_LENGTH` characters, only `a-z`, `0-9`, `-` and one `/`, so it is valid by git-check-ref-format(1) and distinct on
+file systems that ignore case.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+MAX_LENGTH: Final = 60
+DEFAULT_PREFIX: Final = "feature"
+PREFIXES: Final = ("feature", "bugfix", "hotfix", "release", "chore")
+Rules = Mapping[str, Sequence[str]]
+"""Words by prefix, in lower case. The rules are tried in this order."""
+DEFAULT_RULES: Final[Rules] = {
+    "hotfix": ("hotfix", "urgent", "outage", "emergency", "incident"),
+    "bugfix": ("bugfix", "bug", "fix", "fixes", "repair", "crash", "broken", "regression", "failing", "fails"),
+    "release": ("release", "changelog"),
+    "chore": ("chore", "bump", "upgrade", "dependencies", "rename", "reformat", "lint", "cleanup", "typo", "docs"),
+}
+_DISTINCTION: Final = 6
+"""Characters that distinguish a name from one that is already used: 30 bits of a digest of the task's name."""
+_TRIES: Final = 100
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def prefix_of(title: str, priority: str, rules: Rules = DEFAULT_RULES) -> str:
+    """The prefix for a task."""
+    terms = frozenset(_terms(title))
+    found = next((prefix for prefix, known in rules.items() if not terms.isdisjoint(known)), DEFAULT_PREFIX)
+    return "hotfix" if found == "bugfix" and priority == "critical" else found
+
+
+def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None, taken: Iterable[str] = ()) -> str:
+    """The branch of a task: the same for each call with the same arguments.
+
+    `title` is the first line of the task's text. `taken` are the branches of others: a name that equals one of them, or
+    would be a folder of one or a file in one, is distinguished by the task's name.
+    """
+    used = frozenset(name.casefold() for name in taken)
+    folder = f"{prefix}-" if prefix in used else f"{prefix}/"  # `feature/x` can't exist beside a branch `feature`
+    terms = [*_terms(ticket or ""), *_terms(title)] or _terms(task)
+    suffixes = ("", *(f"-{_distinction(f'{task} {number}')}" for number in range(_TRIES)))
+    names = (folder + _joined(terms, MAX_LENGTH - len(folder) - len(suffix)) + suffix for suffix in suffixes)
+    return next(name for name in names if not collides(name, used))
+
+
+def collides(name: str, used: Collection[str]) -> bool:
+    """Whether git can't have this branch beside those: the same name, or one is a folder of the other."""
+    parts = name.split("/")
+    folders = {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return not folders.isdisjoint(used) or any(one.startswith(f"{name}/") for one in used)
+
+
+def _terms(text: str) -> list[str]:
+    """The words in lower case ASCII: accents are removed, other letters that are not ASCII separate words."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])'(?=[a-z])", "", plain))
+
+
+def _joined(terms: Sequence[str], limit: int) -> str:
+    """As many words as fit; at least the beginning of the first."""
+    joined = terms[0][:limit]
+    for one in terms[1:]:
+        if len(joined) + 1 + len(one) > limit:
+            break
+        joined += f"-{one}"
+    return joined
+
+
+def _distinction(task: str) -> str:
+    number = int.from_bytes(sha256(task.encode()).digest()[:8])
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(_DISTINCTION))

@@ -1,0 +1,222 @@
+"""Runs git(1) for the control plane, on bare repositories, so that nothing of a repository is executed.
+
+Nothing is ever checked out here, so filters, attributes and submodules of a repository have no effect; hooks, helpers
+and the configuration of the machine are disabled, and a mirror's own configuration is not changed by any fetch. A
+credential is passed in the environment of the git process alone: it is in no argument, URL or file.
+"""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from sandherd.process_signals import send_group
+
+_LIMITED: Final = 'ulimit -f "$0"; exec git "$@"'
+_BLOCK: Final = 512
+"""Bytes of the unit of `ulimit -f` (POSIX)."""
+_STOP_SECONDS: Final = 5.0
+"""How long git may remove its lock files and incomplete packs before it is killed."""
+_MESSAGE_CHARACTERS: Final = 500
+_HELPER: Final = (
+    '!give() { test "$1" = get && '
+    'printf "username=%s\\npassword=%s\\n" "$SANDHERD_GIT_USER" "$SANDHERD_GIT_PASSWORD"; }; give'
+)
+"""A credential helper (gitcredentials(7)) of the shell's own commands: the token is in the arguments of no process."""
+_CONFIG: Final[Mapping[str, str]] = {
+    "core.attributesFile": os.devnull,
+    "core.excludesFile": os.devnull,
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.sshCommand": "false",
+    "credential.helper": "",
+    "fetch.recurseSubmodules": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "protocol.file.allow": "always",
+    "protocol.http.allow": "always",
+    "protocol.https.allow": "always",
+    "submodule.recurse": "false",
+}
+
+
+class GitFault(StrEnum):
+    """Kinds of failure. A closed set: decisions use it, never the text of a message."""
+
+    REFUSED = "refused"
+    """The repository never accepts this, or the input is invalid."""
+    DENIED = "denied"
+    """The credential is missing, invalid, expired, or does not permit this."""
+    NOT_FOUND = "not_found"
+    """There is no such repository, or the credential can't see it."""
+    CONFLICT = "conflict"
+    """A branch is not where it was expected."""
+    TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    """The repository does not respond; the same may be tried again."""
+
+
+class GitError(Exception):
+    """A git command failed. `fault` is the kind of failure."""
+
+    def __init__(self, fault: GitFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+    @property
+    def permanent(self) -> bool:
+        """Whether a retry can't succeed."""
+        return self.fault is not GitFault.UNAVAILABLE
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A user name and a token for one origin, such as `https://github.com`: others never get it, also by a redirect."""
+
+    origin: str
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RemoteRepository:
+    """A repository by its URL, which has no credential in it."""
+
+    url: str
+    credential: Credential | None = None
+
+
+@dataclass(frozen=True)
+class GitLimits:
+    """The limits of one command: its time in seconds, the size of each file that it writes, and its output in bytes."""
+
+    seconds: float = 900.0
+    file_bytes: int = 8 * 1024**3
+    output_bytes: int = 64 * 1024**2
+
+
+DEFAULT_LIMITS: Final = GitLimits()
+
+
+async def run_git(
+    *arguments: str,
+    credential: Credential | None = None,
+    config: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    limits: GitLimits = DEFAULT_LIMITS,
+    accepted: frozenset[int] = frozenset({0}),
+) -> tuple[int, bytes]:
+    """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
+
+    When cancelled, or out of time, git and its children are ended first.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), *arguments),
+        env=_environment(credential, config or {}) | dict(environment or {}),
+        cwd="/",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(limits.seconds):
+            out, err = await asyncio.gather(_read(process.stdout, limits), _read(process.stderr, limits))
+            status = await process.wait()
+    except TimeoutError:
+        raise GitError(GitFault.UNAVAILABLE, f"git {arguments[0]} took longer than {limits.seconds:.0f} s") from None
+    finally:
+        await _end(process)
+    if status not in accepted:
+        raise _error(status, err.decode(errors="replace"))
+    return status, out
+
+
+def _environment(credential: Credential | None, config: Mapping[str, str]) -> dict[str, str]:
+    settings = [*_CONFIG.items(), *config.items()]
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_HTTP_LOW_SPEED_LIMIT": "1",
+        "GIT_HTTP_LOW_SPEED_TIME": "60",
+    } | {name: os.environ[name] for name in _PASSED if name in os.environ}
+    if credential is not None:
+        settings.append((f"credential.{credential.origin}.helper", _HELPER))
+        environment |= {"SANDHERD_GIT_USER": credential.username, "SANDHERD_GIT_PASSWORD": credential.password}
+    environment["GIT_CONFIG_COUNT"] = str(len(settings))
+    for number, (key, value) in enumerate(settings):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return environment
+
+
+_PASSED: Final = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+)
+
+
+async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes:
+    """Everything until the end of the stream. Raises `GitError` above the limit."""
+    parts, size = [], 0
+    while stream is not None and (part := await stream.read(65_536)):
+        parts.append(part)
+        size += len(part)
+        if size > limits.output_bytes:
+            raise GitError(GitFault.TOO_LARGE, f"git printed more than {limits.output_bytes} bytes")
+    return b"".join(parts)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End git and its children, if they still run, also when cancelled meanwhile."""
+    if process.returncode is not None:
+        return
+    send_group(process.pid, signal.SIGTERM)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+    finally:
+        send_group(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+_MEANINGS: Final = (
+    (GitFault.DENIED, r"authentication failed|could not read (username|password)|invalid credentials|error: 40[13]\b"),
+    (GitFault.NOT_FOUND, r"not found|does not (exist|appear to be a git repository)|no such file|error: 404\b"),
+    (GitFault.TOO_LARGE, r"file size limit exceeded|file too large|died of signal 25\b"),
+    (GitFault.UNAVAILABLE, r"could not resolve|failed to connect|connection (timed out|refused|reset)|timed out"),
+    (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),
+    (GitFault.UNAVAILABLE, r"ssl_|gnutls|no space left"),
+)
+_SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
+
+
+def _error(status: int, printed: str) -> GitError:
+    """The failure, from git's messages in the locale C; what the remote printed (`remote: …`) never decides."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    own = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
+    fault = next((fault for fault, pattern in _MEANINGS if re.search(pattern, own)), GitFault.REFUSED)
+    if status in _SIGXFSZ_STATUS:
+        fault = GitFault.TOO_LARGE
+    return GitError(fault, " ".join(lines)[-_MESSAGE_CHARACTERS:] or f"git ended with status {status}")
+
+
+def in_repository(path: Path) -> tuple[str, str]:
+    """The first arguments of a command on the bare repository at this path."""
+    return "--git-dir", str(path)

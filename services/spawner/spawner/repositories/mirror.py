@@ -1,0 +1,234 @@
+"""A mirror: a bare repository with the branches of a remote and those of Sandherd's tasks.
+
+`refs/remotes/origin/*` are the remote's branches as of the last fetch, `refs/heads/*` are the branches of tasks. One
+process writes at a time (flock(2)), and a branch is changed by compare-and-set only.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from spawner.repositories.git import (
+    DEFAULT_LIMITS,
+    GitError,
+    GitFault,
+    GitLimits,
+    RemoteRepository,
+    in_repository,
+    run_git,
+)
+from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
+
+NO_COMMIT: Final = "0" * 40
+"""The commit of a branch that does not exist, for compare-and-set."""
+_REMOTE: Final = "refs/remotes/origin/"
+_HEADS: Final = "refs/heads/"
+_INCOMING: Final = "refs/incoming/"
+_FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+_CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
+"""For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
+
+
+class Mirror:
+    """The mirror in this folder, which is created when it is first fetched."""
+
+    def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS) -> None:
+        self.path = path
+        self._limits = limits
+        self._writer = WriterLock(path)
+
+    # --- the remote --------------------------------------------------------------------------------------------
+
+    async def fetch(self, remote: RemoteRepository) -> None:
+        """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
+        async with self._writing():
+            await self._run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
+
+    async def default_branch(self, remote: RemoteRepository) -> str:
+        """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
+        shown = await self._run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
+        for line in shown.splitlines():
+            target, _, name = line.partition("\t")
+            if name == "HEAD" and target.startswith(f"ref: {_HEADS}"):
+                return target.removeprefix(f"ref: {_HEADS}")
+        raise GitError(GitFault.NOT_FOUND, "the repository has no default branch; name a base branch")
+
+    async def push(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
+        """Push the branch if the remote's is `expected`, or already equals it. Raises `GitError`.
+
+        `NO_COMMIT` expects that the remote does not have it.
+        """
+        name = f"{_HEADS}{branch}"
+        lease = f"--force-with-lease={name}:{'' if expected == NO_COMMIT else expected}"
+        options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
+        status, shown = await run_git(
+            *in_repository(self.path), *options, "--end-of-options", remote.url, f"{name}:{name}",
+            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}),
+        )  # fmt: skip
+        if status:
+            raise _refused_push(shown.decode(errors="replace"))
+
+    async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
+        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`."""
+        name = f"{_HEADS}{branch}"
+        shown = await self._run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
+        if not shown:
+            return
+        options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
+        status, printed = await run_git(
+            *in_repository(self.path), *options, "--end-of-options", remote.url, f":{name}",
+            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}),
+        )  # fmt: skip
+        if status:
+            raise _refused_push(printed.decode(errors="replace"))
+
+    # --- branches ----------------------------------------------------------------------------------------------
+
+    async def remote_branches(self) -> Mapping[str, str]:
+        """The commits of the remote's branches, by name, as of the last fetch."""
+        return await self._refs(_REMOTE)
+
+    async def branches(self) -> Mapping[str, str]:
+        """The commits of the branches, by name."""
+        return await self._refs(_HEADS)
+
+    async def create_branch(self, branch: str, commit: str) -> None:
+        """Create the branch; no error if it is already there with this commit. Raises `GitError`."""
+        async with self._writing():
+            if (await self.branches()).get(branch) != commit:
+                await self._update(branch, commit, NO_COMMIT)
+
+    async def delete_branch(self, branch: str, *, expected: str) -> None:
+        """Delete the branch if it is `expected`; no error if there is none. Raises `GitError`."""
+        async with self._writing():
+            if branch in await self.branches():
+                await self._run("update-ref", "-d", f"{_HEADS}{branch}", expected)
+
+    # --- bundles -----------------------------------------------------------------------------------------------
+
+    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None) -> None:
+        """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`."""
+        excluded = (f"^{since}",) if since else ()
+        await self._run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *excluded)
+
+    async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
+        """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
+
+        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that does not contain the
+        commit `expected`: a branch is only ever continued.
+        """
+        incoming = f"{_INCOMING}{branch}"
+        async with self._writing():
+            try:
+                with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
+                    await self._unbundle(bundle, branch, Path(quarantine))
+                    await self._run(
+                        *_FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
+                    )
+                commit = (
+                    await self._run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
+                ).strip()
+                if expected != NO_COMMIT and not await self.contains(commit, expected):
+                    raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
+                await self._update(branch, commit, expected)
+            finally:
+                await self._run("update-ref", "-d", incoming)
+        return commit
+
+    async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
+        """Fetch the bundle into a repository of its own, which also has the mirror's objects.
+
+        Before 2.46, git checks no objects that it fetches from a bundle: so they are fetched again from there, checked.
+        Those that are refused are deleted with the quarantine.
+        """
+        await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(quarantine))
+        (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
+        arguments = (*_FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
+        await run_git(*in_repository(quarantine), *arguments, limits=self._limits)
+
+    async def contains(self, commit: str, ancestor: str) -> bool:
+        """Whether the commit is the other one or comes after it. Raises `GitError`."""
+        arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
+        status, _ = await run_git(
+            *in_repository(self.path), *arguments, limits=self._limits, accepted=frozenset({0, 1})
+        )
+        return status == 0
+
+    # --- trial merges ------------------------------------------------------------------------------------------
+
+    async def conflicts(self, head: str, base: str) -> list[str]:
+        """The paths with conflicts if these commits are merged; nothing is stored. Raises `GitError`."""
+        async with self._writing():
+            return await self._try_merge(head, base)
+
+    async def _try_merge(self, head: str, base: str) -> list[str]:
+        with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
+            own = {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
+            arguments = (
+                "merge-tree",
+                "--write-tree",
+                "-z",
+                "--name-only",
+                "--no-messages",
+                "--end-of-options",
+                head,
+                base,
+            )
+            status, shown = await run_git(
+                *in_repository(self.path), *arguments, environment=own, limits=self._limits, accepted=frozenset({0, 1})
+            )
+        paths = shown.decode("utf-8", "surrogateescape").split("\0")[1:]
+        return sorted({path for path in paths if path}) if status else []
+
+    # --- the repository ----------------------------------------------------------------------------------------
+
+    def size_bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+    async def remove(self) -> None:
+        """Delete the mirror. Branches that were not pushed are lost."""
+        async with self._writing():
+            await asyncio.to_thread(shutil.rmtree, self.path)
+
+    async def _refs(self, prefix: str) -> dict[str, str]:
+        if not self.path.exists():
+            return {}
+        shown = await self._run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        pairs = (line.split(" ", 1) for line in shown.splitlines())
+        return {name.removeprefix(prefix): commit for commit, name in pairs}
+
+    async def _update(self, branch: str, commit: str, expected: str) -> None:
+        try:
+            await self._run("update-ref", f"{_HEADS}{branch}", commit, expected)
+        except GitError as error:
+            raise GitError(GitFault.CONFLICT, f"{branch} is not at {expected[:12]}: {error}") from error
+
+    async def _run(
+        self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None
+    ) -> str:
+        credential = remote.credential if remote is not None else None
+        _, shown = await run_git(
+            *in_repository(self.path), *arguments, credential=credential, config=config, limits=self._limits
+        )
+        return shown.decode("utf-8", "surrogateescape")
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """The right to write to the mirror, which exists then."""
+        async with self._writer.hold():
+            if not (self.path / "HEAD").exists():
+                await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(self.path))
+            yield
+
+
+def _refused_push(shown: str) -> GitError:
+    """From the machine-readable lines: `!`, the refs, and a summary with the reason in parentheses (git-push(1))."""
+    line = next((line for line in shown.splitlines() if line.startswith("!")), "")
+    reason = line.rsplit("\t", 1)[-1]
+    stale = any(word in reason for word in ("stale info", "fetch first", "non-fast-forward", "already exists"))
+    return GitError(GitFault.CONFLICT if stale else GitFault.REFUSED, f"push: {reason[:500] or 'no reason printed'}")

@@ -1,0 +1,91 @@
+"""A git server over HTTP: git's own http-backend (git-http-backend(1)), behind basic authentication."""
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from tests.http_servers import stop_server
+
+_BACKEND: Final = "/usr/lib/git-core/git-http-backend"
+USER: Final = "x-access-token"
+
+
+@dataclass
+class GitServer:
+    """Serves the repositories in `root`. `token` is required if it is set; `failing` responses with 503 come first."""
+
+    root: Path
+    url: str = ""
+    token: str | None = None
+    failing: int = 0
+    redirect: str | None = None
+    """Where every request is redirected to."""
+    silent: bool = False
+    """Whether it receives requests and never responds."""
+    received: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[web.Request] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """One request, by the backend."""
+        self.requests.append(request)
+        self.received.set()
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.redirect is not None:
+            return web.Response(status=302, headers={"Location": self.redirect + request.path_qs})
+        if self.failing > 0:
+            self.failing -= 1
+            return web.Response(status=503)
+        expected = "Basic " + base64.b64encode(f"{USER}:{self.token}".encode()).decode()
+        if self.token is not None and request.headers.get("Authorization") != expected:
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
+        return await self._backend(request)
+
+    async def _backend(self, request: web.Request) -> web.Response:
+        process = await asyncio.create_subprocess_exec(
+            _BACKEND, env=self._environment(request), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate(await request.read())
+        head, _, body = out.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        status = int(headers.pop("Status", "200").split()[0])
+        return web.Response(status=status, headers=headers, body=body)
+
+    def _environment(self, request: web.Request) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "GIT_PROJECT_ROOT": str(self.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query_string,
+            "REQUEST_METHOD": request.method,
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "HTTP_CONTENT_ENCODING": "",  # aiohttp has decoded the body
+            "HTTP_GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
+            "REMOTE_USER": USER if self.token else "",
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+
+
+@asynccontextmanager
+async def git_server(root: Path, token: str | None = None) -> AsyncIterator[GitServer]:
+    """A server of the repositories in this folder, at a random port."""
+    server = GitServer(root, token=token)
+    app = web.Application(client_max_size=1024**3)
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = "http://{}:{}".format(*runner.addresses[0])
+    try:
+        yield server
+    finally:
+        await stop_server(runner)

@@ -1,0 +1,252 @@
+"""A mirror of a repository behind git's own HTTP server: fetched, continued from bundles, and pushed."""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository
+from spawner.repositories.mirror import NO_COMMIT, Mirror
+from tests.doubles.git_server import USER, GitServer, git_server
+from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
+
+BRANCH = "feature/search"
+
+
+async def test_branches_of_the_remote_are_fetched(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
+    """New ones are added, deleted ones removed, rewritten ones replaced; ours are not touched."""
+    await mirror.create_branch("main", upstream.first)
+    second = upstream.commit({"shop.py": "total = 2\n"})
+    old = upstream.commit({"old": "1"}, "old")
+    await mirror.fetch(remote)
+    assert await mirror.remote_branches() == {"main": second, "old": old}
+    git(upstream.path, "branch", "-D", "old")
+    git(upstream.path, "update-ref", "refs/heads/main", upstream.first)
+    await mirror.fetch(remote)
+    assert await mirror.remote_branches() == {"main": upstream.first}
+    assert await mirror.branches() == {"main": upstream.first}
+    assert await mirror.default_branch(remote) == "main"
+
+
+async def test_work_of_a_sandbox_is_pushed(
+    mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
+) -> None:
+    """The branch is on the remote before the sandbox begins, and has its commits afterwards."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.push(remote, BRANCH, expected=NO_COMMIT)
+    assert upstream.head(BRANCH) == upstream.first
+    await sandbox.start(mirror, BRANCH)
+    made = commit(sandbox.folder, {"search.py": "found = 1\n"})
+    thin = sandbox.bundle(BRANCH, f"^{upstream.first}")
+    assert await mirror.import_bundle(thin, BRANCH, expected=upstream.first) == made
+    await mirror.push(remote, BRANCH, expected=upstream.first)
+    assert (upstream.head(BRANCH), upstream.head("main")) == (made, upstream.first)
+
+
+async def test_lost_response_makes_nothing_twice(
+    mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
+) -> None:
+    """Each step can be repeated after it took effect."""
+    for _ in range(2):
+        await mirror.create_branch(BRANCH, upstream.first)
+        await mirror.push(remote, BRANCH, expected=NO_COMMIT)
+    await sandbox.start(mirror, BRANCH)
+    made = commit(sandbox.folder, {"search.py": "found = 1\n"})
+    assert await mirror.import_bundle(sandbox.bundle(BRANCH), BRANCH, expected=upstream.first) == made
+    assert await mirror.import_bundle(sandbox.bundle(BRANCH), BRANCH, expected=made) == made
+    for _ in range(2):
+        await mirror.push(remote, BRANCH, expected=upstream.first)
+    for _ in range(2):
+        await mirror.delete_remote_branch(remote, BRANCH, expected=made)
+        await mirror.delete_branch(BRANCH, expected=made)
+    assert (upstream.head(BRANCH), await mirror.branches()) == ("", {})
+
+
+async def test_push_never_overwrites_what_others_pushed(
+    mirror: Mirror, remote: RemoteRepository, upstream: Upstream
+) -> None:
+    """Somebody has pushed to the branch, or made one of its name: a conflict, and the remote is as it was."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    theirs = upstream.commit({"search.py": "theirs\n"}, BRANCH)
+    for expected in (NO_COMMIT, upstream.first):
+        with pytest.raises(GitError) as refused:
+            await mirror.push(remote, BRANCH, expected=expected)
+        assert refused.value.fault is GitFault.CONFLICT
+    with pytest.raises(GitError):
+        await mirror.delete_remote_branch(remote, BRANCH, expected=upstream.first)
+    assert upstream.head(BRANCH) == theirs
+
+
+async def test_refusal_of_a_hook_is_permanent(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
+    """A protected branch: the reason is in the error."""
+    hook = upstream.path / "hooks" / "update"
+    hook.write_text("#!/bin/sh\necho this branch is protected >&2\nexit 1\n")
+    hook.chmod(0o755)
+    await mirror.create_branch(BRANCH, upstream.first)
+    with pytest.raises(GitError, match="hook declined") as refused:
+        await mirror.push(remote, BRANCH, expected=NO_COMMIT)
+    assert (refused.value.fault, refused.value.permanent) == (GitFault.REFUSED, True)
+
+
+async def test_branch_is_only_ever_continued(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
+    """History that was rewritten in the sandbox, or a branch that moved meanwhile, changes nothing."""
+    second = upstream.commit({"shop.py": "total = 2\n"})
+    git(mirror.path, "fetch", "--quiet", str(upstream.path), "main")
+    await mirror.create_branch(BRANCH, second)
+    await sandbox.start(mirror, BRANCH)
+    git(sandbox.folder, "reset", "--quiet", "--hard", upstream.first)
+    commit(sandbox.folder, {"search.py": "1"})
+    for expected in (second, NO_COMMIT, upstream.first):
+        with pytest.raises(GitError) as refused:
+            await mirror.import_bundle(sandbox.bundle(BRANCH), BRANCH, expected=expected)
+        assert refused.value.fault is GitFault.CONFLICT
+    assert await mirror.branches() == {BRANCH: second}
+    assert git(mirror.path, "for-each-ref", "refs/incoming") == ""
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "other branch", "incomplete"])
+async def test_damaged_bundle_changes_nothing(
+    mirror: Mirror, upstream: Upstream, sandbox: Sandbox, damage: str
+) -> None:
+    """A typed error, and the next complete bundle is accepted."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    await sandbox.start(mirror, BRANCH)
+    one = commit(sandbox.folder, {"a": "1"})
+    two = commit(sandbox.folder, {"a": "2"})
+    whole = sandbox.bundle(BRANCH).read_bytes()
+    bundle = sandbox.bundle(BRANCH, f"^{one}") if damage == "incomplete" else sandbox.bundle(BRANCH)
+    if damage == "other branch":
+        git(sandbox.folder, "branch", "other")
+        bundle = sandbox.bundle("other")
+    elif damage != "incomplete":
+        bundle.write_bytes({"empty": b"", "cut": whole[:-40], "text": b"hello\n" * 9}[damage])
+    with pytest.raises(GitError):
+        await mirror.import_bundle(bundle, BRANCH, expected=upstream.first)
+    assert await mirror.branches() == {BRANCH: upstream.first}
+    bundle.write_bytes(whole)
+    assert await mirror.import_bundle(bundle, BRANCH, expected=upstream.first) == two
+
+
+async def test_conflicts_are_found_without_a_trace(
+    mirror: Mirror, remote: RemoteRepository, upstream: Upstream
+) -> None:
+    """A trial merge names the files, and stores no object."""
+    ours = upstream.commit({"shop.py": "total = 2\n", "a b\n": "ours"}, "ours")
+    git(upstream.clone, "checkout", "--quiet", "main")
+    theirs = upstream.commit({"shop.py": "total = 3\n", "a b\n": "theirs"}, "theirs")
+    git(upstream.clone, "checkout", "--quiet", "main")
+    apart = upstream.commit({"else": "1"}, "apart")
+    await mirror.fetch(remote)
+    before = sorted(mirror.path.rglob("*"))
+    assert await mirror.conflicts(ours, theirs) == ["a b\n", "shop.py"]
+    assert await mirror.conflicts(ours, apart) == []
+    assert sorted(mirror.path.rglob("*")) == before
+
+
+async def test_token_is_in_no_argument_file_or_error(
+    mirror: Mirror, remote: RemoteRepository, server: GitServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    """It reaches the server in a header; a wrong one is `denied`."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.push(remote, BRANCH, expected=NO_COMMIT)
+    files = [path for path in mirror.path.rglob("*") if path.is_file()]
+    assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
+    assert TOKEN not in repr(remote)
+    wrong = RemoteRepository(remote.url, Credential(server.url, USER, "ghs_wrong"))
+    for bad in (wrong, RemoteRepository(remote.url)):
+        with pytest.raises(GitError) as refused:
+            await Mirror(tmp_path / "other.git").fetch(bad)
+        assert refused.value.fault is GitFault.DENIED
+        assert "ghs_" not in str(refused.value)
+
+
+async def test_other_origin_never_gets_the_token(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
+    """Also not one that the repository's server redirects to."""
+    async with git_server(server.root, "another token") as other:
+        server.redirect = other.url
+        with pytest.raises(GitError) as refused:
+            await mirror.fetch(remote)
+    assert refused.value.fault is GitFault.DENIED
+    assert other.requests
+    assert not [request for request in other.requests if "Authorization" in request.headers]
+
+
+async def test_outage_is_no_permanent_error(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
+    """A server that fails, or is gone: unavailable, and fetched afterwards."""
+    server.failing = 1
+    with pytest.raises(GitError) as failed:
+        await mirror.fetch(remote)
+    assert (failed.value.fault, failed.value.permanent) == (GitFault.UNAVAILABLE, False)
+    await mirror.fetch(remote)
+    with pytest.raises(GitError) as gone:
+        await mirror.fetch(RemoteRepository("http://127.0.0.1:9/team/shop.git"))
+    assert gone.value.fault is GitFault.UNAVAILABLE
+    with pytest.raises(GitError) as missing:
+        await mirror.fetch(RemoteRepository(remote.url.replace("shop", "none"), remote.credential))
+    assert missing.value.fault is GitFault.NOT_FOUND
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c true", "ssh://127.0.0.1/x", "git://127.0.0.1/x", "--upload-pack=touch x"])
+async def test_other_transports_are_refused(tmp_path: Path, url: str) -> None:
+    """Nothing is executed and no connection is opened for them."""
+    with pytest.raises(GitError):
+        await Mirror(tmp_path / "mirror.git").fetch(RemoteRepository(url))
+    assert not (tmp_path / "x").exists()
+
+
+async def test_repository_larger_than_the_limit_is_refused(
+    remote: RemoteRepository, upstream: Upstream, tmp_path: Path
+) -> None:
+    """Its pack is not stored."""
+    (upstream.clone / "large").write_bytes(os.urandom(3 * 1024**2))
+    upstream.commit({})
+    mirror = Mirror(tmp_path / "small.git", GitLimits(file_bytes=1024**2))
+    with pytest.raises(GitError) as refused:
+        await mirror.fetch(remote)
+    assert refused.value.fault is GitFault.TOO_LARGE
+    assert await mirror.remote_branches() == {}
+
+
+async def test_killed_writer_blocks_nothing(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
+    """Lock files and incomplete packs of a killed git are removed by the next writer."""
+    for left in ("packed-refs.lock", "refs/heads/feature/search.lock", "objects/pack/tmp_pack_x1", "shallow.lock"):
+        (mirror.path / left).parent.mkdir(parents=True, exist_ok=True)
+        (mirror.path / left).write_bytes(b"x")
+    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.fetch(remote)
+    assert await mirror.branches() == {BRANCH: upstream.first}
+    assert not list(mirror.path.rglob("tmp_*"))
+
+
+async def test_cancelled_command_leaves_no_process(mirror: Mirror, remote: RemoteRepository, server: GitServer) -> None:
+    """Git and its children are ended while the server does not respond, and the next writer is not blocked."""
+    server.silent = True
+    server.received.clear()
+    fetching = asyncio.create_task(mirror.fetch(remote))
+    await server.received.wait()
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert not [line for line in commands() if str(mirror.path) in line]
+    server.silent = False
+    await mirror.fetch(remote)
+
+
+def commands() -> list[str]:
+    """The arguments of every process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+async def test_two_writers_take_turns(mirror: Mirror, upstream: Upstream) -> None:
+    """Of two processes that create different branches at once, both succeed."""
+    other = Mirror(mirror.path)
+    names = [f"feature/{number}" for number in range(6)]
+    pairs = zip([mirror, other] * 3, names, strict=True)
+    await asyncio.gather(*(one.create_branch(name, upstream.first) for one, name in pairs))
+    assert sorted(await mirror.branches()) == names

@@ -1,0 +1,96 @@
+"""Names of branches: GitFlow prefixes, readable slugs, valid for git, and distinct."""
+
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spawner.repositories.branch_names import (
+    MAX_LENGTH,
+    PREFIXES,
+    branch_name,
+    collides,
+    prefix_of,
+)
+
+TASK = "task-01m8e9m87ae11bafpf3nh4anpn"
+ANY_TEXT = st.text(max_size=200)
+
+
+@pytest.mark.parametrize(
+    ("title", "priority", "prefix"),
+    [
+        ("Calculate binomial coefficients", "normal", "feature"),
+        ("Fix the crash in the parser", "normal", "bugfix"),
+        ("Fix the crash in the parser", "critical", "hotfix"),
+        ("URGENT: login fails", "normal", "hotfix"),
+        ("Prepare release 2.1", "normal", "release"),
+        ("Bump pydantic to 2.14", "low", "chore"),
+        ("Prefix every log line", "critical", "feature"),
+        ("", "normal", "feature"),
+    ],
+)
+def test_prefix_is_that_of_the_first_rule_that_matches(title: str, priority: str, prefix: str) -> None:
+    """Whole words count; each of the five prefixes can be reached."""
+    assert prefix_of(title, priority) == prefix
+
+
+def test_rules_can_be_replaced() -> None:
+    """They are tried in their order."""
+    rules = {"chore": ("fix",), "bugfix": ("fix", "crash")}
+    assert [prefix_of(title, "normal", rules) for title in ("fix it", "a crash", "else")] == [
+        "chore",
+        "bugfix",
+        "feature",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("title", "ticket", "name"),
+    [
+        ("Calculate binomial coefficients", None, "feature/calculate-binomial-coefficients"),
+        ("Don't  crash: on `null`!", None, "feature/dont-crash-on-null"),
+        ("Übergrößen über Straße", None, "feature/ubergroen-uber-strae"),
+        ("Search", "SHOP-123", "feature/shop-123-search"),
+        ("日本語", None, f"feature/{TASK}"),
+        ("日本語", "42", "feature/42"),
+        ("-rf / ../../etc HEAD@{1}.lock", None, "feature/rf-etc-head-1-lock"),
+    ],
+)
+def test_slug_is_readable(title: str, ticket: str | None, name: str) -> None:
+    """Words in lower case, the ticket first; a title without a usable word is replaced by the task's name."""
+    assert branch_name(title, prefix="feature", task=TASK, ticket=ticket) == name
+
+
+def test_long_title_ends_with_a_whole_word() -> None:
+    """It has at most 60 characters; only a first word that is too long is cut."""
+    name = branch_name("word " * 40, prefix="bugfix", task=TASK)
+    assert name == f"bugfix/{'word-' * 9}word"[: len(name)]
+    assert MAX_LENGTH - 5 < len(name) <= MAX_LENGTH
+    assert len(branch_name("x" * 300, prefix="bugfix", task=TASK)) == MAX_LENGTH
+
+
+@pytest.mark.parametrize("taken", ["feature/search", "Feature/Search", "feature/search/old", "feature/search/old/er"])
+def test_used_name_is_distinguished_by_the_task(taken: str) -> None:
+    """Also one that differs by case only, or that is a folder there; the same task gets the same name again."""
+    first, again = (branch_name("Search", prefix="feature", task=TASK, taken=[taken]) for _ in range(2))
+    other = branch_name("Search", prefix="feature", task="task-other", taken=[taken])
+    assert first == again
+    assert len({first, other, "feature/search"}) == 3
+    assert first.startswith("feature/search-")
+
+
+def test_branch_with_the_name_of_the_prefix_is_no_obstacle() -> None:
+    """`feature/search` can't exist beside a branch `feature`."""
+    assert branch_name("Search", prefix="feature", task=TASK, taken=["feature"]) == "feature-search"
+
+
+@settings(max_examples=150, deadline=None)
+@given(title=ANY_TEXT, ticket=st.none() | ANY_TEXT, prefix=st.sampled_from(PREFIXES), taken=st.lists(ANY_TEXT))
+def test_every_name_is_valid_for_git(title: str, ticket: str | None, prefix: str, taken: list[str]) -> None:
+    """Whatever the title, the ticket and other branches are: short, valid and distinct."""
+    name = branch_name(title, prefix=prefix, task=TASK, ticket=ticket, taken=taken)
+    assert len(name) <= MAX_LENGTH
+    assert not collides(name, {one.casefold() for one in taken})
+    subprocess.run(["git", "check-ref-format", "--branch", name], check=True, stdout=subprocess.DEVNULL)
