@@ -20,6 +20,8 @@ from sandherd.contracts.states import ApprovalState
 
 LONGEST_TOOL: Final = 200
 LONGEST_REASON: Final = 4000
+SETTLED_REASON: Final = 200
+"""Maximum of characters of the reason of a decision that stays stored."""
 _ID: Final = TypeAdapter(ApprovalId)
 _ITS_OWN: Final = "\0"
 """Occurs in no JSON text, where it is escaped."""
@@ -110,6 +112,14 @@ class AttemptRef:
     life: str
     attempt: int
     names: tuple[str, ...]
+
+
+def settled(approval: Approval) -> Approval:
+    """The approval without what was only needed while it waited: an agent chooses how long its texts are."""
+    decision = approval.decision
+    if decision is not None and decision.reason is not None:
+        decision = decision.model_copy(update={"reason": decision.reason[:SETTLED_REASON]})
+    return approval.model_copy(update={"tool": "", "reason": None, "decision": decision})
 
 
 def digest_of(approval_id: str) -> str:

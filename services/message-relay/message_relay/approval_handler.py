@@ -19,6 +19,8 @@ from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
 """How long after an answer its approval request may still arrive: they are in different streams."""
+MAX_OPEN_IN_PROJECT: Final = 1000
+"""Maximum of open approvals of a project: with the longest texts they take an eighth of the bucket."""
 _TRIES: Final = 8
 """Minimum lookups of a withdrawn approval before it is ignored: another replica may be handling its request."""
 _NOT_REQUESTED_YET: Final = Retry(0.25, "no such approval was requested yet")
@@ -30,9 +32,15 @@ class ApprovalHandler:
     """Stores approval requests, and decides them by answers."""
 
     def __init__(
-        self, approvals: ApprovalStore, carryover: ApprovalCarryover, events: RelayEvents, max_open: int = 100
+        self,
+        approvals: ApprovalStore,
+        carryover: ApprovalCarryover,
+        events: RelayEvents,
+        max_open: int = 100,
+        max_open_in_project: int = MAX_OPEN_IN_PROJECT,
     ) -> None:
         self._max_open = max_open
+        self._max_open_in_project = max_open_in_project
         self._approvals = approvals
         self._carryover = carryover
         self._events = events
@@ -47,8 +55,9 @@ class ApprovalHandler:
         approval = requested_approval(
             event, delivery.at, await self._carryover.attempt_in(event.project, event.subject)
         )
-        if await self._is_one_too_many(approval):
-            await self._events.publish_rejected(approval, rejected(approval, self._max_open), datetime.now(UTC))
+        excess = await self._excess(approval)
+        if excess is not None:
+            await self._events.publish_rejected(approval, rejected(approval, excess), datetime.now(UTC))
             return DONE
         stored = await self._approvals.write(approval, None)
         stored = stored or await self._approvals.load(approval.project, approval.sandbox, approval.approval_id)
@@ -60,11 +69,18 @@ class ApprovalHandler:
         await self._events.publish_requested(stored.approval, requested(stored.approval), datetime.now(UTC))
         return DONE if await self._take_over(stored) else _CHANGED_CONCURRENTLY
 
-    async def _is_one_too_many(self, approval: Approval) -> bool:
-        """Whether it is new, and its sandbox has reached the maximum of open approvals."""
-        if self._approvals.open_in(approval.project, approval.sandbox) < self._max_open:
-            return False
-        return await self._approvals.load(approval.project, approval.sandbox, approval.approval_id) is None
+    async def _excess(self, approval: Approval) -> str | None:
+        """Which maximum it would exceed, if it is new; None if none."""
+        if self._approvals.open_in(approval.project, approval.sandbox) >= self._max_open:
+            excess = f"{self._max_open} approvals of {approval.sandbox} are open already"
+        elif self._approvals.open_in_project(approval.project) >= self._max_open_in_project:
+            excess = f"{self._max_open_in_project} approvals of project {approval.project} are open already"
+        elif await self._approvals.is_full():
+            excess = "the bucket of approvals is nearly full"
+        else:
+            return None
+        known = await self._approvals.load(approval.project, approval.sandbox, approval.approval_id)
+        return excess if known is None else None
 
     async def withdraw(self, delivery: Delivery) -> Outcome:
         """Handle an agent's withdrawal of a request. Raises `ContractError` for what breaks the contract."""

@@ -25,9 +25,9 @@ def requested(approval: Approval) -> ApprovalRequested:
     )
 
 
-def rejected(approval: Approval, limit: int) -> ApprovalDenied:
-    """The event that a request is rejected, as too many approvals of its sandbox are open already."""
-    reason = f"{limit} approvals of {approval.sandbox} are open already; request it again when some are answered"
+def rejected(approval: Approval, excess: str) -> ApprovalDenied:
+    """The event that a request is rejected, as it would exceed a maximum."""
+    reason = f"{excess}; request it again when some are answered"
     return ApprovalDenied(approval_id=approval.approval_id, by="message-relay", reason=reason, code=Code.REFUSED)
 
 

@@ -32,7 +32,8 @@ def refusal(
     if no_recipient is not None:
         return Refusal(Code.REFUSED, no_recipient.reason)
     if approval is None:
-        return Refusal(Code.NOT_FOUND, f"the agent in {answer.sandbox} requested no approval {answer.approval_id}")
+        none = f"the agent in {answer.sandbox} requested no approval {answer.approval_id}, or it expired long ago"
+        return Refusal(Code.NOT_FOUND, none)
     if approval.decision is not None:
         return Refusal(Code.CONFLICT, decided_already(approval, approval.decision))
     if _is_late(approval, now):

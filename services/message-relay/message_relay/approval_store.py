@@ -5,6 +5,7 @@ requests the same finds the approval of the previous one.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,17 +15,25 @@ import nats.errors
 import nats.js.errors
 from pydantic import BaseModel, ValidationError
 
-from message_relay.approval import Approval, Ref, Requester, digest_of
+from message_relay.approval import Approval, Ref, Requester, digest_of, settled
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import last_message
 from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.contracts.streams import BUCKETS
 from sandherd.telemetry import logs
 
-_STREAM: Final = "KV_approvals"
-_SUBJECT: Final = "$KV.approvals"
+_BUCKET: Final = "approvals"
+_STREAM: Final = f"KV_{_BUCKET}"
+_SUBJECT: Final = f"$KV.{_BUCKET}"
 _ALL: Final = f"{_SUBJECT}.*.*.*"
 DECISION_TTL: Final = "86400s"
-"""How long a decision stays stored, to inform users who answer again."""
+"""How long a user's decision stays stored, to inform users who answer again."""
+EXPIRED_TTL: Final = "600s"
+"""The same for an approval that expired or was withdrawn: an agent can make any number of them."""
+MAX_FILL: Final = 0.75
+"""The share of the bucket's maximum size that new requests may use; the rest is for decisions."""
+_FILL_SECONDS: Final = 1.0
+"""How long the share that was last read is used."""
 _WRONG_SEQUENCE: Final = 10071
 """The broker's error `JSStreamWrongLastSequenceErrF`."""
 _NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
@@ -62,10 +71,25 @@ class ApprovalStore:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
+        self._fill, self._fill_until = 0.0, 0.0
+        """The share of the bucket that is used, with what was written here since, and until when that is used."""
 
     def open_in(self, project: str, sandbox: str) -> int:
         """Number of approvals of this sandbox that wait for an answer, by what was last read or written here."""
         return len(self._open.get((project, sandbox), ()))
+
+    def open_in_project(self, project: str) -> int:
+        """The same for all sandboxes of the project."""
+        return sum(len(subjects) for (owner, _), subjects in self._open.items() if owner == project)
+
+    async def is_full(self) -> bool:
+        """Whether new requests have used up their share of the bucket."""
+        if time.monotonic() >= self._fill_until:
+            info = await _retry_until_reply(lambda: self._bus.js.stream_info(_STREAM))
+            self._max_bytes = info.config.max_bytes or self._max_bytes
+            self._fill, self._fill_until = info.state.bytes / self._max_bytes, time.monotonic() + _FILL_SECONDS
+        return self._fill >= MAX_FILL
 
     def _count_open(self, subject: str, approval: Approval) -> None:
         key = approval.project, approval.sandbox
@@ -99,11 +123,12 @@ class ApprovalStore:
         """Write it: over the revision that was read, or as new.
 
         None if another write came first, or if this one was stored before but its acknowledgement was lost. Once its
-        decision is known to be published and is of no further use, the entry expires after `DECISION_TTL`.
+        decision is known to be published and is of no further use, the entry is reduced to that, and expires.
         """
         subject = _subject_of(approval.project, approval.sandbox, approval.approval_id)
-        expires = approval.said and not approval.waits
-        revision = await self._write(subject, approval, over.revision if over else 0, expires=expires)
+        ttl = _ttl_of(approval) if approval.said and not approval.waits else None
+        entry = approval if ttl is None else settled(approval)
+        revision = await self._write(subject, entry, over.revision if over else 0, ttl)
         if revision is None:
             return None
         self._count_open(subject, approval)
@@ -125,16 +150,17 @@ class ApprovalStore:
         requester = Requester(
             sandbox=approval.sandbox, approval_id=approval.approval_id, attempt=approval.attempt, over=done
         )
-        return await self._write(_question_subject(approval), requester, over.revision, expires=done) is not None
+        ttl = _ttl_of(approval) if done else None
+        return await self._write(_question_subject(approval), requester, over.revision, ttl) is not None
 
     async def expire_entry(self, approval: Approval) -> None:
-        """Set the entry of its question to expire after `DECISION_TTL`, as the approval is of no further use."""
+        """Set the entry of its question to expire, as the approval is of no further use."""
         if approval.question is None or approval.next is not None:
             return
         latest = await self.latest_attempt(approval)
         if latest.requester is not None and latest.requester.ref == approval.ref and not latest.requester.over:
             over = latest.requester.model_copy(update={"over": True})
-            await self._write(_question_subject(approval), over, latest.revision, expires=True)
+            await self._write(_question_subject(approval), over, latest.revision, _ttl_of(approval))
 
     async def _read(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
         return await _retry_until_reply(lambda: self._last(subject, model))
@@ -149,20 +175,25 @@ class ApprovalStore:
             _log.warning("invalid approval entry ignored", subject=subject, faults=error.error_count())
             return None
 
-    async def _write(self, subject: str, value: BaseModel, over: int, *, expires: bool) -> int | None:
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": DECISION_TTL} if expires else {})
-        return await _retry_until_reply(lambda: self._publish(subject, value, headers))
+    async def _write(self, subject: str, value: BaseModel, over: int, ttl: str | None) -> int | None:
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
+        payload = value.model_dump_json(exclude_none=True).encode()
+        self._fill += len(payload) / self._max_bytes
+        return await _retry_until_reply(lambda: self._publish(subject, payload, headers))
 
-    async def _publish(self, subject: str, value: BaseModel, headers: dict[str, str]) -> int | None:
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int | None:
         try:
-            ack = await self._bus.js.publish(
-                subject, value.model_dump_json(exclude_none=True).encode(), headers=headers
-            )
+            ack = await self._bus.js.publish(subject, payload, headers=headers)
         except nats.js.errors.APIError as error:
             if error.err_code != _WRONG_SEQUENCE:
                 raise
             return None
         return ack.seq
+
+
+def _ttl_of(approval: Approval) -> str:
+    """How long the entry of a settled approval stays stored."""
+    return DECISION_TTL if approval.decision is None or approval.decision.answer else EXPIRED_TTL
 
 
 def _subject_of(project: str, sandbox: str, approval_id: str) -> str:

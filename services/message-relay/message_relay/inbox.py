@@ -46,10 +46,12 @@ class Inbox:
     async def store(self, message: InboxMessage) -> bool:
         """Store a message. False if it is a duplicate, within the broker's deduplication window."""
         subject = INBOX.fill(project=message.project, sandbox=message.sandbox)
+        # An answer must not be dropped as the duplicate of a message that has the same name.
+        kind = ".approval" if message.message_type == "approval" else ""
         ack = await self._bus.publish_stored(
             subject,
             message.model_dump_json(exclude_none=True).encode(),
-            msg_id=f"{message.project}.{message.sandbox}.{message.message}",
+            msg_id=f"{message.project}.{message.sandbox}.{message.message}{kind}",
         )
         return not ack.duplicate
 

@@ -34,9 +34,8 @@ class DeliveredMessages:
     def __len__(self) -> int:
         return len(self._known)
 
-    def receipt(self, message: str) -> Receipt | None:
-        """The receipt for a message that was injected before; otherwise None."""
-        return Receipt(message=message, outcome="acknowledged") if message in self._known else None
+    def __contains__(self, message: str) -> bool:
+        return message in self._known
 
     def add(self, message: str) -> None:
         """Store a message's id durably. Raises `OSError`."""
@@ -113,16 +112,18 @@ class Inbox:
             return None
         await self._stop_waiting_turn(message)
         async with self._answers if message.message_type == "approval" else self._turn:
-            return self._earlier_receipt(message.message) or await self._inject(message)
+            return self._earlier_receipt(message) or await self._inject(message)
 
-    def _earlier_receipt(self, message: str) -> Receipt | None:
+    def _earlier_receipt(self, message: InboxMessage) -> Receipt | None:
         """The receipt that was already sent for a message."""
-        return self._injected.receipt(message) or self._rejected.get(message)
+        if _identity(message) in self._injected:
+            return Receipt(message=message.message, outcome="acknowledged")
+        return self._rejected.get(_identity(message))
 
     async def _stop_waiting_turn(self, message: InboxMessage) -> None:
         """An interrupt behind a message that the agent has not taken yet stops the turn for both; once."""
-        known = message.message in self._seen
-        self._seen.add(message.message)
+        known = _identity(message) in self._seen
+        self._seen.add(_identity(message))
         if message.message_type != "interrupt" or known or self._clock() >= message.expires_at:
             return
         if self._turn.locked() and self._taker.done():
@@ -156,8 +157,8 @@ class Inbox:
             # A sender that got no receipt in time repeats the message; it must get the same receipt as before.
             agent_ended = self._rejecting is not None
             rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=agent_ended)
-            return self._rejected.setdefault(message.message, rejected)
-        self._injected.add(message.message)
+            return self._rejected.setdefault(_identity(message), rejected)
+        self._injected.add(_identity(message))
         await self._publish(message)
         return Receipt(message=message.message, outcome="acknowledged")
 
@@ -174,6 +175,11 @@ class Inbox:
                 intervention_number=len(self._injected),
             )
         )
+
+
+def _identity(message: InboxMessage) -> str:
+    """What identifies a message to this worker. An answer is never taken for a message that has the same name."""
+    return f"approval.{message.message}" if message.message_type == "approval" else message.message
 
 
 class _Rejecting:

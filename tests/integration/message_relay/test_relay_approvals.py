@@ -158,7 +158,7 @@ async def test_decision_on_an_unknown_approval_is_rejected(world: World, monkeyp
         events = await world.stored()
     [rejected] = events[unknown]
     assert rejected["data"]["code"] == "not_found"
-    assert rejected["data"]["reason"] == "the agent in sbx-1 requested no approval a1"
+    assert rejected["data"]["reason"] == "the agent in sbx-1 requested no approval a1, or it expired long ago"
     assert events[nowhere][0]["data"]["reason"] == "there is no sandbox sbx-none"
     assert (worker.handed, world.approvals["a1"]) == ([], ["requested"])
 
@@ -308,3 +308,16 @@ async def life_of(bus: Bus, name: str) -> str | None:
     """How long the record of an approval is kept."""
     subject = f"$KV.approvals.default.sbx-1.{digest_of(name)}"
     return ((await bus.js.get_last_msg("KV_approvals", subject)).headers or {}).get("Nats-TTL")
+
+
+async def test_answer_with_the_name_of_a_message_is_delivered(world: World) -> None:
+    """The agent gets both: it would wait forever for an answer that was dropped as a duplicate."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        name = await world.send("sbx-1", "hello")
+        await world.until_said(name, "acknowledged")
+        await world.ask("sbx-1", "toolu_01A")
+        await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
+        await world.decide("sbx-1", "toolu_01A", message=name)
+        await world.until(lambda: len(worker.handed) == 2)
+    assert worker.handed == [name, name]

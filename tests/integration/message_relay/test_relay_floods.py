@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from message_relay.approval_handler import ApprovalHandler
+from message_relay.approval_store import EXPIRED_TTL
 from sandherd.bus.consumers.dead_letters import PROJECT_BYTES
 from sandherd.bus.errors import RefusedError
 from sandherd.contracts.names import FLEET
@@ -16,6 +18,13 @@ from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.subjects import Principal
 
 World = Any
+
+
+async def resize(world: World, stream: str, max_bytes: int) -> None:
+    async with world.herd.provisioner() as jetstream:
+        config = (await jetstream.stream_info(stream)).config
+        config.max_bytes = max_bytes
+        await jetstream.update_stream(config)
 
 
 async def test_open_approvals_of_a_sandbox_are_limited(world: World) -> None:
@@ -58,6 +67,59 @@ async def test_repeated_approval_is_accepted_at_the_limit(world: World) -> None:
         await world.until(lambda: bool(world.approvals["other"]))
     assert world.approvals["first"] == ["requested"]
     assert world.approvals["other"] == ["denied"]
+
+
+async def test_open_approvals_of_a_project_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sandboxes request them."""
+    monkeypatch.setattr(ApprovalHandler.__init__, "__defaults__", (100, 2))
+    async with world.relay().running():
+        for number in range(3):
+            await world.record(f"sbx-{number}")
+            await world.ask(f"sbx-{number}", f"of-{number}")
+            await world.until(lambda number=number: bool(world.approvals[f"of-{number}"]))
+        (denied,) = (await world.stored("approval_id"))["of-2"]
+    assert [world.approvals[f"of-{number}"] for number in range(3)] == [["requested"], ["requested"], ["denied"]]
+    assert "of project default" in denied["data"]["reason"]
+
+
+async def test_withdrawn_requests_use_little_and_expire_soon(world: World) -> None:
+    """What an agent requests and withdraws, with the longest texts, is reduced, and stored for minutes."""
+    await world.record("sbx-mad")
+    long = "\N{GRINNING FACE}" * 4000
+    async with world.relay(open_approvals=1).running(), world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+        for number in range(5):
+            name = f"mad-{number}"
+            await world.ask("sbx-mad", name, tool="\N{GRINNING FACE}" * 200, reason=long)
+            await world.withdraw("sbx-mad", name, reason=long)
+            await world.until(lambda name=name: world.approvals[name] == ["requested", "expired"])
+
+        async def entries() -> list[Any]:
+            state = (await bus.js.stream_info("KV_approvals", subjects_filter=">")).state
+            return [await bus.js.get_last_msg("KV_approvals", subject) for subject in state.subjects or {}]
+
+        while not all((one.headers or {}).get("Nats-TTL") == EXPIRED_TTL for one in await entries()):
+            await world.speak("sbx-mad")
+        assert sum(len(one.data or b"") for one in await entries()) < 5 * 3000
+
+
+async def test_full_bucket_blocks_no_decision(world: World) -> None:
+    """New requests are denied before it is full; those that wait can be answered, and then new ones are accepted."""
+    for sandbox in ("sbx-mad", "sbx-1"):
+        await world.record(sandbox)
+    await resize(world, "KV_approvals", 128 * 1024)
+    async with world.relay().running(), world.worker("sbx-1"):
+        await world.ask("sbx-1", "mine")
+        await world.until(lambda: world.approvals["mine"] == ["requested"])
+        for number in range(40):
+            await world.ask("sbx-mad", f"mad-{number}", reason="x" * 4000)
+        await world.until(lambda: all(world.approvals[f"mad-{number}"] for number in range(40)))
+        assert world.approvals["mad-0"] == ["requested"]
+        assert world.approvals["mad-39"] == ["denied"]
+        await world.decide("sbx-1", "mine")
+        await world.until(lambda: world.approvals["mine"] == ["requested", "granted"])
+        await resize(world, "KV_approvals", 1024 * 1024)
+        await world.ask("sbx-1", "again")
+        await world.until(lambda: bool(world.approvals["again"]))
 
 
 async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> None:
