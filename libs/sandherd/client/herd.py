@@ -243,7 +243,11 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
         return EventFollower(self.connection, target, fresh=fresh, patience=patience)
 
     async def wait(self, task: str) -> "requests.TaskView":
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected."""
+        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+
+        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
+        `HerdError` has the code `not_found` if there is no such task.
+        """
         from sandherd.client.events.target import TASK_REFUSED
 
         last: Event | None = None

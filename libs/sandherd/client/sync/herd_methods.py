@@ -186,5 +186,9 @@ class SyncHerdMethods(
         )
 
     def wait(self, task: str) -> TaskView:
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected."""
+        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+
+        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
+        `HerdError` has the code `not_found` if there is no such task.
+        """
         return self._loop.run(lambda: self._inner.wait(task))
