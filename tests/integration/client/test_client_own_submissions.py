@@ -109,6 +109,18 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     assert [outcome.state for outcome in await waiting] == ["completed", "completed"]
 
 
+async def test_events_of_an_unknown_name_are_an_error(client: Herd, neighbours: Neighbours) -> None:
+    """`events` raises `not_found` for it, and returns none for what is known or was submitted by this client."""
+    for unknown in (client.events(task="task-nope"), client.events(sandbox="sbx-nope")):
+        with pytest.raises(HerdError) as raised:
+            await anext(unknown)
+        assert raised.value.problem.code is Code.NOT_FOUND
+    await client.submit("work", ["true"], task="task-new")
+    assert [event async for event in client.events(task="task-new")] == []
+    await neighbours.begin()
+    assert [event async for event in client.events(task=TASK, types=["agent.tool_use"])] == []
+
+
 def test_commands_are_expected_as_long_as_they_are_stored() -> None:
     """A submission that the broker has deleted unread is no longer waited for."""
     ages = {stream.name: stream.max_age for stream in STREAMS}

@@ -34,8 +34,6 @@ async def stored(herd: Herd, wanted: EventFilter, output: Format) -> int:
         found += 1
         show(decoder.from_history(event), output, paint)
     if not found:
-        # Raises `not_found` with a remedy if the task or sandbox does not exist.
-        await (herd.task(wanted.name) if wanted.kind == "task" else herd.sandbox(wanted.name))
         complain(f"{wanted.name} has no such events")
     return 0
 

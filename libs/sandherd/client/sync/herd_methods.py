@@ -130,7 +130,10 @@ class SyncHerdMethods(
         since: datetime | None = None,
         **more: Any,
     ) -> Generator[StoredEvent]:
-        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`."""
+        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`.
+
+        Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
+        """
         return self._loop.iterate(
             lambda: self._inner.events(task=task, sandbox=sandbox, types=types, since=since, **more)
         )
