@@ -1,6 +1,6 @@
 """Tables and formats: what fits a terminal's width, and names that are never broken."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -76,6 +76,14 @@ def test_times_have_a_zone() -> None:
     """So that a time can be compared, and given to `--since`."""
     moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
     assert datetime.fromisoformat(console.cell(moment)) == moment
+
+
+def test_times_in_json_are_those_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """RFC 3339 in UTC with `Z`, as in every reply of a service, whatever the zone of the value."""
+    moment = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
+    console.document(Format.JSONL, {"since": moment, "items": [{"modified_at": moment.replace(microsecond=250_000)}]})
+    expected = '{"since":"2026-11-20T12:00:00Z","items":[{"modified_at":"2026-11-20T12:00:00.250000Z"}]}\n'
+    assert capsys.readouterr().out == expected
 
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

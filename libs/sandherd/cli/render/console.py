@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -25,6 +25,8 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, datetime):  # as the models' own times
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value
 
 
