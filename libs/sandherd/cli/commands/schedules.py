@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 app = group("Schedules of tasks: create, list, show, pause, resume, trigger, delete.", "sandherd schedules list")
 HEADER = (
     "NAME",
-    Column("CRON", 2),
+    Column("CRON", 2, whole=True),
     Column("TIME ZONE", 4),
     "PAUSED",
     "NEXT",
-    Column("LAST", 3),
+    Column("LAST", 3, whole=True),
     Column("RUNNING", 5),
-    Column("TEXT", cut=True),
+    Column("TEXT", 1, cut=True),
 )
-RUN_HEADER = ("DUE", "OUTCOME", "TASK", Column("TIMES", 2), Column("REASON", 1, cut=True))
+RUN_HEADER = ("DUE", Column("OUTCOME", whole=True), "TASK", Column("TIMES", 1), Column("REASON", below=True))
 
 
 class OverlapPolicy(StrEnum):

@@ -21,11 +21,11 @@ AGAIN_SECONDS: Final = 5.0
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
-    Column("AGE", 2),
-    Column("ACTIVITY", 3),
+    Column("AGE", 2, whole=True),
+    Column("ACTIVITY", 3, whole=True),
     Column("TOKENS", 4),
     "COST",
-    Column("NEEDS", cut=True),
+    Column("NEEDS", below=True),
     Column("TEXT", 5, cut=True),
 )
 _DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
