@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.completion import schedule_names
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import show_change
@@ -45,7 +46,13 @@ def _checked(name: str) -> str:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Up to 40 lower-case letters, digits and dashes.", callback=_checked)
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Up to 40 lower-case letters, digits and dashes.",
+        callback=_checked,
+        autocompletion=schedule_names,
+    ),
 ]
 
 
