@@ -10,6 +10,7 @@ from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
 from sandherd.contracts.specs import SandboxLimits
+from sandherd.counted import counted
 
 RUNTIMES = (
     "RUNTIME",
@@ -94,8 +95,8 @@ def _modes(found: Catalogue) -> list[str]:
 def _limits(limits: SandboxLimits | None) -> str | None:
     if limits is None:
         return None
-    cores = "" if limits.cores is None else f"{limits.cores:g} cores, "
+    cores = "" if limits.cores is None else f"{limits.cores:g} {'core' if limits.cores == 1 else 'cores'}, "
     return (
         f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
-        f"{limits.processes} processes, {limits.open_files} open files"
+        f"{counted(limits.processes, 'process', 'processes')}, {counted(limits.open_files, 'open file')}"
     )
