@@ -4,11 +4,15 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from model_tables import tables
 from pages import page
+from pydantic import BaseModel
 
+from sandherd import client
 from sandherd.client import (
     EventArtifact,
     EventFollower,
@@ -31,6 +35,10 @@ every type that their methods take or return, and carries its types. `Herd.conne
 credential as the command does: in `NATS_URL` and `SANDHERD_CREDENTIALS`, else in the stack that `sandherd up` has
 started; `Context` names others. The examples are programs in [examples/herd](../examples/herd); a test runs them.
 """
+_TYPES: Final = """\
+What the methods take and return, with all fields. What is not required may be left out; replies leave out what is
+`None`.
+"""
 _RESULTS: Final = (Execution, EventFollower, EventStream, ReceivedEvent, EventArtifact, ListPage)
 _ERRORS: Final = (HerdError, ServiceAwayError, NotReachedError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -42,8 +50,16 @@ def herd() -> str:
     for kind in _RESULTS:
         pieces += [f"## {kind.__name__}", _text(kind), *_fields(kind), *_methods(kind)]
     pieces += ["## SyncHerd", _text(SyncHerd)]
+    pieces += ["## Types", _TYPES, *tables(_models())]
     pieces += ["## Errors", *(f"`{kind.__name__}`: {_text(kind)}" for kind in _ERRORS)]
     return page("Herd", "libs/sandherd/client", "\n\n".join(piece.strip() for piece in pieces) + "\n")
+
+
+def _models() -> list[type[Any]]:
+    """The exported models and dataclasses that have no section of their own."""
+    exported = [getattr(client, name) for name in client.__all__]
+    kinds = [one for one in exported if isinstance(one, type) and "[" not in one.__name__]
+    return [one for one in kinds if (issubclass(one, BaseModel) or is_dataclass(one)) and one not in _RESULTS]
 
 
 def _example(name: str) -> str:

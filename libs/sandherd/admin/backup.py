@@ -37,6 +37,7 @@ from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
+from sandherd.counted import counted
 from sandherd.private_files import DIRECTORY, make_directory
 from sandherd.steps import OnStep, ignore_step
 
@@ -197,7 +198,7 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
 
 
 def _size_text(state: Mapping[str, Any]) -> str:
-    return f"{state['messages']} messages"
+    return counted(state["messages"], "message")
 
 
 @asynccontextmanager

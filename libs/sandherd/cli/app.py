@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sandherd.cli.command_words import TrailingCommand
+from sandherd.cli.completion import context_names
 from sandherd.cli.options import HerdLocation, example
 from sandherd.client.terminal_text import write_text
 
@@ -117,7 +118,10 @@ def place(
     context: Annotated[
         str | None,
         typer.Option(
-            "--context", metavar="NAME", help="Context to use; see `sandherd context` [default: SANDHERD_CONTEXT]."
+            "--context",
+            metavar="NAME",
+            help="Context to use; see `sandherd context` [default: SANDHERD_CONTEXT].",
+            autocompletion=context_names,
         ),
     ] = None,
     _version: Annotated[

@@ -1,8 +1,13 @@
-"""Completes names of tasks and sandboxes in a shell, from the herd; nothing if it does not respond at once."""
+"""Completes names in a shell: of what the herd has, and of contexts; nothing if the herd does not respond at once."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from sandherd.client.context import Context
+    from sandherd.client.herd import Herd
 
 SECONDS: Final = 1.0
 """How long a user waits for the names."""
@@ -25,6 +30,44 @@ def all_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, ("sandboxes", "tasks"))
 
 
+def batch_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The batches of tasks, newest first."""
+    return _names(ctx, incomplete, ("batches",))
+
+
+def project_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The projects: with an operator's credential all that are known."""
+    return _names(ctx, incomplete, ("projects",))
+
+
+def schedule_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The project's schedules."""
+    return _names(ctx, incomplete, ("schedules",))
+
+
+def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The project's named secrets."""
+    return _names(ctx, incomplete, ("secrets",))
+
+
+def secret_variables(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The values of `--secret VARIABLE[=NAME]`: after a variable the project's named secrets, else these alone."""
+    variable, equals, name = incomplete.rpartition("=")
+    return [variable + equals + found for found in secret_names(ctx, name)]
+
+
+def context_names(_ctx: typer.Context, incomplete: str) -> list[str]:
+    """The user's contexts, and `local`."""
+    from sandherd.client.errors import HerdError
+    from sandherd.client.named_contexts import LOCAL, contexts_file, read_contexts
+
+    try:
+        known = sorted(read_contexts(contexts_file()).contexts)
+    except HerdError:
+        known = []
+    return [name for name in [*known, LOCAL] if name.startswith(incomplete)]
+
+
 def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of the parts of the local stack that have a log."""
     from sandherd.client.context import home_of
@@ -39,7 +82,7 @@ def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(ctx: typer.Context, incomplete: str, lists: tuple[str, ...]) -> list[str]:
-    wanted = [one for one in lists if _may_begin(incomplete, _PREFIXES[one])]
+    wanted = [one for one in lists if _may_begin(incomplete, _PREFIXES.get(one, ""))]
     import asyncio  # only needed for a completion
 
     try:
@@ -56,24 +99,61 @@ def _may_begin(incomplete: str, prefix: str) -> bool:
 async def _listed(ctx: typer.Context, lists: list[str]) -> list[str]:
     import asyncio
 
-    from sandherd.client.context import Context
     from sandherd.client.herd import Herd
     from sandherd.telemetry import logs
 
     logs.configure("client", logs.SILENT)
+    async with asyncio.timeout(SECONDS), Herd.connect(_context(ctx, lists), patience=SECONDS) as herd:
+        return [name for one in lists for name in await _LISTS[one](herd)]
+
+
+def _context(ctx: typer.Context, lists: list[str]) -> "Context":
+    from sandherd.client.context import Context
+
+    of_projects = lists == ["projects"]
     options = ctx.find_root().params  # of the options before the command; no command was called that has stored them
-    context = Context.resolve(
-        nats_url=options.get("nats_url"),
-        credentials=options.get("credentials"),
-        home=options.get("home"),
-        config=options.get("config_file"),
-        context=options.get("context"),
-        project=ctx.params.get("project"),
-    )
-    names: list[str] = []
-    async with asyncio.timeout(SECONDS), Herd.connect(context, patience=SECONDS) as herd:
-        if "sandboxes" in lists:
-            names += [view.sandbox for view in (await herd.sandboxes(limit=LIMIT)).items]
-        if "tasks" in lists:
-            names += [view.task for view in (await herd.tasks(limit=LIMIT)).items]
-    return names
+    fields: dict[str, Any] = {name: options.get(name) for name in ("nats_url", "credentials", "home", "context")}
+    fields |= {"config": options.get("config_file"), "role": "operator" if of_projects else "client"}
+    if not of_projects:
+        return Context.resolve(**fields, project=ctx.params.get("project"))
+    from sandherd.cli.all_projects import everywhere
+
+    return everywhere(Context.resolve(**fields))
+
+
+async def _sandboxes(herd: "Herd") -> list[str]:
+    return [view.sandbox for view in (await herd.sandboxes(limit=LIMIT)).items]
+
+
+async def _tasks(herd: "Herd") -> list[str]:
+    return [view.task for view in (await herd.tasks(limit=LIMIT)).items]
+
+
+async def _batches(herd: "Herd") -> list[str]:
+    from sandherd.contracts.labels import BATCH_LABEL
+
+    labels = [view.labels for view in (await herd.tasks(limit=LIMIT)).items]
+    return list(dict.fromkeys(one[BATCH_LABEL] for one in labels if BATCH_LABEL in one))
+
+
+async def _projects(herd: "Herd") -> list[str]:
+    return [view.project for view in await herd.projects()]
+
+
+async def _schedules(herd: "Herd") -> list[str]:
+    return [view.name for view in (await herd.schedules()).schedules]
+
+
+async def _secrets(herd: "Herd") -> list[str]:
+    return [view.name for view in (await herd.secrets()).secrets]
+
+
+_LISTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
+    "sandboxes": _sandboxes,
+    "tasks": _tasks,
+    "batches": _batches,
+    "projects": _projects,
+    "schedules": _schedules,
+    "secrets": _secrets,
+}
+"""How to get the names of each kind."""

@@ -21,6 +21,7 @@ from sandherd.client.sandboxes.execution import Execution, command, exit_status
 from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INLINE_BYTES, ExecOutput, ExecState
+from sandherd.counted import counted
 
 _ENDED: Final = {
     "timed_out": "timed out",
@@ -126,7 +127,7 @@ def _complain(state: ExecState) -> None:
     if why is not None:
         complain(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
     if state.dropped_bytes:
-        complain(f"{state.exec}: {state.dropped_bytes} bytes of its output were dropped")
+        complain(f"{state.exec}: {counted(state.dropped_bytes, 'byte')} of its output dropped")
 
 
 def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format) -> int:

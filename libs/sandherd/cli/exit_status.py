@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from sandherd.cli.app import COMMANDS, build_for
+from sandherd.cli.completion_scripts import complete_in, with_named_shell
 from sandherd.cli.stderr import complain
 from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
 
@@ -58,6 +59,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _called(arguments: Sequence[str]) -> object:
     """What the command returns. Raises its errors, also those that typer ends the process for."""
+    if (named := with_named_shell(arguments)) is not None:
+        complete_in(*named)
+        return None
     app = build_for(arguments)
     try:
         with same_streams():  # typer replaces them by some that ignore a closed pipe

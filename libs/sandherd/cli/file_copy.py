@@ -25,6 +25,7 @@ from sandherd.client.terminal_text import visible_line, write_progress, write_te
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SAFE_NAME_PATTERN, SANDBOX_PREFIX, TASK_PREFIX
 from sandherd.contracts.requests import FileEntry
+from sandherd.counted import counted
 
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
 _WIDTH: Final = 24
@@ -161,7 +162,7 @@ def show_result(output: Format, place: str, size: int, sha256: str, **more: int)
     if output.is_json:
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
-        write_text(f"{place}: {size} bytes, SHA-256 {sha256[:16]}…")
+        write_text(f"{place}: {counted(size, 'byte')}, SHA-256 {sha256[:16]}…")
     return 0
 
 
@@ -173,7 +174,7 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
         found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
         console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
         if found.truncated and not output.is_json:
-            write_text(f"… only the first {len(found.entries)} entries are shown")
+            write_text(f"… only the first {counted(len(found.entries), 'entry is', 'entries are')} shown")
         return 0
 
     return work

@@ -10,8 +10,9 @@ import typer
 
 from sandherd import stack
 from sandherd.cli.activity import Activity
+from sandherd.cli.all_projects import everywhere
 from sandherd.cli.options import HerdLocation
-from sandherd.cli.session import PATIENCE, everywhere, where
+from sandherd.cli.session import PATIENCE, where
 from sandherd.client.context import Context, home_of
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd

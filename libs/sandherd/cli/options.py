@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sandherd.cli.completion import all_names, sandbox_names, task_names
+from sandherd.cli.completion import all_names, project_names, sandbox_names, secret_variables, task_names
 
 
 class Format(StrEnum):
@@ -81,7 +81,9 @@ Output = Annotated[
         "-o", "--output", help="Output format; wide: all columns in full, name: only names, jsonl: one item per line."
     ),
 ]
-Project = Annotated[str | None, typer.Option("--project", help="Project to use.", metavar="NAME")]
+Project = Annotated[
+    str | None, typer.Option("--project", help="Project to use.", metavar="NAME", autocompletion=project_names)
+]
 CreateProject = Annotated[
     bool, typer.Option("--create", help="Begin the project that --project names, if there is none of that name yet.")
 ]
@@ -181,6 +183,7 @@ Secrets = Annotated[
         metavar="VARIABLE[=NAME]",
         help="Environment variable set to a named secret (`sandherd secrets`); "
         "if only NAME is given, the variable has the same name. Repeatable.",
+        autocompletion=secret_variables,
     ),
 ]
 

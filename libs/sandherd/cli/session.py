@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Final
 
 import typer
 
 from sandherd.cli.activity import Activity
+from sandherd.cli.all_projects import everywhere
 from sandherd.cli.options import HerdLocation
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
@@ -48,14 +48,6 @@ def talk(
 def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
     """Like `talk`, as an operator: for all projects, unless one is named or the credential is for one."""
     return asyncio.run(_talk(everywhere(where(ctx, project=project, role="operator")), work, create=create))
-
-
-def everywhere(context: Context) -> Context:
-    """The context for all projects, if none is named and its credential is for all of them; else unchanged."""
-    named = context.sources.get("project", "default") != "default"
-    if named or context.credentials is None or holder(context.credentials).project is not None:
-        return context
-    return replace(context, project=FLEET, sources={**context.sources, "project": "credential"})
 
 
 def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False) -> Context:

@@ -18,6 +18,7 @@ from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskP
 from sandherd.client.tasks.resume import resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
+from sandherd.counted import counted
 
 BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
 OUTCOME_HEADER: Final = ("TASK", "STATE", Column("NAME", 2), Column("ATTEMPT", 3), Column("ERROR", 1, cut=True))
@@ -84,7 +85,7 @@ def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     for outcome in rejected:
         complain(f"{outcome.task} was rejected: {outcome.error}")
     if waiting:
-        complain(f"the spawner has not accepted {waiting} tasks yet; they are stored; see `sandherd doctor`")
+        complain(f"the spawner has not accepted {counted(waiting, 'task')} yet; all are stored; see `sandherd doctor`")
     return 1 if rejected else 0
 
 
@@ -119,7 +120,7 @@ def _conclude(
     if batch and output in {Format.TABLE, Format.WIDE}:
         write_text(f"batch  {batch}")
     if ended < len(outcomes):
-        complain(f"{len(outcomes) - ended} of {len(outcomes)} tasks have not ended after {timeout:g} s")
+        complain(f"{len(outcomes) - ended} of {counted(len(outcomes), 'task')} not ended after {timeout:g} s")
     return 0 if completed else 1
 
 
@@ -137,11 +138,11 @@ def cancel_all(labels: Mapping[str, str], reason: str, output: Format) -> Work:
             for task in cancelled:
                 write_text(task)
         else:
-            write_text(f"cancelled {len(cancelled)} of {len(found)} tasks that had not ended")
+            write_text(f"cancelled {len(cancelled)} of {counted(len(found), 'task')} that had not ended")
         for task, error in list(failed.items())[:_SHOWN]:
             complain(f"{task}: {error}")
         if failed:
-            complain(f"{len(failed)} of {len(found)} tasks were not cancelled")
+            complain(f"{len(failed)} of {counted(len(found), 'task')} not cancelled")
         return 1 if failed else 0
 
     return work

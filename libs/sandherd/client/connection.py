@@ -25,6 +25,7 @@ from sandherd.client import queries
 from sandherd.client.connection_failures import not_reached
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name
+from sandherd.client.own_creations import OwnCreations
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
@@ -57,6 +58,7 @@ class Connection:
     def __init__(self, bus: Bus, project: str, watch: ConnectionCallbacks) -> None:
         self.bus = bus
         self.project = project
+        self.creations = OwnCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
         self._change_callbacks: set[Callable[[bool], None]] = set()
@@ -146,6 +148,7 @@ class Connection:
                 f"the broker did not acknowledge within {COMMAND_SECONDS:g} s; the command may have been stored",
                 remedy="see `sandherd tasks list`, and see what runs with `sandherd status`",
             ) from error
+        self.creations.add(envelope)
         return envelope
 
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> "LiveSubscription":

@@ -168,12 +168,19 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
         since: datetime | None = None,
         **more: Any,
     ) -> "AsyncIterator[requests.StoredEvent]":
-        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`."""
+        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`.
+
+        Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
+        """
         wanted = {"task": task, "entity": sandbox, "types": list(types), "since": since, "limit": PAGE, **more}
         question = made(requests.AskEvents, **{name: value for name, value in wanted.items() if value is not None})
+        found = False
         async for page in queries.pages(self.connection.request, question):
             for event in page.events:
+                found = True
                 yield event
+        if not found:
+            await self._check_known(task, sandbox)
 
     def trajectory(self, sandbox: str, *, limit: int = PAGE) -> "AsyncIterator[requests.Trajectory]":
         """What the agent in a sandbox did, page by page; heartbeats are summarised."""
@@ -243,7 +250,11 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
         return EventFollower(self.connection, target, fresh=fresh, patience=patience)
 
     async def wait(self, task: str) -> "requests.TaskView":
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected."""
+        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+
+        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
+        `HerdError` has the code `not_found` if there is no such task.
+        """
         from sandherd.client.events.target import TASK_REFUSED
 
         last: Event | None = None
@@ -253,6 +264,13 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
         if last is not None and last.type in TASK_REFUSED:
             raise refused(last)
         return await self.task(task)
+
+    async def _check_known(self, task: str | None, sandbox: str | None) -> None:
+        """Raise `HerdError` (`not_found`) for an unknown name, unless this client has submitted it."""
+        names: dict[Literal["task", "sandbox"], str | None] = {"task": task, "sandbox": sandbox}
+        for kind, name in names.items():
+            if name is not None and not self.connection.creations.of(kind, name):
+                await self.connection.standing(self._target(name, kind))
 
     def _target(self, name: str, kind: Literal["task", "sandbox"]) -> "Target":
         from sandherd.client.events.target import Target

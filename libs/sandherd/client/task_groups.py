@@ -75,8 +75,9 @@ class TaskGroups(TaskFiles):
     ) -> "list[TaskOutcome]":
         """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
 
-        Returns their states: also when `timeout` seconds have passed, when some have not `ended`. `on_progress` is
-        called at first and after each change. Raises `HerdError` (`not_found`) if there is no such task.
+        Those that this client has submitted are waited for even if the spawner has not read them yet. Returns their
+        states: also when `timeout` seconds have passed, when some have not `ended`. `on_progress` is called at first
+        and after each change. Raises `HerdError` (`not_found`) if there is no such task.
         """
         if bool(tasks) == bool(labels or batch):
             raise HerdError.of(

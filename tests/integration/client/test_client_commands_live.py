@@ -198,7 +198,7 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
     [
         ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without their agent's last event ({SANDBOX})"),
         ({"conflicts": 2}, "2 events have the sequence of another"),
-        ({"implausible": 1}, "1 sources claim over a million"),
+        ({"implausible": 1}, "1 source claims over a million"),
     ],
 )
 async def test_audit_exits_with_1_for_other_faults(

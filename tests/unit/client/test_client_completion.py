@@ -8,7 +8,13 @@ import pytest
 
 from sandherd.cli import completion
 from sandherd.cli.exit_status import status_of
+from sandherd.client.named_contexts import NamedContexts, contexts_file, new_context, write_contexts
 
+INSTALLED = {
+    "bash": ".bash_completions/sandherd.sh",
+    "zsh": ".zfunc/_sandherd",
+    "fish": ".config/fish/completions/sandherd.fish",
+}
 TASK, SANDBOX = "task-01kahc5x3tf8b9n2m4r6v8w0ya", "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 
@@ -58,6 +64,69 @@ def test_shell_completes_names(
     monkeypatch.setattr(completion, "_listed", listed)
     shown = completed(shell, line, monkeypatch, capsys)
     assert {name for name in (TASK, SANDBOX) if name in shown} == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "kind", "offered"),
+    [
+        ("sandherd tasks list --batch ", "batches", "batch-one"),
+        ("sandherd costs --batch batch-", "batches", "batch-one"),
+        ("sandherd tasks list --project ", "projects", "web"),
+        ("sandherd projects show w", "projects", "web"),
+        ("sandherd schedules pause ", "schedules", "nightly"),
+        ("sandherd secrets delete anth", "secrets", "anthropic-key"),
+        ("sandherd run --secret ANTHROPIC_API_KEY=an", "secrets", "ANTHROPIC_API_KEY=anthropic-key"),
+    ],
+)
+def test_shell_completes_chosen_names(
+    shell: str, line: str, kind: str, offered: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of batches, projects, schedules and secrets, which users or programs have chosen."""
+    known = {"batches": "batch-one", "projects": "web", "schedules": "nightly", "secrets": "anthropic-key"}
+
+    async def listed(_ctx: Any, lists: list[str]) -> list[str]:
+        return [known[one] for one in lists]
+
+    monkeypatch.setattr(completion, "_listed", listed)
+    shown = completed(shell, line, monkeypatch, capsys)
+    assert offered in shown
+    assert not any(name in shown for other, name in known.items() if other != kind)
+
+
+@pytest.mark.parametrize("line", ["sandherd --context p", "sandherd context use p"])
+def test_shell_completes_contexts(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user's contexts, without any herd."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    context = new_context("nats://127.0.0.1:9", tmp_path / "x.creds", None, None)
+    write_contexts(contexts_file(), NamedContexts(contexts={"prod": context, "test": context}))
+    shown = completed("bash", line, monkeypatch, capsys).split()
+    assert shown == ["prod"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_completion_is_installed_for_the_named_shell(
+    shell: str, joined: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever shell runs the command; `--show-completion` shows the same script."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = [f"--install-completion={shell}"] if joined else ["--install-completion", shell]
+    assert status_of(words) == 0
+    file = tmp_path / INSTALLED[shell]
+    assert str(file) in capsys.readouterr().out
+    assert status_of(["--show-completion", shell]) == 0
+    assert capsys.readouterr().out.strip() == file.read_text().strip()
+
+
+def test_completion_of_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the shells that have one."""
+    assert status_of(["--install-completion", "csh"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert all(shell in shown.err for shell in ("csh", "bash", "zsh", "fish"))
 
 
 @pytest.mark.parametrize("credentials", [None, "nonsense"])

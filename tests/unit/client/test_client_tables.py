@@ -1,13 +1,13 @@
 """Tables and formats: what fits a terminal's width, and names that are never broken."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sandherd.cli.commands import sandboxes, tasks
+from sandherd.cli.commands import doctor, sandboxes, schedules, tasks
 from sandherd.cli.exit_status import status_of
 from sandherd.cli.options import Format
-from sandherd.cli.render import console
+from sandherd.cli.render import catalogue, console, overview
 from sandherd.cli.render.table import Column, cell_width, lines
 from sandherd.contracts.names import new_name
 
@@ -24,6 +24,30 @@ TASKS = [
         "日本語" * 40,
     ],
 ]
+NAME, CRON, TIME = new_name("task"), "30 2 * * mon-fri", "2026-11-20 12:00:00+01:00"
+KEPT = "/home/somebody/.local/share/sandherd/kept/sbx-01kahc5x3tf8b9n2m4r6v8w0ya.jsonl"
+LIMITS = "2048 MB, 2 cores, 3600 s of CPU, 512 processes, 1024 open files"
+NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
+    (
+        catalogue.RUNTIMES,
+        ["process", "True", "bubblewrap", "own", "True", *["cgroup"] * 3, *["file system", "True"], "internet", "8"],
+    ),
+    (catalogue.PROFILES, ["python", "kubernetes", "internet", "2", LIMITS]),
+    (
+        doctor.HEADER,
+        ["consumer event-ingest-events on EVENTS", "warning", f"3 kept in {KEPT}", f"see `sandherd replay {KEPT}`"],
+    ),
+    (
+        overview.TOP_HEADER,
+        [NAME, "running", "3h 12m", "2m 12s", "123456", "$12.3456", f"approve apr-{NAME[5:]}: rm -rf build", "a " * 60],
+    ),
+    (
+        schedules.HEADER,
+        ["nightly-tests-of-the-web", CRON, "Europe/Berlin", "no", TIME, f"started {NAME}", NAME, "a " * 60],
+    ),
+    (schedules.RUN_HEADER, [TIME, "started (triggered)", NAME, "1", f"the task {NAME} has not ended"]),
+]
+"""Tables that were too wide for 80 columns, each with a row."""
 SANDBOXES = [
     [new_name("sbx"), "running", new_name("task"), "process", "-", "2026-11-20 12:00:00+01:00", "-", "a " * 60]
 ]
@@ -38,6 +62,37 @@ def test_a_list_fits_the_terminal_with_whole_names(
     shown = list(lines(header, rows, width))
     assert max(map(cell_width, shown)) <= width
     assert [line.split()[:2] for line in shown[1:]] == [row[:2] for row in rows]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize(("header", "row"), NARROW)
+def test_no_value_is_cut_in_a_narrow_terminal(header: tuple[str | Column, ...], row: list[str], width: int) -> None:
+    """Each column is left out or has its whole value, in its line or below it; only free text is cut."""
+    first, *shown = lines(header, [row], width)
+    text = " ".join(" ".join(shown).split())
+    for column, value in zip([one if isinstance(one, Column) else Column(one) for one in header], row, strict=True):
+        if column.below or (column.title in first and not column.cut):
+            assert value in text, column.title
+    assert max(map(cell_width, shown)) <= width or KEPT in row[2]
+
+
+@pytest.mark.parametrize("header", [(Column("TASK"), Column("ERROR", 1, cut=True))])
+def test_nothing_is_cut_without_a_terminal(header: tuple[str | Column, ...]) -> None:
+    """A pipe or a file gets the whole text of every column."""
+    error = "the runtime failed: " + "x " * 100
+    assert error.strip() in list(lines(header, [["task-one", error]], None))[1]
+
+
+def test_facts_are_wrapped_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Between words, and never in a time or a name; a pipe gets one line for each fact."""
+    values = {"running": f"{NAME}, {NAME}", "next": ", ".join([TIME] * 4), "kept": KEPT}
+    console.facts(values)
+    assert len(capsys.readouterr().out.splitlines()) == len(values)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    console.facts(values)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line[9:] for line in shown] == [f"{NAME},", NAME, *[f"{TIME},"] * 3, TIME, KEPT]
 
 
 def test_all_columns_are_shown_where_there_is_room_and_with_wide() -> None:
@@ -76,6 +131,14 @@ def test_times_have_a_zone() -> None:
     """So that a time can be compared, and given to `--since`."""
     moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
     assert datetime.fromisoformat(console.cell(moment)) == moment
+
+
+def test_times_in_json_are_those_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """RFC 3339 in UTC with `Z`, as in every reply of a service, whatever the zone of the value."""
+    moment = datetime(2026, 11, 20, 13, tzinfo=timezone(timedelta(hours=1)))
+    console.document(Format.JSONL, {"since": moment, "items": [{"modified_at": moment.replace(microsecond=250_000)}]})
+    expected = '{"since":"2026-11-20T12:00:00Z","items":[{"modified_at":"2026-11-20T12:00:00.250000Z"}]}\n'
+    assert capsys.readouterr().out == expected
 
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.completion import context_names, project_names
 from sandherd.cli.options import Format, HerdLocation, Output, example, group
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ def _safe_context(name: str) -> str:
     return checked_name(name, "context")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.", callback=_safe_context)]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The context's name.", callback=_safe_context, autocompletion=context_names),
+]
 
 
 @app.command("list", epilog=example("sandherd context list", "sandherd context list -o json"))
@@ -68,7 +72,13 @@ def add_context(  # noqa: PLR0913  # one parameter per option
         Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file; its path is stored.")
     ] = None,
     project: Annotated[
-        str | None, typer.Option("--project", metavar="NAME", help="Project to use [default: the credential's].")
+        str | None,
+        typer.Option(
+            "--project",
+            metavar="NAME",
+            help="Project to use [default: the credential's].",
+            autocompletion=project_names,
+        ),
     ] = None,
     ca: Annotated[
         Path | None, typer.Option("--ca", metavar="FILE", help="PEM file with the authorities of the broker.")

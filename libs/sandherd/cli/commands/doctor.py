@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sandherd.cli.options import Format, Output, Project, example
+from sandherd.cli.render.table import Column
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from sandherd.client.context import Context
 
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
-HEADER = ("CHECK", "STATE", "FOUND", "REMEDY")
+HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", below=True), Column("REMEDY", below=True))
 _SHOWN = {"look": "warning", "wrong": "error"}
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def _checked_kind(kind: str | None) -> str | None:
     return None if kind is None else checked_name(kind, "harness")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The project.", callback=_checked)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The project.", callback=_checked, autocompletion=project_names)
+]
 Tasks = Annotated[int | None, typer.Option("--tasks", metavar="N", help="Maximum number of tasks at work.", min=0)]
 Sandboxes = Annotated[
     int | None, typer.Option("--sandboxes", metavar="N", help="Maximum number of live sandboxes.", min=0)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.completion import schedule_names
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import show_change
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 app = group("Schedules of tasks: create, list, show, pause, resume, trigger, delete.", "sandherd schedules list")
 HEADER = (
     "NAME",
-    Column("CRON", 2),
+    Column("CRON", 2, whole=True),
     Column("TIME ZONE", 4),
     "PAUSED",
     "NEXT",
-    Column("LAST", 3),
+    Column("LAST", 3, whole=True),
     Column("RUNNING", 5),
-    Column("TEXT", cut=True),
+    Column("TEXT", 1, cut=True),
 )
-RUN_HEADER = ("DUE", "OUTCOME", "TASK", Column("TIMES", 2), Column("REASON", 1, cut=True))
+RUN_HEADER = ("DUE", Column("OUTCOME", whole=True), "TASK", Column("TIMES", 1), Column("REASON", below=True))
 
 
 class OverlapPolicy(StrEnum):
@@ -45,7 +46,13 @@ def _checked(name: str) -> str:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Up to 40 lower-case letters, digits and dashes.", callback=_checked)
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Up to 40 lower-case letters, digits and dashes.",
+        callback=_checked,
+        autocompletion=schedule_names,
+    ),
 ]
 
 

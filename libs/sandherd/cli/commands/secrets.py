@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.completion import secret_names
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ def _checked(name: str) -> str:
     return checked_secret_name(name)
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, _ and -.", callback=_checked)]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Letters, digits, _ and -.", callback=_checked, autocompletion=secret_names),
+]
 
 
 @app.command(

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.cli.options import Format, Output, example
 from sandherd.client.terminal_text import write_text
+from sandherd.counted import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: in
         if found.parts:
             table(HEADER, [_row(part) for part in found.parts])
         if approvals:
-            write_text(f"agents wait for an answer to {approvals} approvals; see `sandherd approvals list`")
+            write_text(f"agents wait for an answer to {counted(approvals, 'approval')}; see `sandherd approvals list`")
     if found.ready or not complete:
         return 0
     complain(_trouble(found))

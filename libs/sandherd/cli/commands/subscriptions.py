@@ -7,6 +7,7 @@ import typer
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.views import show_one
 from sandherd.client.terminal_text import write_text
+from sandherd.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -114,7 +115,7 @@ def delete_subscription(ctx: typer.Context, name: Name, project: Project = None,
         if output.is_json:
             document(output, found)
         else:
-            write_text(f"subscription {name} is deleted; {found.waiting} events were waiting")
+            write_text(f"subscription {name} is deleted; {counted(found.waiting, 'event was', 'events were')} waiting")
         return 0
 
     return talk(ctx, work, project=project)

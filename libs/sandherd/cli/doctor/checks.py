@@ -20,6 +20,7 @@ from sandherd.client.context import Context, holder
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import Audit, RuntimeView
+from sandherd.counted import counted
 
 HTTP_SECONDS: Final = 2.0
 SOON: Final = timedelta(hours=1)
@@ -106,12 +107,11 @@ def check_skew(skew: timedelta) -> Check:
 
 def check_audit(audit: Audit) -> list[Check]:
     """Whether the history keeps up, has no gaps, and has no dead letters."""
-    lag = Check("history lag", CheckState.RIGHT, f"{audit.unstored} events not stored yet")
+    lag = Check("history lag", CheckState.RIGHT, f"{counted(audit.unstored, 'event')} not stored yet")
     if audit.unstored > MUCH_UNSTORED:
         lag = Check("history lag", CheckState.WARNING, lag.found, "run another event-ingest, or check Postgres")
-    gaps = Check(
-        "history", CheckState.RIGHT, f"{audit.event_count} events of {audit.source_count} sources, none missing"
-    )
+    stored = f"{counted(audit.event_count, 'event')} of {counted(audit.source_count, 'source')}, none missing"
+    gaps = Check("history", CheckState.RIGHT, stored)
     faults = audit_faults(audit)
     if faults:
         gaps = Check("history", CheckState.WRONG, "; ".join(faults), "see which with `sandherd audit`")

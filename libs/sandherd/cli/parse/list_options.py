@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sandherd.cli.completion import task_names
+from sandherd.cli.completion import batch_names, task_names
 from sandherd.contracts.states import SandboxState, TaskState
 
 
@@ -45,7 +45,13 @@ LabelFilter = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="Only tasks with this label, or their sandboxes; repeatable."),
 ]
 Batch = Annotated[
-    str | None, typer.Option("--batch", metavar="BATCH", help="Only tasks that were submitted in this batch.")
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="BATCH",
+        help="Only tasks that were submitted in this batch.",
+        autocompletion=batch_names,
+    ),
 ]
 TaskStates = Annotated[
     list[TaskState] | None, typer.Option("--state", help="Only tasks in this state; repeatable for several states.")

@@ -5,26 +5,28 @@ from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
 from sandherd.contracts.specs import SandboxLimits
+from sandherd.counted import counted
 
 RUNTIMES = (
     "RUNTIME",
     "DEFAULT",
     "ISOLATION",
-    "HOST UID",
-    "PAUSES",
-    "MEMORY",
-    "CORES",
-    "PROCESSES",
-    "DISK",
-    "PORTS",
+    Column("HOST UID", 7),
+    Column("PAUSES", 1),
+    Column("MEMORY", 2, whole=True),
+    Column("CORES", 3, whole=True),
+    Column("PROCESSES", 5, whole=True),
+    Column("DISK", 4, whole=True),
+    Column("PORTS", 6),
     "NETWORK",
     "SANDBOXES",
 )
-PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "NETWORK", "WARM")
+PROFILES = ("PROFILE", "RUNTIME", "NETWORK", "WARM", Column("LIMITS", below=True))
 EXPOSED: Final[Mapping[str, str]] = {
     "internet": "public addresses, the broker and declared endpoints; not the host, private or metadata addresses",
     "allow": "the listed public hosts, the broker and declared endpoints",
@@ -40,13 +42,13 @@ async def show(herd: Herd, output: Format) -> int:
     if output.is_json:
         console.document(output, found)
     else:
-        print_catalogue(found)
+        print_catalogue(found, wide=output is Format.WIDE)
     return 0
 
 
-def print_catalogue(found: Catalogue) -> None:
+def print_catalogue(found: Catalogue, *, wide: bool = False) -> None:
     """Print the catalogue as tables and lines."""
-    console.table(RUNTIMES, [_row(one) for one in found.runtimes])
+    console.table(RUNTIMES, [_row(one) for one in found.runtimes], wide=wide)
     for one in found.runtimes:
         if one.plugin:
             write_text(f"\n{one.runtime}: a plugin, from {one.plugin}")
@@ -56,7 +58,9 @@ def print_catalogue(found: Catalogue) -> None:
         write_text()
         kinds = sorted(found.profiles.items())
         console.table(
-            PROFILES, [[name, one.runtime, _limits(one.limits), _network(one), one.warm] for name, one in kinds]
+            PROFILES,
+            [[name, one.runtime, _network(one), one.warm, _limits(one.limits)] for name, one in kinds],
+            wide=wide,
         )
     write_text()
     console.facts(
@@ -91,8 +95,8 @@ def _modes(found: Catalogue) -> list[str]:
 def _limits(limits: SandboxLimits | None) -> str | None:
     if limits is None:
         return None
-    cores = "" if limits.cores is None else f"{limits.cores:g} cores, "
+    cores = "" if limits.cores is None else f"{limits.cores:g} {'core' if limits.cores == 1 else 'cores'}, "
     return (
         f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
-        f"{limits.processes} processes, {limits.open_files} open files"
+        f"{counted(limits.processes, 'process', 'processes')}, {counted(limits.open_files, 'open file')}"
     )

@@ -5,13 +5,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from sandherd.cli.options import Format
-from sandherd.cli.render.table import Column, lines
+from sandherd.cli.render.table import GAP, Column, lines, wrapped_whole
 from sandherd.client.terminal_text import visible, write_json, write_text
 
 _MICRO: Final = "_micro_usd"
@@ -25,6 +25,8 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, datetime):  # as the models' own times
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value
 
 
@@ -46,19 +48,29 @@ def table(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, w
     if not rows:
         write_text("none")
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    title, *shown = lines(header, [[cell(value) for value in row] for row in rows], width, wide=wide)
+    title, *shown = table_lines(header, rows, wide=wide)
     write_text(Paint.for_screen()(title, "bold"))
     for text in shown:
         write_text(text)
 
 
+def table_lines(header: Sequence[str | Column], rows: Sequence[Sequence[object]], *, wide: bool = False) -> list[str]:
+    """The lines of a table, as `table` prints them."""
+    return list(lines(header, [[cell(value) for value in row] for row in rows], _width(), wide=wide))
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def facts(pairs: Mapping[str, object]) -> None:
-    """Print names and values, one pair per line; None and empty values are omitted."""
+    """Print names and values, one pair per line, on a terminal in its width; None and empty values are omitted."""
     known = {name: cell(value) for name, value in _with_money(pairs).items() if value is not None and value != ""}
-    width = max((len(name) for name in known), default=0)
+    width, terminal = max((len(name) for name in known), default=0), _width()
     for name, value in known.items():
-        write_text(f"{name:<{width}}  {value}")
+        shown = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
+        for number, part in enumerate(shown):
+            write_text(f"{'' if number else name:<{width}}  {part}")
 
 
 def cell(value: object) -> str:

@@ -21,6 +21,7 @@ from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Audit, Trajectory
+from sandherd.counted import counted
 
 NOT_WHOLE = "stored events are available when event-ingest is back: see `sandherd events`"
 
@@ -34,8 +35,6 @@ async def stored(herd: Herd, wanted: EventFilter, output: Format) -> int:
         found += 1
         show(decoder.from_history(event), output, paint)
     if not found:
-        # Raises `not_found` with a remedy if the task or sandbox does not exist.
-        await (herd.task(wanted.name) if wanted.kind == "task" else herd.sandbox(wanted.name))
         complain(f"{wanted.name} has no such events")
     return 0
 
@@ -178,12 +177,21 @@ def audit_faults(audit: Audit) -> list[str]:
     later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
     found = [
-        (audit.missing, f"{audit.missing} events are missing{later}"),
+        (audit.missing, counted(audit.missing, "event is missing", "events are missing") + later),
         (
             audit.conflicts,
-            f"{audit.conflicts} events have the sequence of another event of their source: one is forged",
+            counted(audit.conflicts, "event has", "events have")
+            + " the sequence of another event of their source: one is forged",
         ),
-        (audit.implausible, f"{audit.implausible} sources claim over a million events more than are stored"),
-        (audit.unsaid, f"{audit.unsaid} sandboxes ended without their agent's last event ({names}): {_LOST}{later}"),
+        (
+            audit.implausible,
+            counted(audit.implausible, "source claims", "sources claim")
+            + " over a million events more than are stored",
+        ),
+        (
+            audit.unsaid,
+            counted(audit.unsaid, "sandbox", "sandboxes")
+            + f" ended without their agent's last event ({names}): {_LOST}{later}",
+        ),
     ]
     return [message for count, message in found if count]

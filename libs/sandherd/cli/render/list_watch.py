@@ -104,13 +104,16 @@ class ChangedItems:
         self._shown = {**self._shown, **found}
 
 
-def show_screen(title: str | None, header: Sequence[str | Column], rows: Sequence[list[object]], *, wide: bool) -> None:
+def show_screen(title: str | None, header: Sequence[str | Column], rows: list[list[object]], *, wide: bool) -> None:
     """Show a table in place of what the terminal shows, as many rows as fit."""
     height = max(1, shutil.get_terminal_size().lines - _MARGIN - (title is not None))
     clear_screen()
     if title is not None:
         write_text(title)
-    console.table(header, rows[:height], wide=wide)
-    if rows[height:]:
-        write_text(f"… and {len(rows) - height} more")
+    shown = rows[:height]
+    while len(console.table_lines(header, shown, wide=wide)) > height + 1 and len(shown) > 1:
+        del shown[-1]
+    console.table(header, shown, wide=wide)
+    if len(shown) < len(rows):
+        write_text(f"… and {len(rows) - len(shown)} more")
     flush_output()

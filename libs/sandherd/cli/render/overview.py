@@ -15,17 +15,18 @@ from sandherd.client.herd import Herd
 from sandherd.client.tasks.overview import Overview, WorkView
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import GroupUsage, Usage, UsageList
+from sandherd.counted import counted
 
 AGAIN_SECONDS: Final = 5.0
 """How often the ages are shown again if nothing happens."""
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
-    Column("AGE", 2),
-    Column("ACTIVITY", 3),
+    Column("AGE", 2, whole=True),
+    Column("ACTIVITY", 3, whole=True),
     Column("TOKENS", 4),
     "COST",
-    Column("NEEDS", cut=True),
+    Column("NEEDS", below=True),
     Column("TEXT", 5, cut=True),
 )
 _DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
@@ -66,7 +67,8 @@ def summary(found: Overview) -> str:
     needing = sum(view.needs is not None for view in found.tasks)
     costs = [view.cost_micro_usd for view in found.tasks if view.cost_micro_usd is not None]
     spent = console.money(sum(costs)) if costs or not found.tasks else "unknown"
-    return f"{len(found.tasks)} unfinished tasks, {needing} need a user, cost so far {spent}"
+    tasks, waiting = counted(len(found.tasks), "unfinished task"), counted(needing, "needs", "need")
+    return f"{tasks}, {waiting} a user, cost so far {spent}"
 
 
 def _rows(found: Overview) -> list[list[object]]:
@@ -106,7 +108,7 @@ def show_costs(found: UsageList, by: str, output: Format) -> None:
     total = [_usage_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
     console.answer(output, _document(found, by), header, [*rows, *total])
     if found.group_count > len(found.groups) and not output.is_json:
-        complain(f"there are {found.group_count} groups; set a higher --limit; the total is of all")
+        complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")
 
 
 def _document(found: UsageList, by: str) -> dict[str, object]:

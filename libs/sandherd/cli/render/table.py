@@ -12,6 +12,7 @@ LONGEST_CUT: Final = 60
 SHORTEST: Final = 12
 """Minimum width of a column with longer words; names and times are never broken, however long."""
 
+_EMPTY: Final = frozenset({"", "-"})
 _WORD: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*|\S+")
 _UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")
 """Names, states and times."""
@@ -21,26 +22,51 @@ _UNBROKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:+. -]{0,63}[…,;:]?")
 class Column:
     """A column. The one with the highest `rank` is left out first where a terminal is too narrow; 0: never.
 
-    A cell of a column with `cut` is one line of at most `LONGEST_CUT` columns; others are wrapped.
+    On a terminal a cell of a column with `cut` is one line of at most `LONGEST_CUT` columns, and one of a column with
+    `whole` is one line; others are wrapped.
     """
 
     title: str
     rank: int = 0
     cut: bool = False
+    whole: bool = False
+    below: bool = False
+    """Whether its cells are shown below their rows, after the title, where a terminal is too narrow for the column."""
 
 
 def lines(
     header: Sequence[str | Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
 ) -> Iterator[str]:
-    """The lines of a table, the header first. None is no limit of the width; `wide` shows all of every cell."""
+    """The lines of a table, the header first. Without a `width`, and with `wide`, all of every cell is shown."""
     columns = [Column(one) if isinstance(one, str) else one for one in header]
     cells = [[column.title for column in columns], *rows]
-    widths = [_natural([row[at] for row in cells], column, wide=wide) for at, column in enumerate(columns)]
-    if width is not None and not wide:
-        minima = [max(_minimum([row[at] for row in rows]), len(column.title)) for at, column in enumerate(columns)]
-        widths = _fitted(columns, minima, widths, width)
-    for row in cells:
+    limited = width is not None and not wide
+    widths = [_natural([row[at] for row in cells], column, wide=not limited) for at, column in enumerate(columns)]
+    below: list[int] = []
+    if width is not None and limited:
+        below = _below(columns, widths, width)
+        minima = [
+            max(_minimum([row[at] for row in rows], column), len(column.title)) for at, column in enumerate(columns)
+        ]
+        widths = _fitted(columns, minima, widths, width, below)
+    yield from _line(columns, cells[0], widths)
+    for row in rows:
         yield from _line(columns, row, widths)
+        for at in below:
+            yield from _cell_below(columns[at].title, row[at], width or 0)
+
+
+def _below(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
+    """The columns whose cells are shown below their rows, because the table does not fit."""
+    needed = [natural[at] for at, column in enumerate(columns) if column.below or not column.rank]
+    return [at for at, column in enumerate(columns) if column.below] if _total(needed) > width else []
+
+
+def _cell_below(title: str, text: str, width: int) -> Iterator[str]:
+    if text not in _EMPTY:
+        name = f"{title.lower()}: "
+        for number, part in enumerate(wrapped_whole(text, width - GAP - len(name))):
+            yield " " * GAP + (name if number == 0 else " " * len(name)) + part
 
 
 def cell_width(text: str) -> int:
@@ -59,7 +85,9 @@ def _natural(cells: Sequence[str], column: Column, *, wide: bool) -> int:
     return min(longest, max(LONGEST_CUT, len(column.title))) if column.cut and not wide else longest
 
 
-def _minimum(cells: Sequence[str]) -> int:
+def _minimum(cells: Sequence[str], column: Column) -> int:
+    if column.whole or column.below:
+        return max(map(cell_width, cells), default=0)
     return max((_shortest(word) for cell in cells for word in _WORD.findall(cell)), default=0)
 
 
@@ -67,13 +95,15 @@ def _shortest(word: str) -> int:
     return cell_width(word) if _UNBROKEN.fullmatch(word) else min(cell_width(word), SHORTEST)
 
 
-def _fitted(columns: Sequence[Column], minima: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
+def _fitted(
+    columns: Sequence[Column], minima: Sequence[int], natural: Sequence[int], width: int, below: Sequence[int]
+) -> list[int]:
     """The width of each column, 0 for one that is left out. Above `width` in all if what has to be shown is longer."""
     minima = [
-        min(short, long, max(SHORTEST, len(column.title))) if column.cut else min(short, long)
+        min(long, max(SHORTEST, len(column.title))) if column.cut else min(short, long)
         for column, short, long in zip(columns, minima, natural, strict=True)
     ]
-    shown = set(range(len(columns)))
+    shown = set(range(len(columns))) - set(below)
     while _total([minima[at] for at in shown]) > width and any(columns[at].rank for at in shown):
         shown.remove(max(shown, key=lambda at: columns[at].rank))
     widths = [minima[at] if at in shown else 0 for at in range(len(columns))]
@@ -117,7 +147,12 @@ def _head(text: str, width: int) -> str:
     return text
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped_whole(text: str, width: int) -> list[str]:
+    """The text in lines that are no longer than `width`, unless a word in it is: none is broken."""
+    return _wrapped(text, width, breaks=False)
+
+
+def _wrapped(text: str, width: int, *, breaks: bool = True) -> list[str]:
     """The text in lines that are no longer than `width`, unless a name in it is."""
     if cell_width(text) <= width:
         return [text]
@@ -127,7 +162,7 @@ def _wrapped(text: str, width: int) -> list[str]:
         if found[-1] and cell_width(found[-1]) + 1 + cell_width(rest) <= width:
             found[-1] += f" {rest}"
             continue
-        while cell_width(rest) > width and not _UNBROKEN.fullmatch(rest):
+        while breaks and cell_width(rest) > width and not _UNBROKEN.fullmatch(rest):
             found.append(_head(rest, width))
             rest = rest[len(found[-1]) :]
         found.append(rest)

@@ -49,8 +49,7 @@ class EventFollower:
         self._catch_at = self._began_at = self._check_at = 0.0
         self._quiet = True
         self._read_again_at, self._read_again_after = 0.0, self._patience.check
-        self._silences = 0
-        self._over = False
+        self._silences, self._over = 0, False
 
     @property
     def is_complete(self) -> bool:
@@ -96,7 +95,7 @@ class EventFollower:
     async def _start(self) -> None:
         if not self._feed.started:
             self._feed.start()
-            self._unsubscribe_commands = self._link.on_command(self._gaps.submitted)
+            self._unsubscribe_commands = self._gaps.note_commands(self._link)
             await self._feed.listen(*self._target.subjects())
             await self._link.flush()
             self._began_at = self._now()
@@ -222,10 +221,11 @@ class EventFollower:
         return standing.state
 
     def _handle_unknown_state(self, error: HerdError) -> None:
-        """Raise the error of an unknown state, unless the target was just submitted, or has events anyway."""
-        if self._fresh or self._gaps.order.reached():
+        """Raise the error of an unknown state, unless the target was submitted by us, or has events anyway."""
+        unknown = error.problem.code is Code.NOT_FOUND
+        if self._fresh or self._gaps.order.reached() or (unknown and self._gaps.is_own):
             return
-        patience = self._patience.beginning if error.problem.code is Code.NOT_FOUND else self._patience.silence
+        patience = self._patience.beginning if unknown else self._patience.silence
         if self._now() - self._began_at > patience:
             raise error
         self._check_at = self._now() + self._patience.retry

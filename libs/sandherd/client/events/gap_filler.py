@@ -7,6 +7,7 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.client.events.history import History, SendRequest, SilentHistoryError
+from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer
 from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, Target
 from sandherd.contracts.events.task import TaskRefused
@@ -55,6 +56,8 @@ class GapFiller:
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
         """The ids of own commands that create the target, and the sources of their refusals."""
+        self.is_own = False
+        """Whether this client has created the target."""
 
     def adopt(self, sandbox: str) -> bool:
         """Add a sandbox to the target. Returns whether it is new."""
@@ -70,10 +73,21 @@ class GapFiller:
         """Whether an event of one of these types was received from a source."""
         return bool(self._types.get(source, set()) & types)
 
-    def submitted(self, command: Event) -> None:
+    def _submitted(self, command: Event) -> None:
         """Note a command of this client: if it submits the target, its refusal ends the target."""
         source = self._target.refusal_of(command)
         self._own |= {source, str(command.id)} if source is not None else set()
+
+    def note_commands(self, link: HerdConnection) -> Callable[[], None]:
+        """Note the commands of this client that create the target, earlier and later ones. Returns how to stop that.
+
+        Of several earlier ones, each may be the one that was accepted: a refusal of the others does not end the target.
+        """
+        ids = link.creations.of(self._target.kind, self._target.entity)
+        self.is_own = bool(ids)
+        if len(ids) == 1:
+            self._own |= {f"{self._target.source}/{ids[0].hex}", str(ids[0])}
+        return link.on_command(self._submitted)
 
     def refuses(self, event: Event) -> bool:
         """Whether it refuses our own command, even if another task or sandbox has the name."""

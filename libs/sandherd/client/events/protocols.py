@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandherd.client.events.target import Target
+from sandherd.client.own_creations import OwnCreations
 from sandherd.contracts.envelope import Envelope
 
 
@@ -29,6 +30,9 @@ class EntityStatus:
 
 class HerdConnection(Protocol):
     """The operations of a connection that followers need."""
+
+    creations: OwnCreations
+    """The tasks and sandboxes that it has requested."""
 
     @property
     def connected(self) -> bool:

@@ -130,7 +130,10 @@ class SyncHerdMethods(
         since: datetime | None = None,
         **more: Any,
     ) -> Generator[StoredEvent]:
-        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`."""
+        """Stored events over all pages, oldest first. `more` is any other field of `AskEvents`.
+
+        Without an event, raises `HerdError` (`not_found`) if there is no such task or sandbox.
+        """
         return self._loop.iterate(
             lambda: self._inner.events(task=task, sandbox=sandbox, types=types, since=since, **more)
         )
@@ -186,5 +189,9 @@ class SyncHerdMethods(
         )
 
     def wait(self, task: str) -> TaskView:
-        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected."""
+        """Wait until a task has ended. Raises `HerdError` with the reason if it was rejected.
+
+        One that this client has submitted is waited for however long the spawner takes to read it; otherwise
+        `HerdError` has the code `not_found` if there is no such task.
+        """
         return self._loop.run(lambda: self._inner.wait(task))

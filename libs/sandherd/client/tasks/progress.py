@@ -45,7 +45,7 @@ class TaskProgress:
 
     def __init__(self, submitted: Mapping[str, str | None] | None = None) -> None:
         """`submitted` are tasks that are submitted only after this: their names, each with its name in the file."""
-        self._submitted = submitted is not None
+        self._submitted = set(submitted or ())
         self._outcomes = {task: TaskOutcome(task=task, name=name) for task, name in (submitted or {}).items()}
 
     @property
@@ -78,14 +78,22 @@ class TaskProgress:
         for view in views:
             self._outcomes[view.task] = _seen(view)
 
+    def expect(self, tasks: Iterable[str]) -> None:
+        """Add tasks that were submitted and are not known yet."""
+        for task in tasks:
+            if task not in self._outcomes:
+                self._submitted.add(task)
+                self._outcomes[task] = TaskOutcome(task=task)
+
     def apply(self, event: Envelope[Any]) -> None:
         """Fold in an event; those of other tasks change nothing."""
         known = self._outcomes.get(event.subject)
         if known is not None:
-            self._outcomes[event.subject] = known.model_copy(update=self._changes(event.data))
+            self._outcomes[event.subject] = known.model_copy(update=self._changes(event))
 
-    def _changes(self, data: Any) -> dict[str, Any]:
-        if isinstance(data, TaskRejected) or (self._submitted and _refuses_submission(data)):
+    def _changes(self, event: Envelope[Any]) -> dict[str, Any]:
+        data = event.data
+        if isinstance(data, TaskRejected) or (event.subject in self._submitted and _refuses_submission(data)):
             return {"state": REJECTED, "error": data.reason, "error_type": data.code}
         if not isinstance(data.sets_state, TaskState):
             return {}

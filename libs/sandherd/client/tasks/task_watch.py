@@ -1,6 +1,6 @@
 """Waits for the end of several tasks by one subscription, without polling."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,6 +11,7 @@ from sandherd.client.errors import HerdError, made
 from sandherd.client.events import decoder
 from sandherd.client.events.change_feed import ChangeFeed
 from sandherd.client.events.target import TASK_REFUSED, Event
+from sandherd.client.own_creations import OwnCreations
 from sandherd.client.tasks.progress import UNKNOWN, TaskProgress
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -31,14 +32,17 @@ class TaskSelection:
     are_new: bool = False
     """Whether they are just being submitted, so that some may not be known yet."""
 
-    async def views(self, send: queries.SendRequest) -> list[TaskView]:
-        """Their current views. Raises `HerdError` (`not_found`) if there is no such task, unless they are new."""
+    async def views(self, send: queries.SendRequest, expected: Collection[str] = ()) -> list[TaskView]:
+        """Their current views. Raises `HerdError` (`not_found`) if there is no such task.
+
+        Not if they are new, or `expected`.
+        """
         if not self.labels:
-            return [view for name in self.names for view in await self._named(send, name)]
+            return [view for name in self.names for view in await self._named(send, name, expected)]
         known = {view.task: view for view in await _past(send, self.labels)}
         live = [view async for view in labelled(send, self.labels)]
         known |= {view.task: view for view in live}
-        if not known and not self.are_new:
+        if not (known or expected or self.are_new):
             raise HerdError.of(
                 Code.NOT_FOUND,
                 f"no task has {_shown(self.labels)}",
@@ -47,11 +51,17 @@ class TaskSelection:
             )
         return sorted(known.values(), key=lambda view: (view.submitted_at, view.task))
 
-    async def _named(self, send: queries.SendRequest, name: str) -> list[TaskView]:
+    def expected(self, submitted: OwnCreations) -> list[str]:
+        """Those of a client's submissions that are selected; the spawner may not have read them yet."""
+        if self.labels:
+            return submitted.tasks_with(self.labels)
+        return [name for name in self.names if submitted.of("task", name)]
+
+    async def _named(self, send: queries.SendRequest, name: str, expected: Collection[str]) -> list[TaskView]:
         try:
             return [await queries.task(send, name)]
         except HerdError as error:
-            if self.are_new and error.problem.code is Code.NOT_FOUND:
+            if (self.are_new or name in expected) and error.problem.code is Code.NOT_FOUND:
                 return []
             raise
 
@@ -95,7 +105,9 @@ class TaskWatch:
         """Query the states. What happens meanwhile is folded in after it."""
         self._feed.refreshing()
         send = self._connection.request
-        self.progress.see(await self._selection.views(send))
+        expected = self._selection.expected(self._connection.creations)
+        self.progress.see(await self._selection.views(send, expected))
+        self.progress.expect(expected)
         for task in [outcome.task for outcome in self.progress.outcomes if outcome.state == UNKNOWN]:
             for event in await _refusals(send, task):
                 self.progress.apply(event)
