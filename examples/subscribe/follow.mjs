@@ -2,12 +2,12 @@
 //
 // NAME is a durable subscription: events published while this program, or the broker, is not running are delivered
 // later. Each event is one line of JSON on standard output, and is acknowledged once it is written. With COUNT the
-// program ends after that number of events.
+// program ends after that number of events. It ends with status 1 when the subscription is deleted.
 //
 // NATS_URL              the broker's address
 // SANDHERD_CREDENTIALS  a subscriber's credential: sandherd credentials create --role subscriber --project PROJECT
 import { readFile } from "node:fs/promises";
-import { jetstream } from "@nats-io/jetstream";
+import { jetstream, JetStreamApiCodes } from "@nats-io/jetstream";
 import { connect, credsAuthenticator } from "@nats-io/transport-node";
 import { HTTP } from "cloudevents";
 
@@ -54,8 +54,16 @@ function read(message) {
 
 // With COUNT, requests only what is still to be written: the broker redelivers what it sent in excess after 30 s only.
 async function* received(consumer) {
-  if (count === Infinity) yield* await consumer.consume({ max_messages: 32 });
+  if (count === Infinity) yield* await consumer.consume({ max_messages: 32, abort_on_missing_resource: true });
   else while (seen < count) yield* await consumer.fetch({ max_messages: Math.min(32, count - seen) });
+}
+
+// Why no more events are received. The broker reports a deletion only once, and not to a reader that is disconnected
+// then, so the program looks for the consumer.
+async function reasonOf(error, consumer) {
+  if (connection.isClosed()) return "the broker closed the connection: the credential expired, or was revoked";
+  const found = await consumer.info().catch((problem) => problem); // it, or why there is none
+  return found.code === JetStreamApiCodes.ConsumerNotFound ? `the subscription ${name} was deleted` : error.message;
 }
 
 const connection = await open();
@@ -63,13 +71,18 @@ const { stream, consumer } = await subscribe(connection);
 // The streams are in another account, which clients reach as the JetStream domain `herd`.
 const subscription = await jetstream(connection, { domain: "herd" }).consumers.get(stream, consumer);
 let seen = 0;
-for await (const message of received(subscription)) {
-  const event = read(message);
-  if (event) {
-    console.log(JSON.stringify({ id: event.id, type: event.type, subject: event.subject, project: event.project }));
-    seen += 1;
+try {
+  for await (const message of received(subscription)) {
+    const event = read(message);
+    if (event) {
+      console.log(JSON.stringify({ id: event.id, type: event.type, subject: event.subject, project: event.project }));
+      seen += 1;
+    }
+    message.ack();
   }
-  message.ack();
+  if (seen < count) throw new Error("no more events are received");
+} catch (error) {
+  console.error(await reasonOf(error, subscription));
+  process.exitCode = 1;
 }
-await connection.drain();
-if (seen < count) throw new Error(`the subscription ${name} was deleted`);
+if (!connection.isClosed()) await connection.drain();

@@ -148,7 +148,7 @@ async def test_sandboxes_are_limited(spawner: Make, person: Any) -> None:
         live += {"sandbox.requested": 1, "sandbox.terminated": -1}.get(event["type"], 0)
         most = max(most, live)
     assert most <= 2
-    # Of tasks that begin almost together, the events may be published in any order: their times are those of the records.
+    # Events of tasks that begin almost together may be published in any order: their times are those of the records.
     assignments = [event for event in person.events if event["type"] == "task.assigned"]
     assigned = [event["subject"] for event in sorted(assignments, key=lambda event: event["time"])]
     # Commands that come together are taken together: of those that find a place at once, any may be the first.
