@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -15,16 +16,19 @@ import pytest
 
 from event_ingest.main import compose
 from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError, RefusedError
 from sandherd.cli.exit_status import status_of
 from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.requests import AskSubscriptions
+from sandherd.contracts.requests import AskSubscriptions, Unsubscribe
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
 from tests.examples import node
 from tests.npm_packages import EXAMPLE, VALIDATORS
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
 SANDBOXES = {"p1": "sbx-1", "p2": "sbx-2"}
@@ -59,9 +63,32 @@ class Reader:
                 assert line, await self.errors()
                 self.lines.append(json.loads(line))
 
+    async def ends_with(self, reason: str) -> None:
+        """Read until it has ended, with an error whose last line has this reason."""
+        async with asyncio.timeout(PATIENCE):
+            errors = await self.errors()
+            assert await self.process.wait() == 1, errors
+        assert reason in errors.splitlines()[-1], errors
+
     async def errors(self) -> str:
         assert self.process.stderr
         return (await self.process.stderr.read()).decode()
+
+
+async def delete(herd: Broker, name: str) -> None:
+    """Delete a subscription of p1, once the services are connected."""
+
+    async def deleted() -> bool:
+        try:
+            await bus.ask(Unsubscribe(name=name), "p1")
+        except RefusedError as error:
+            return error.problem.code is Code.NOT_FOUND
+        except BusError:
+            return False
+        return True
+
+    async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus:
+        await eventually(deleted, f"{name} is still there")
 
 
 @asynccontextmanager
@@ -165,6 +192,35 @@ async def test_example_with_a_foreign_credential_fails(command: list[str], inges
     async with reading(ingest, command, credentials, "p2", "copy") as reader, asyncio.timeout(PATIENCE):
         assert await reader.process.wait() != 0
         assert "sandherd.v1.request.event-ingest.subscribe.p2" in (await reader.errors()).lower()
+
+
+@pytest.mark.parametrize("count", [(), ("9",)], ids=["all", "count"])
+async def test_example_ends_with_its_subscription(
+    command: list[str], count: tuple[str, ...], ingest: Broker, credentials: Path
+) -> None:
+    """When its subscription is deleted, the example ends with an error that names it; it does not wait for ever."""
+    event = said(1, "p1")
+    async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", *count) as reader:
+        await worker.publish_event(event)
+        await reader.until([str(event.id)])
+        await delete(ingest, "copy")
+        await reader.ends_with("subscription copy")
+
+
+async def test_example_ends_if_its_subscription_was_deleted_in_an_outage(
+    command: list[str], ingest: Broker, credentials: Path
+) -> None:
+    """It ends, too, if it is disconnected while its subscription is deleted, so that no status reports it."""
+    event = said(1, "p1")
+    async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy") as reader:
+        await worker.publish_event(event)
+        await reader.until([str(event.id)])
+        reader.process.send_signal(signal.SIGSTOP)  # its connection is that of the broker before
+        await ingest.kill()
+        await ingest.restart()
+        await delete(ingest, "copy")
+        reader.process.send_signal(signal.SIGCONT)
+        await reader.ends_with("subscription copy")
 
 
 @pytest.mark.parametrize("folder", [EXAMPLE, VALIDATORS], ids=lambda folder: folder.name)

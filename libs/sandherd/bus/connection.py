@@ -34,6 +34,7 @@ from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, lo
 from sandherd.bus.replies import CallLostError, PendingCalls, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
 from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.headers import MESSAGE_ID
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.requests import TIMEOUT_HEADER, Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
@@ -170,7 +171,7 @@ class Bus:
         `PublishRefusedError` for a message that the broker will never accept.
         """
         timeout = timeout or acknowledged_within(clustered=self.clustered)
-        sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
+        sending = self.js.publish(subject, payload, timeout=timeout, headers={MESSAGE_ID: msg_id, **(headers or {})})
         try:
             return await self._waiting.unless_lost(sending)
         except CallLostError as error:

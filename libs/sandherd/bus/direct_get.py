@@ -9,7 +9,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.streams import SEQUENCE_HEADER
+from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_AT, STORED_SUBJECT
 
 _TIMEOUT: Final = 2.0
 _NO_MESSAGE: Final = "404"
@@ -65,8 +65,8 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
     """A message of a direct get, or one that its stream republished. Raises `KeyError` or `ValueError`."""
     return StoredMessage(
         sequence=int(headers[SEQUENCE_HEADER]),
-        subject=headers["Nats-Subject"],
-        at=datetime.fromisoformat(_to_microseconds(headers["Nats-Time-Stamp"])),
+        subject=headers[STORED_SUBJECT],
+        at=datetime.fromisoformat(_to_microseconds(headers[STORED_AT])),
         headers=headers,
         data=data,
     )

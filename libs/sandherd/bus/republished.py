@@ -2,7 +2,7 @@
 
 from nats.aio.msg import Msg
 
-from sandherd.contracts.streams import SEQUENCE_HEADER
+from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.subjects import covers
 
 

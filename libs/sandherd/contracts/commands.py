@@ -61,6 +61,13 @@ class Command(Model):
     type: ClassVar[str]
     service: ClassVar[str]
     verb: ClassVar[str]
+    about: ClassVar[Literal["task", "sandbox"]] = "sandbox"
+    """The field that names what it is about; the envelope's `subject` is the same."""
+
+    @property
+    def entity(self) -> str:
+        """The task or sandbox that it is about."""
+        return str(getattr(self, self.about))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -73,6 +80,7 @@ class SubmitTask(Command):
     """Submit a task."""
 
     type: ClassVar[str] = "spawner.submit_task"
+    about: ClassVar[Literal["task", "sandbox"]] = "task"
     task: SafeName
     spec: TaskSpec
     submitted_by: Note | None = None
@@ -82,6 +90,7 @@ class CancelTask(Command):
     """Cancel a task, whether it waits or runs."""
 
     type: ClassVar[str] = "spawner.cancel_task"
+    about: ClassVar[Literal["task", "sandbox"]] = "task"
     task: SafeName
     reason: Note = ""
     cancelled_by: Note | None = None
@@ -91,6 +100,7 @@ class RetryTask(Command):
     """Retry a task that has failed or was cancelled, whatever its error was."""
 
     type: ClassVar[str] = "spawner.retry_task"
+    about: ClassVar[Literal["task", "sandbox"]] = "task"
     task: SafeName
     requested_by: Note | None = None
     sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)

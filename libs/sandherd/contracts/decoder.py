@@ -44,8 +44,20 @@ def read_command(subject: str, document: bytes) -> Envelope[Command]:
             command_type = row.name.removeprefix("command.")
             command = parse(document, COMMANDS[command_type])
             _check_subject(command, command_type, names["project"], command.subject)
+            _check_entity(command)
             return command
     raise ContractError(Code.UNKNOWN_TYPE, f"{subject[:120]!r} is not a command of this version", field="type")
+
+
+def _check_entity(command: Envelope[Command]) -> None:
+    """Raise `ContractError` if a command's `subject` is not what its data names: its NATS subject has no entity."""
+    if command.subject != command.data.entity:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"subject: not the {command.data.about} that the data names",  # without its value, as of all data
+            field="subject",
+            remedy=f"set it to `data.{command.data.about}`",
+        )
 
 
 def _check_storable(event: Envelope[Any], document: bytes) -> None:

@@ -38,7 +38,10 @@ class Envelope(Model, Generic[DataT]):
     """Who publishes it: `/sandherd/sandbox/<id>` for a worker, `/sandherd/<service>/…` for a service."""
     type: str
     subject: SafeName
-    """The entity it is about: a sandbox, a task, or `fleet`."""
+    """What it is about. Of an event, also the fifth token of its NATS subject: the task (`task.*`, `branch.*`), the
+    sandbox (`sandbox.*`, `agent.*`, `message.*`, `approval.*`, `monitor.*`), the name of a subscription
+    (`subscription.*`), `fleet` for an event of `monitor.*` about all, and for a refused command what it names, or
+    `unknown`. Of a command, the task or sandbox that `data` names."""
     time: Moment
     datacontenttype: Literal["application/json"] = "application/json"
     dataschema: str

@@ -82,8 +82,6 @@ class Bucket:
 
 
 LIVE: Final = "sandherd.live"
-SEQUENCE_HEADER: Final = "Nats-Sequence"
-"""The broker sets it on republished messages and direct reads, never on acknowledgements; services reply without."""
 
 
 def live_subject(subject: str) -> str:

@@ -23,7 +23,8 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.direct_get import StoredMessage, read_batch, read_stored
-from sandherd.contracts.streams import BY_STREAM, SEQUENCE_HEADER, live_subject
+from sandherd.contracts.headers import SEQUENCE_HEADER
+from sandherd.contracts.streams import BY_STREAM, live_subject
 from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"

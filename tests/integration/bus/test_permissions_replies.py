@@ -18,8 +18,9 @@ from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.republished import is_republished
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.requests import REQUESTS, TaskList
-from sandherd.contracts.streams import BUCKETS, SEQUENCE_HEADER, STREAMS
+from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.contracts.subjects import BY_NAME, DELIVER, Principal
 from sandherd.service.service import IncomingRequest, Service
 from sandherd.stack.broker import Broker

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,27 +17,13 @@ from sandherd.contracts.requests import ExamineSpawner, ListRuntimes, PartKind
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.starting import environment
+from tests.integration.spawner.wheels import uv, wheel
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "plugins"
-UV = Path(sys.executable).with_name("uv")
 BROKEN = '"""A plugin whose library is not installed."""\nimport acme_library_that_is_not_here\n'
 Start = Callable[..., Awaitable[None]]
-
-
-def uv(*words: str | Path) -> None:
-    """Run it without a network, and with what is installed here."""
-    command = [UV, *words, "--offline", "-q", "--python", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
-
-
-def wheel(source: Path, folder: Path) -> None:
-    """Build the wheel of a copy of this project: what a build leaves stays out of the sources."""
-    copied = folder / "sources" / source.name
-    shutil.copytree(source, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    uv("build", "--wheel", "--no-build-isolation", "-o", folder / "wheels", copied)
 
 
 def broken(folder: Path, name: str, group: str, entries: str, code: str) -> None:

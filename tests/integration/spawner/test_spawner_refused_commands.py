@@ -53,6 +53,7 @@ INVALID: dict[str, tuple[Any, str, str | None]] = {
     "an id that is no UUID": (submission(id="one"), "invalid_field", "id"),
     "another version": (submission(dataschema="urn:sandherd:v2:spawner.submit_task"), "unknown_version", "dataschema"),
     "another project": (submission(project="p2"), "wrong_subject", "project"),
+    "another task": (submission(subject="another"), "invalid_field", "subject"),
     "no data": (submission(data=None), "invalid_field", "data"),
     "data that is a list": (submission(data=[1]), "invalid_field", "data"),
     "no JSON": (b"\xff{", "invalid_json", None),

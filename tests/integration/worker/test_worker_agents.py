@@ -1,10 +1,13 @@
 """An agent in a real worker: its actions reach the broker, and messages reach the agent."""
 
+import re
 import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandherd.contracts import asyncapi
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.headers import MESSAGE_ID, REPUBLISHED
 from sandherd.contracts.subjects import Principal
 
 
@@ -118,6 +121,10 @@ async def test_large_diff_is_published_as_an_artifact(sandbox: Any) -> None:
     assert [headers["Nats-Msg-Id"] for _, _, headers in chunks] == [
         f"{reference.artifact}-{index}" for index in range(reference.chunks)
     ]
+    documented = asyncapi.document()["components"]["messages"]["artifact"]["headers"]["properties"]
+    own = [{*headers} - {*REPUBLISHED} for _, _, headers in chunks]
+    assert all({MESSAGE_ID} <= headers <= {*documented} for headers in own)
+    assert all(re.search(documented[MESSAGE_ID]["pattern"], headers[MESSAGE_ID]) for _, _, headers in chunks)
     diff = b"".join(data for _, data, _ in chunks).decode()
     assert (len(diff), diff.count("\n+line"), edited.lines_added) == (edited.full_diff_size, 7000, 7000)
 

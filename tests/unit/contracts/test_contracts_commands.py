@@ -32,6 +32,15 @@ def test_command_for_the_fleet_is_refused(document: Json) -> None:
     assert (problem.code, problem.field) == (Code.UNSAFE_NAME, "project")
 
 
+@pytest.mark.parametrize("document", COMMAND_DOCUMENTS, ids=lambda document: document["type"])
+def test_command_about_another_entity_than_its_data_names_is_refused(document: Json) -> None:
+    """`subject` is the task or sandbox in the data: whoever reads the document by its attributes alone must see it."""
+    problem = refusal(read_command, subject_of(document), encode(document | {"subject": "another"}))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "subject")
+    assert problem.remedy in {"set it to `data.task`", "set it to `data.sandbox`"}
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

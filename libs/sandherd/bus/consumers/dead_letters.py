@@ -15,6 +15,15 @@ from sandherd.bus.consumers.fair_queue import Lane
 from sandherd.bus.consumers.outcomes import Delivery
 from sandherd.bus.consumers.secret_commands import storable
 from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.headers import (
+    DEAD_EXCERPT,
+    DEAD_REASON,
+    DEAD_SEQUENCE,
+    DEAD_SERVICE,
+    DEAD_SIZE,
+    DEAD_STREAM,
+    DEAD_SUBJECT,
+)
 from sandherd.contracts.streams import Consumer
 from sandherd.contracts.subjects import dead_subject
 from sandherd.telemetry import logs
@@ -31,7 +40,6 @@ EXCERPT: Final = 256
 """Bytes stored of a letter above that maximum. It can be read, but not requeued."""
 _HEADER_BYTES: Final = 16 * 1024
 """Bytes reserved for the headers of a dead letter: a subject, and a reason of a few hundred characters."""
-_EXCERPT: Final = "Sandherd-Excerpt"
 _log: Final = logs.get("dead_letters")
 
 OnSuppressed = Callable[[str, str], None]
@@ -143,19 +151,19 @@ class DeadLetterStore:
 def dead_headers(service: str, delivery: Delivery, problem: Problem, *, excerpt: bool = False) -> dict[str, str]:
     """The headers of a dead letter: service, reason, original message, and whether only its beginning is stored."""
     headers = {
-        "Sandherd-Service": service,
-        "Sandherd-Reason": json.dumps(problem.model_dump(mode="json", exclude_none=True)),
-        "Sandherd-Subject": delivery.subject,
-        "Sandherd-Stream": delivery.stream,
-        "Sandherd-Stream-Sequence": str(delivery.stream_sequence),
-        "Sandherd-Size": str(len(delivery.data)),
+        DEAD_SERVICE: service,
+        DEAD_REASON: json.dumps(problem.model_dump(mode="json", exclude_none=True)),
+        DEAD_SUBJECT: delivery.subject,
+        DEAD_STREAM: delivery.stream,
+        DEAD_SEQUENCE: str(delivery.stream_sequence),
+        DEAD_SIZE: str(len(delivery.data)),
     }
-    return headers | {_EXCERPT: "true"} if excerpt else headers
+    return headers | {DEAD_EXCERPT: "true"} if excerpt else headers
 
 
 def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datetime) -> Delivery:
     """The original delivery of a dead letter. Raises `ContractError` if it is no dead letter, or only an excerpt."""
-    if headers.get(_EXCERPT) is not None:
+    if headers.get(DEAD_EXCERPT) is not None:
         raise ContractError(
             Code.REFUSED,
             f"{msg_subject} has only the beginning of the message",
@@ -163,10 +171,10 @@ def revived(msg_subject: str, data: bytes, headers: Mapping[str, str], at: datet
         )
     try:
         return Delivery(
-            subject=headers["Sandherd-Subject"],
+            subject=headers[DEAD_SUBJECT],
             data=data,
-            stream=headers["Sandherd-Stream"],
-            stream_sequence=int(headers["Sandherd-Stream-Sequence"]),
+            stream=headers[DEAD_STREAM],
+            stream_sequence=int(headers[DEAD_SEQUENCE]),
             deliveries=1,
             at=at,
         )

@@ -8,23 +8,43 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from sandherd.contracts import headers
+from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.envelope import CONTENT_TYPE, schema_urn
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import REQUESTS
+from sandherd.contracts.requests import REQUESTS, TIMEOUT_HEADER
 from sandherd.contracts.schemas import Document, json_schemas, published_models, schemas_by_reference
 
 SCHEMAS: Final = "#/components/schemas/"
 _REF: Final = f"{SCHEMAS}{{model}}"
 _GOLDEN: Final = Path(__file__).parents[1] / "golden" / "v1"
+_LIVE: Final = "Only on a live message, set by the broker:"
 _HEADERS: Final = {
-    "Nats-Msg-Id": "The broker stores a message with this id once; for an event or command, its `id`.",
-    "Sandherd-Service": "The service that could not handle the message.",
-    "Sandherd-Reason": "A problem as JSON: code, message, field, remedy.",
-    "Sandherd-Subject": "The subject of the message.",
-    "Sandherd-Stream": "The stream of the message.",
-    "Sandherd-Stream-Sequence": "The sequence of the message in that stream.",
-    "Sandherd-Size": "Its size in bytes; a payload that leaves no space for these headers is stored truncated.",
+    headers.MESSAGE_ID: "The broker stores a message with this id once; for an event or command, its `id`.",
+    headers.SEQUENCE_HEADER: f"{_LIVE} its sequence number in the stream. A reply has none, nor has a pulled event.",
+    headers.STORED_SUBJECT: f"{_LIVE} its subject.",
+    headers.STORED_AT: f"{_LIVE} when it was stored.",
+    headers.STORED_IN: f"{_LIVE} the stream.",
+    headers.PREVIOUS: f"{_LIVE} the sequence number of the message before it on its subject; 0 for the first.",
+    headers.DEAD_SERVICE: "The service that could not handle the message.",
+    headers.DEAD_REASON: "A problem as JSON: code, message, field, remedy.",
+    headers.DEAD_SUBJECT: "The subject of the message.",
+    headers.DEAD_STREAM: "The stream of the message.",
+    headers.DEAD_SEQUENCE: "The sequence of the message in that stream.",
+    headers.DEAD_SIZE: "Its size in bytes; a payload that leaves no space for these headers is stored truncated.",
+    headers.DEAD_EXCERPT: "`true` if only the beginning of the message is stored; otherwise missing.",
+    TIMEOUT_HEADER: "For how many seconds the requester waits for the reply. Without it 30 are assumed.",
+}
+_CHUNK_HEADERS: Final[Document] = {
+    headers.MESSAGE_ID: {
+        "description": "Ends with `-` and the index of the chunk, from 0. Every chunk but the last has "
+        f"{CHUNK_BYTES} bytes, so the index gives its position. The broker stores a chunk with this id once.",
+        "pattern": "-[0-9]{1,9}$",
+    },
+    headers.LIFETIME: {
+        "description": "How long the chunk is stored, for example `3600s`; otherwise as long as the stream has it."
+    },
 }
 
 
@@ -33,9 +53,15 @@ def messages() -> Iterator[tuple[str, Document]]:
     refs, _ = schemas_by_reference(_REF)
     for name, model in published_models().items():
         yield name, _model_message(name, model, refs[name])
-    yield "artifact", bytes_message("artifact", "A chunk of an artifact.")
-    yield "output", bytes_message("output", "Unchanged bytes of terminal output.")
-    yield "dead", bytes_message("dead", "The original message.") | {"headers": _headers(*_HEADERS)}
+    chunk = {name: {"type": "string", **part} for name, part in _CHUNK_HEADERS.items()}
+    yield (
+        "artifact",
+        bytes_message("artifact", "A chunk of an artifact.") | {"headers": {"type": "object", "properties": chunk}},
+    )
+    output = bytes_message("output", "Unchanged bytes of terminal output.")
+    yield "output", output | {"headers": _headers(*headers.REPUBLISHED)}
+    dead = bytes_message("dead", "The original message.")
+    yield "dead", dead | {"headers": _headers(headers.MESSAGE_ID, *headers.DEAD)}
 
 
 def schemas() -> Document:
@@ -69,10 +95,12 @@ def _model_message(name: str, model: type[BaseModel], ref: Document) -> Document
         tags = _tags(name)
         title = f"{model.__name__}{tags[0].capitalize()}"
         whole = message(name, doc, _envelope_schema(name, title, ref), *tags)
-        return whole | {"contentType": CONTENT_TYPE, "headers": _headers("Nats-Msg-Id")} | examples
+        live = headers.REPUBLISHED if name in EVENTS else ()
+        return whole | {"contentType": CONTENT_TYPE, "headers": _headers(headers.MESSAGE_ID, *live)} | examples
     request, _, part = name.rpartition(".")
     tags = [part, request.partition(".")[0]] if request in REQUESTS else [name]
-    return message(name, doc, ref, *tags) | examples
+    waits = {"headers": _headers(TIMEOUT_HEADER)} if part == "request" else {}
+    return message(name, doc, ref, *tags) | waits | examples
 
 
 def _tags(name: str) -> list[str]:

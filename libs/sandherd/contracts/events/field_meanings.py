@@ -168,7 +168,12 @@ MEANINGS: Final[Mapping[str, str]] = {
     "AgentExecCompleted.state": "`exited`, `killed` by a request, `timed_out`, or `failed` to start.",
     "AgentInterrupted.reason": "The text of the message that interrupted it.",
     "AgentIterationValidated.stop_reason": "Why no further iteration follows; absent if one does.",
-    "AgentShutdown.reason": "Why the worker ends: `complete`, an `error_type`, or the reason of the stop.",
+    "AgentShutdown.reason": (
+        "Why the worker ends, as text; there is no fixed list, and it does not say whether the attempt succeeded: "
+        "`agent.completed` or `agent.failed` does. Sandherd's worker sets `complete` if nothing stopped it, also after "
+        "`agent.failed`; otherwise why it was stopped: `stopped`, `refused` or `spool`; and the `error_type` of the "
+        "loss, such as `worker_lost`, if another worker ends for it. Other workers may set `completed` or other words."
+    ),
     "AgentStarted.task": "The text of the task, or its beginning.",
     "AgentStreamError.error_type": "`sigkill`, `command_failed`, `stream_init` or `unknown`.",
     "BranchConflicted.files": "The files with conflicts.",

@@ -10,6 +10,7 @@ from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
 from sandherd.bus.kv import next_unchanging_on
 from sandherd.contracts.chunks import CHUNK_BYTES, index_of, message_id
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.headers import LIFETIME, MESSAGE_ID
 from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import ArtifactPiece, ChunkStored, DownloadChunk, Fetch, UploadChunk
 from sandherd.contracts.subjects import ARTIFACT
@@ -53,7 +54,7 @@ class FileChunks:
         # Contains the artifact: a worker chooses its own messages' ids, but can't know an artifact's random name.
         msg_id = message_id(f"{incoming.project}.{request.sandbox}.{request.artifact}", request.index)
         try:
-            headers = {"Nats-TTL": TASK_LIFE if of_task else LIFE}
+            headers = {LIFETIME: TASK_LIFE if of_task else LIFE}
             acknowledged = await self._bus.publish(subject, request.data, msg_id=msg_id, headers=headers)
         except (PublishFailedError, PublishRefusedError) as error:
             raise ContractError(
@@ -105,7 +106,7 @@ def may_fetch(record: SandboxRecord, owner: str) -> bool:
 
 def _read_chunk(found: RawStreamMsg, artifact: str) -> ArtifactPiece:
     """A stored chunk. Raises `ContractError` if a sandbox stored something else there."""
-    data, index = found.data or b"", index_of((found.headers or {}).get("Nats-Msg-Id", ""))
+    data, index = found.data or b"", index_of((found.headers or {}).get(MESSAGE_ID, ""))
     if index is None or len(data) > CHUNK_BYTES:
         raise ContractError(Code.CONFLICT, f"{artifact} contains an invalid chunk", field="artifact")
     return ArtifactPiece(data=data, index=index, after=found.seq or 0)

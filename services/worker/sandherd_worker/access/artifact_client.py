@@ -11,6 +11,7 @@ from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder, ChunkReceiver, InvalidChunkError, digest_of
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.headers import LIFETIME
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests.access import ArtifactPiece
 from sandherd.contracts.requests.worker import Fetch
@@ -97,7 +98,7 @@ class ArtifactClient:
         while True:
             bus = await self._line.bus()
             try:
-                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={"Nats-TTL": _LIFE})
+                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _LIFE})
                 return
             except PublishFailedError:
                 # This connection is closed for good; a new one follows soon.

@@ -1,0 +1,25 @@
+"""The headers of messages, by the names that they have on the broker. `TIMEOUT_HEADER` is beside the requests."""
+
+from typing import Final
+
+MESSAGE_ID: Final = "Nats-Msg-Id"
+LIFETIME: Final = "Nats-TTL"
+
+SEQUENCE_HEADER: Final = "Nats-Sequence"
+"""The broker sets it on republished messages and direct reads, never on acknowledgements; services reply without."""
+STORED_SUBJECT: Final = "Nats-Subject"
+STORED_AT: Final = "Nats-Time-Stamp"
+STORED_IN: Final = "Nats-Stream"
+PREVIOUS: Final = "Nats-Last-Sequence"
+REPUBLISHED: Final = (SEQUENCE_HEADER, STORED_SUBJECT, STORED_AT, STORED_IN, PREVIOUS)
+"""What the broker adds to a stored message when it delivers it to plain subscriptions."""
+
+DEAD_SERVICE: Final = "Sandherd-Service"
+DEAD_REASON: Final = "Sandherd-Reason"
+DEAD_SUBJECT: Final = "Sandherd-Subject"
+DEAD_STREAM: Final = "Sandherd-Stream"
+DEAD_SEQUENCE: Final = "Sandherd-Stream-Sequence"
+DEAD_SIZE: Final = "Sandherd-Size"
+DEAD_EXCERPT: Final = "Sandherd-Excerpt"
+DEAD: Final = (DEAD_SERVICE, DEAD_REASON, DEAD_SUBJECT, DEAD_STREAM, DEAD_SEQUENCE, DEAD_SIZE, DEAD_EXCERPT)
+"""What a dead letter has beside its message id."""
