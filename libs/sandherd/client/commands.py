@@ -90,18 +90,10 @@ _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code
 
 
 async def refuse_existing(view: Awaitable[TaskView], remedy: str) -> None:
-    """Refuse a task whose name is in use, so that the events of the earlier one are not taken for its own.
-
-    Raises `HerdError` (`conflict`).
-    """
-    try:
-        found = await view
-    except HerdError as error:
-        if error.problem.code in _NOT_KNOWN:
-            return
-        raise
-    message = f"there is a task {found.task}, which is {found.state}"
-    raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
+    """Raise `HerdError` (`conflict`) for a name in use: the events of the earlier task would be taken for its own."""
+    if (found := await _if_known(view)) is not None:
+        message = f"there is a task {found.task}, which is {found.state}"
+        raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
 
 
 async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
@@ -109,12 +101,8 @@ async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
 
     A target that is not known yet is not refused: it may be in a command that is not handled yet.
     """
-    try:
-        found = await view
-    except HerdError as error:
-        if error.problem.code in _NOT_KNOWN:
-            return
-        raise
+    if (found := await _if_known(view)) is None:
+        return
     kind, name = ("task", found.task) if isinstance(found, TaskView) else ("sandbox", found.sandbox)
     if found.state in TASK_ENDED or found.state in SANDBOX_ENDED:
         raise HerdError.of(
@@ -123,6 +111,16 @@ async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:
             field=kind,
             remedy=f"see `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {name}`",
         )
+
+
+async def _if_known(view: Awaitable[ViewT]) -> ViewT | None:
+    """The view; None if there is none yet, or its services do not respond."""
+    try:
+        return await view
+    except HerdError as error:
+        if error.problem.code in _NOT_KNOWN:
+            return None
+        raise
 
 
 @dataclass(frozen=True)

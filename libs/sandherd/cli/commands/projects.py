@@ -107,8 +107,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
-    sizes = _sizes(memory, attempt_timeout)
-    return _change(ctx, name, output, "created", limits=_set_values(limits), defaults=_set_values(defaults | sizes))
+    return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
 @app.command(
@@ -144,23 +143,19 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
-    sizes = _sizes(memory, attempt_timeout)
-    return _change(
-        ctx,
-        name,
-        output,
-        "changed",
-        limits=_set_values(limits),
-        defaults=_set_values(defaults | sizes),
-        unset=unset or [],
-    )
+    values = _values(limits, defaults, memory, attempt_timeout)
+    return _change(ctx, name, output, "changed", **values, unset=unset or [])
 
 
-def _sizes(memory: str | None, attempt_timeout: str | None) -> dict[str, Any]:
+def _values(
+    limits: Mapping[str, Any], defaults: Mapping[str, Any], memory: str | None, attempt_timeout: str | None
+) -> dict[str, dict[str, Any]]:
+    """The limits and defaults that are set. Raises `HerdError` for an invalid size or time."""
     from sandherd.cli.parse.units import memory_of, seconds
 
     timeout = None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout")
-    return {"memory_mb": memory_of(memory), "attempt_seconds": timeout}
+    sizes = {"memory_mb": memory_of(memory), "attempt_seconds": timeout}
+    return {"limits": _set_values(limits), "defaults": _set_values({**defaults, **sizes})}
 
 
 def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Answers requests about named secrets: set, list, delete."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from nacl.public import PrivateKey
@@ -16,7 +14,7 @@ from sandherd.service.requests import IncomingRequest
 from spawner.live_state import LiveState
 from spawner.named_secrets.record import SecretRecord
 from spawner.named_secrets.store import users
-from spawner.records.record import StoreUnavailableError
+from spawner.records.availability import available, unknown
 
 MAX_SECRETS: Final = 100
 """Maximum secrets of a project."""
@@ -35,14 +33,14 @@ class SecretRequestHandler:
         """Store a value; replaces the previous one."""
         project, request = _one(incoming.project), incoming.request
         value = self._opened(project, request)
-        with _available():
+        with available("secrets"):
             await self._check_limit(project, request.name)
             record = await self._live.secrets.put(project, request.name, value, request.updated_by)
             return _view(record, self._users(project, request.name), readable=True)
 
     async def list_secrets(self, incoming: IncomingRequest[ListSecrets]) -> SecretList:
         """The secrets of a project, or of all projects."""
-        with _available():
+        with available("secrets"):
             records = await self._live.secrets.all(None if incoming.project == FLEET else incoming.project)
             readable = await self._live.secrets.readable()
         views = [_view(one, self._users(one.project, one.name), readable=one.vault_key in readable) for one in records]
@@ -51,13 +49,13 @@ class SecretRequestHandler:
     async def delete_secret(self, incoming: IncomingRequest[DeleteSecret]) -> SecretDeleted:
         """Delete a secret. One that tasks still need is deleted only with `force`."""
         project, name = _one(incoming.project), incoming.request.name
-        with _available():
+        with available("secrets"):
             await self._live.catch_up()
             found = self._users(project, name)
             if found and not incoming.request.force and await self._live.secrets.get(project, name):
                 raise _in_use(name, found)
             if not await self._live.secrets.delete(project, name):
-                raise _unknown(project, name)
+                raise unknown("secret", project, name)
         return SecretDeleted(name=name, tasks=found[:_LISTED])
 
     def _users(self, project: str, name: str) -> list[str]:
@@ -122,18 +120,3 @@ def _in_use(name: str, tasks: list[str]) -> ContractError:
         field="name",
         remedy="wait for them, or delete it with --force: attempts that run keep their value, later ones fail",
     )
-
-
-def _unknown(project: str, name: str) -> ContractError:
-    remedy = "see `sandherd secrets list`"
-    return ContractError(Code.NOT_FOUND, f"there is no secret {name} in {project}", field="name", remedy=remedy)
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise ContractError(
-            Code.UNAVAILABLE, f"secrets can't be read or written now: {error}", remedy="try again in a moment"
-        ) from error

@@ -1,7 +1,6 @@
 """Answers requests about projects: list them, create or change one."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
@@ -14,7 +13,7 @@ from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
 from spawner.projects import decisions
 from spawner.projects.record import ProjectRecord
-from spawner.records.record import StoreUnavailableError
+from spawner.records.availability import available
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.capacity import Capacity
 
@@ -48,13 +47,13 @@ class ProjectRequestHandler:
         """Create a project, or change one. In effect when this returns; other replicas follow at once."""
         project, request = _one(incoming.project), incoming.request
         self._check(request)
-        with _available():
+        with available("projects"):
             record = await (self._created if request.new else self._changed)(project, request)
             return self._view(project, record, await self._users([project]))
 
     async def projects(self, incoming: IncomingRequest[ListProjects]) -> ProjectList:
         """One project, whether it has a record or not; or all that are known here."""
-        with _available():
+        with available("projects"):
             await self._live.catch_up()
             records = {known.view.project: known.view for _, known in self._live.project_index.items()}
             names = sorted(self._known() | records.keys()) if incoming.project == FLEET else [incoming.project]
@@ -129,13 +128,3 @@ def _one(project: str) -> str:
 
 def _error(refused: Refusal) -> ContractError:
     return ContractError(refused.code, refused.reason, field=refused.field, remedy="give another value")
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise ContractError(
-            Code.UNAVAILABLE, f"projects can't be read or written now: {error}", remedy="try again in a moment"
-        ) from error

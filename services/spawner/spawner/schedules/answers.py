@@ -1,8 +1,7 @@
 """Answers requests about schedules: set, list, pause, trigger, delete."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sandherd.contracts.commands import SubmitTask
@@ -22,6 +21,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
+from spawner.records.availability import available, unknown
 from spawner.records.record import StoreUnavailableError
 from spawner.records.store import StoredRecord
 from spawner.schedules import decisions
@@ -74,7 +74,7 @@ class ScheduleRequestHandler:
             updated_at=now,
             updated_by=request.updated_by,
         )
-        with _available():
+        with available("schedules"):
             refused = schedule_refusal(record, now) or await self._task_refusal(record)
             if refused:
                 raise ContractError(refused.code, refused.reason, field=refused.field, remedy=f"change {refused.field}")
@@ -82,7 +82,7 @@ class ScheduleRequestHandler:
 
     async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:
         """The schedules of a project, or of all projects; or one of a project."""
-        with _available():
+        with available("schedules"):
             if incoming.request.name is not None:
                 held = await self._held(_one(incoming.project), incoming.request.name)
                 return ScheduleList(schedules=[self._view(held.record)])
@@ -120,7 +120,7 @@ class ScheduleRequestHandler:
     async def delete_schedule(self, incoming: IncomingRequest[DeleteSchedule]) -> ScheduleDeleted:
         """Delete a schedule; its tasks are not affected."""
         project, name = _one(incoming.project), incoming.request.name
-        with _available():
+        with available("schedules"):
             held = await self._held(project, name)
             while not await self._live.schedules.remove(held):
                 newer = await self._held(project, name)
@@ -132,10 +132,10 @@ class ScheduleRequestHandler:
     async def _changed(
         self, project: str, name: str, decide: Callable[[ScheduleRecord], ScheduleRecord]
     ) -> ScheduleRecord:
-        with _available():
+        with available("schedules"):
             held = await self._live.schedules.change(f"{_one(project)}.{name}", lambda record, _: decide(record))
         if held is None:
-            raise _unknown(project, name)
+            raise unknown("schedule", project, name)
         return held.record
 
     async def _stored(self, record: ScheduleRecord, *, replace: bool) -> ScheduleRecord:
@@ -175,7 +175,7 @@ class ScheduleRequestHandler:
     async def _held(self, project: str, name: str) -> StoredRecord[ScheduleRecord]:
         held = await self._live.schedules.load(f"{project}.{name}")
         if held is None:
-            raise _unknown(project, name)
+            raise unknown("schedule", project, name)
         return held
 
     def _view(self, record: ScheduleRecord) -> ScheduleView:
@@ -200,18 +200,3 @@ def _one(project: str) -> str:
             Code.INVALID_FIELD, "a schedule belongs to one project", field="project", remedy="name one with --project"
         )
     return project
-
-
-def _unknown(project: str, name: str) -> ContractError:
-    remedy = "see `sandherd schedules list`"
-    return ContractError(Code.NOT_FOUND, f"there is no schedule {name} in {project}", field="name", remedy=remedy)
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise ContractError(
-            Code.UNAVAILABLE, f"schedules can't be read or written now: {error}", remedy="try again in a moment"
-        ) from error

@@ -1,0 +1,24 @@
+"""Refusals that are the same for all stored records which requests name."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandherd.contracts.errors import Code, ContractError
+from spawner.records.record import StoreUnavailableError
+
+
+@contextmanager
+def available(records: str) -> Iterator[None]:
+    """Raise `ContractError` (`unavailable`) where these records, as `secrets`, can't be read or written now."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise ContractError(
+            Code.UNAVAILABLE, f"{records} can't be read or written now: {error}", remedy="try again in a moment"
+        ) from error
+
+
+def unknown(kind: str, project: str, name: str) -> ContractError:
+    """The error (`not_found`) for a record that a project does not have. `kind` is the noun, as `secret`."""
+    remedy = f"see `sandherd {kind}s list`"
+    return ContractError(Code.NOT_FOUND, f"there is no {kind} {name} in {project}", field="name", remedy=remedy)
