@@ -9,6 +9,7 @@ from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
 from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.headers import LIFETIME
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import AskRuntimeLogs, RuntimeLog
 from sandherd.service.service import IncomingRequest
@@ -73,7 +74,7 @@ class RuntimeLogs:
             await self._quota.admit(record.project)
             try:
                 msg_id = f"{record.project}.{record.sandbox}.{artifact.add(chunk)}"
-                await self._bus.publish(artifact.subject, chunk, msg_id=msg_id, headers={"Nats-TTL": LIFE})
+                await self._bus.publish(artifact.subject, chunk, msg_id=msg_id, headers={LIFETIME: LIFE})
             except (PublishFailedError, PublishRefusedError) as error:
                 raise ContractError(
                     Code.UNAVAILABLE, f"the broker did not store the log: {error}", remedy="repeat the request"
