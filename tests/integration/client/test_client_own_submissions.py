@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from sandherd.client.herd import new_sandbox, task_spec
 from sandherd.client.own_creations import COMMAND_AGE
 from sandherd.client.tasks.progress import TaskProgress
 from sandherd.contracts.errors import Code
+from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.events.task import TaskCompleted, TaskRefused, TaskSubmitted
 from sandherd.contracts.requests import LiveTasks, PastSandboxes, PastTasks, TaskList, TaskView
 from sandherd.contracts.states import TaskState
@@ -57,6 +59,21 @@ async def test_name_that_was_never_submitted_is_not_found(client: Herd, neighbou
         with pytest.raises(HerdError) as raised:
             await waiting
         assert raised.value.problem.code is Code.NOT_FOUND
+
+
+async def test_refusal_that_names_an_unknown_task_does_not_make_it_known(
+    client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer to an approval of no sandbox, or a cancellation of no task: there is still nothing to wait for."""
+    rejected = MessageRejected(message_id="msg-1", message_type="approval", reason="there is no sandbox task-two")
+    await neighbours.say("message-relay/msg-1", rejected, entity="task-two")
+    refused = TaskRefused(command="spawner.cancel_task", reason="there is no task task-two", code=Code.NOT_FOUND)
+    await neighbours.say("spawner/task-two/1", refused, entity="task-two")
+    # Long enough that its events are read from the history before it is not known.
+    monkeypatch.setattr("sandherd.client.events.follower.Patience", lambda: replace(IMPATIENT, beginning=1))
+    with pytest.raises(HerdError) as raised:
+        await client.wait("task-two")
+    assert raised.value.problem.code is Code.NOT_FOUND
 
 
 async def test_refusal_before_the_waiting_is_its_end(client: Herd, neighbours: Neighbours) -> None:

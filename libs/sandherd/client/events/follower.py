@@ -223,7 +223,7 @@ class EventFollower:
     def _handle_unknown_state(self, error: HerdError) -> None:
         """Raise the error of an unknown state, unless the target was submitted by us, or has events anyway."""
         unknown = error.problem.code is Code.NOT_FOUND
-        if self._fresh or self._gaps.order.reached() or (unknown and self._gaps.is_own):
+        if self._fresh or self._gaps.exists or (unknown and self._gaps.is_own):
             return
         patience = self._patience.beginning if unknown else self._patience.silence
         if self._now() - self._began_at > patience:
