@@ -24,7 +24,7 @@ from sandherd.bus.connection import (
 from sandherd.client import queries
 from sandherd.client.connection_failures import not_reached
 from sandherd.client.context import Context, holder
-from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name
+from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name, closed
 from sandherd.client.own_creations import OwnCreations
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
@@ -48,16 +48,13 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 T = TypeVar("T")
 
 
-def _tls_of(context: Context) -> TlsFiles | None:
-    return None if context.ca is None else replace(TlsFiles.of(), ca=context.ca)
-
-
 class Connection:
     """Sends requests and commands, and subscribes, in one project. Use `Connection.open`."""
 
     def __init__(self, bus: Bus, project: str, watch: ConnectionCallbacks) -> None:
-        self.bus = bus
         self.project = project
+        self._bus = bus
+        self._ended = False
         self.creations = OwnCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
@@ -75,20 +72,30 @@ class Connection:
         watch = ConnectionCallbacks()
         identity, inbox, project = _identity(context)
         options: dict[str, Any] = {"identity": identity, "inbox": inbox, "watch": watch, "patience": patience}
-        opening = Bus.open(context.nats_url, name="sandherd-client", tls=_tls_of(context), **options)
+        tls = None if context.ca is None else replace(TlsFiles.of(), ca=context.ca)
+        opening = Bus.open(context.nats_url, name="sandherd-client", tls=tls, **options)
         try:
             bus = await opening.__aenter__()
         except BusError as error:
             raise not_reached(context, error) from error
+        connection = cls(bus, project, watch)
         try:
-            yield cls(bus, project, watch)
+            yield connection
         finally:
             await opening.__aexit__(None, None, None)
+            connection._ended = True
+
+    @property
+    def bus(self) -> Bus:
+        """The connection to the broker. Raises `HerdError` after the end of the context."""
+        if self._ended:
+            raise closed()
+        return self._bus
 
     @property
     def connected(self) -> bool:
         """Whether the client is connected now."""
-        return self.bus.connected
+        return self._bus.connected
 
     async def request(self, request: Request[AnswerT], *, timeout: float = 5.0) -> AnswerT:
         """Send a request to a service and return its reply within `timeout` seconds; retries while it is busy.
@@ -133,13 +140,13 @@ class Connection:
             raise HerdError.of(
                 Code.REFUSED, "a command needs one project", field="project", remedy="name it with --project"
             )
-        envelope = self._enveloped(command, about)
+        bus, envelope = self.bus, self._enveloped(command, about)
         subject = command_subject(command.type, self.project)
         for callback in list(self._command_callbacks):
             callback(envelope)
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                await self._unless_refused(subject, self.bus.publish_command(envelope))
+                await self._unless_refused(subject, bus.publish_command(envelope))
         except PublishRefusedError as error:
             raise HerdError.of(Code.TOO_LARGE, str(error), remedy="make it smaller") from error
         except (TimeoutError, PublishFailedError) as error:

@@ -99,6 +99,11 @@ class NotReachedError(HerdError):
     """The broker could not be reached, or refused the connection."""
 
 
+def closed() -> HerdError:
+    """The error for an operation on a connection whose context has ended."""
+    return HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
+
+
 def broken(error: ContractError) -> HerdError:
     """The same refusal as a `HerdError`."""
     return HerdError(error.problem)

@@ -40,7 +40,8 @@ palette: text in the colour of its background is hidden."""
 _EXTENDED: Final = {5: 1, 2: 3}
 """How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
-_CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR: Final = "\x1b[H\x1b[2J"
+"""Without ESC[3J, which would also erase what the user has scrolled away."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ERASE: Final = "\r\x1b[K"
 _USUAL_COLUMNS: Final = 80

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, Generic, TypeVar
 
-from sandherd.client.errors import HerdError
+from sandherd.client.errors import HerdError, closed
 from sandherd.contracts.errors import Code
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class LoopThread:
         work = _Work(make)
         with self._lock:
             if self._closed:
-                raise HerdError.of(Code.UNAVAILABLE, "the connection is closed", remedy="connect again")
+                raise closed()
             if self._thread.ident is None:
                 self._thread.start()
             self._loop.call_soon_threadsafe(work.start)

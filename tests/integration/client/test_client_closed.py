@@ -1,0 +1,46 @@
+"""A client that is used after its connection's context has ended."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from sandherd.client import Context, Herd, HerdError, task_spec
+from sandherd.contracts.errors import Code
+from tests.patience import PATIENCE
+
+Neighbours = Any
+
+
+async def first(items: Any) -> Any:
+    return await anext(items)
+
+
+async def entered(context: Any) -> None:
+    async with context:
+        pass
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda herd: herd.tasks(),
+        lambda herd: herd.task("task-one"),
+        lambda herd: herd.submit(task_spec("x", ["true"])),
+        lambda herd: herd.cancel("task-one"),
+        lambda herd: herd.exec("sbx-one", ["true"]),
+        lambda herd: first(herd.events(task="task-one")),
+        lambda herd: entered(herd.follow(task="task-one")),
+        lambda herd: herd.wait("task-one"),
+    ],
+)
+async def test_client_after_its_context_says_that_it_is_closed(
+    context: Context, neighbours: Neighbours, use: Callable[[Herd], Awaitable[Any]]
+) -> None:
+    """Not that a service does not reply, nor that a command may have been stored."""
+    async with Herd.connect(context, patience=PATIENCE) as herd:
+        await herd.tasks()
+    with pytest.raises(HerdError, match=r"^the connection is closed$") as raised:
+        await use(herd)
+    assert raised.value.problem.code is Code.UNAVAILABLE
+    assert raised.value.problem.remedy == "connect again"
