@@ -6,7 +6,10 @@ import pytest
 
 from sandherd.cli.exit_status import status_of
 from sandherd.client.errors import InvalidFieldError, made
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.schedules import ScheduleSpec
 from sandherd.contracts.specs import SandboxSpec
+from sandherd.settings.loader import load
 
 RUN = ["run", "x"]
 COMMAND = ["--", "true"]
@@ -30,6 +33,10 @@ COMMAND = ["--", "true"]
         (["exec", "--cwd", "", "sbx-a", "ls"], "--cwd must not be empty"),
         (["exec", "sbx-a"], "write it after the sandbox's name"),
         (["subscriptions", "create", "Bad Name"], "`sandherd subscriptions list`"),
+        ([*RUN, "--project", "WEB", *COMMAND], "setting project: it has to be 1 to 63 lower-case letters"),
+        ([*RUN, "--secret", "MY=my-key", "--env", "MY=3", *COMMAND], "variables are in both secrets and env: MY"),
+        (["--nats-url", "foo://bar", "tasks", "list"], "setting nats_url: it has to be nats://"),
+        (["run", "bad\udcff", *COMMAND], "TEXT has to be valid UTF-8"),
         (["--home", "", "status"], "'--home': it must not be empty"),
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
     ],
@@ -64,7 +71,33 @@ def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, 
     assert raised.value.line.startswith(says)
 
 
-def test_other_errors_keep_the_validators_message() -> None:
-    """An error without a sentence of ours is reported as before."""
-    with pytest.raises(InvalidFieldError, match="valid dictionary"):
-        made(SandboxSpec, limits=5)
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"limits": 5}, "limits: it has to be a mapping of names to values"),
+        ({"agent_server": "yes"}, "agent_server: it has to be"),
+        ({"image": "-x"}, "image: it has to be an image's name, such as python:3.12"),
+        ({"runtime": "WEB"}, "runtime: it has to be 1 to 63 lower-case letters"),
+        ({"env": {"1A": "x"}}, "env.1A.[key]: it has to be 1 to 128 letters, digits or underscores"),
+        ({"env": {"A": "x"}, "secrets": {"A": "a"}}, "variables are in both secrets and env: A"),
+        ({"secret_env": "A"}, "secret_env: it has to be"),
+    ],
+)
+def test_other_invalid_fields_have_plain_texts(fields: dict[str, object], says: str) -> None:
+    """Wrong types, patterns by their rule, and rules between fields, without words of the validator."""
+    with pytest.raises(InvalidFieldError) as raised:
+        made(SandboxSpec, **fields)
+    assert raised.value.line.startswith(says)
+    assert "Input should" not in raised.value.line
+
+
+def test_setting_of_the_wrong_type_has_a_plain_text() -> None:
+    """A settings file's values are refused in the same words."""
+    with pytest.raises(ContractError, match="setting max_sandboxes: it has to be a whole number"):
+        load({"max_sandboxes": "abc"}, {})
+
+
+def test_cron_expression_is_refused_with_its_rule() -> None:
+    """Not with a regular expression."""
+    with pytest.raises(InvalidFieldError, match="cron: it has to be five fields"):
+        made(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
