@@ -32,7 +32,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
     "continuous.validation.timeout_seconds": ("--check-timeout", duration_text),
     "cores": ("--cores", _number),
     "cwd": ("--cwd", _number),
-    "linger_seconds": ("--linger", _number),
+    "linger_seconds": ("--linger", duration_text),
     "memory_mb": ("--memory", _memory),
     "retry.max_attempts": ("--attempts", _number),
     "seconds": ("TIME", duration_text),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.cli.exit_status import status_of
+from sandherd.cli.parse.durations import duration
 from sandherd.client.errors import InvalidFieldError, made
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.schedules import ScheduleSpec
@@ -23,7 +24,7 @@ COMMAND = ["--", "true"]
         ([*RUN, "--attempts", "21", *COMMAND], "--attempts has to be 1 to 20"),
         ([*RUN, "--attempt-timeout", "400d", *COMMAND], "--attempt-timeout has to be 1s to 7d"),
         ([*RUN, "--task-timeout", "400d", *COMMAND], "--task-timeout has to be 1s to 30d"),
-        ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 86400"),
+        ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 1d"),
         ([*RUN, "--until", "true", "--check-timeout", "9d", *COMMAND], "--check-timeout has to be 1s to 1d"),
         ([*RUN, "--until", "true", "--max-duration", "9d", *COMMAND], "--max-duration has to be 1s to 7d"),
         ([*RUN, "--until", "true", "--max-cost", "0", *COMMAND], "--max-cost has to be 0.000001 to "),
@@ -42,6 +43,8 @@ COMMAND = ["--", "true"]
         (["sandboxes", "logs", "sbx-a", "-o", "name"], "use table, wide, json or jsonl"),
         (["services", "logs", "spawner", "-o", "name"], "use table, wide, json or jsonl"),
         (["diff", "task-a", "-o", "name"], "use table, wide, json or jsonl"),
+        ([*RUN, "--linger", "soon", *COMMAND], "'--linger': it has to be a duration: use 90s, 10m or 2h"),
+        (["send", "sbx-a", "x", "--timeout", "0"], "'--timeout': it has to be at least 0.1s"),
         (["--home", "", "status"], "'--home': it must not be empty"),
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
     ],
@@ -106,3 +109,32 @@ def test_cron_expression_is_refused_with_its_rule() -> None:
     """Not with a regular expression."""
     with pytest.raises(InvalidFieldError, match="cron: it has to be five fields"):
         made(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["send", "sbx-a", "x", "--timeout", "5s"],
+        ["approvals", "grant", "sbx-a", "apr-a", "--timeout", "1m"],
+        ["approvals", "deny", "sbx-a", "apr-a", "--timeout", "0.5"],
+        ["sandboxes", "create", "--timeout", "2m"],
+        ["run", "x", "--linger", "2m", "--", "true"],
+        ["run", "x", "--linger", "90", "--", "true"],
+    ],
+    ids=" ".join,
+)
+def test_durations_have_a_unit_or_are_seconds(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are accepted: the command fails only because there is no broker."""
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
+    monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
+    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0)
+    assert status_of(words) == 1
+    assert "no broker" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("1.5m", 90), ("2h", 7200), (30.0, 30)])
+def test_duration_in_seconds(text: str | float, seconds: float) -> None:
+    """A plain number is seconds."""
+    assert duration(text) == seconds

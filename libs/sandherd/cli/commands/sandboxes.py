@@ -29,6 +29,7 @@ from sandherd.cli.options import (
     example,
     group,
 )
+from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.parse.list_options import (
     Batch,
     LabelFilter,
@@ -144,9 +145,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     secret: Secrets = None,
     agent_server: AgentServer = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)
-    ] = 120.0,
+    timeout: WaitTime = 120.0,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,
