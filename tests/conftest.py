@@ -20,6 +20,7 @@ import structlog
 from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
+from sandherd.telemetry import logs
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
@@ -77,8 +78,9 @@ def _keep_no_logger() -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_logs() -> Iterator[None]:
-    """What a test says of logs is forgotten at its end."""
+def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test says of logs is forgotten at its end. They are written, as if a program had configured them."""
+    monkeypatch.setattr(logs._Logger, "silent", False)  # programs call `configure`
     before = structlog.get_config()
     yield
     structlog.configure(**before)

@@ -40,6 +40,11 @@ def folder_errors(folder: Path) -> Iterator[None]:
         yield
     except FileExistsError:
         raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder") from None
+    except FileNotFoundError as error:
+        missing = folder if not folder.exists() else error.filename
+        raise HerdError.of(
+            Code.REFUSED, f"{missing}: no such file or folder", remedy="name the folder of a complete backup"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HerdError.of(
             Code.REFUSED, f"{folder} can't be used: {error}", remedy="name the folder of a complete backup"

@@ -4,19 +4,33 @@ import atexit
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from sandherd.lazy_imports import start_lean
 
+_INTERRUPTED: Final = 130
+"""As `cli.exit_status`, which may not be loaded yet."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its status: 0, 1 (it failed) or 2 (wrong usage)."""
+    """Run the command and exit with its status: 0, 1 (it failed) or 2 (wrong usage).
+
+    An interrupt while modules are loaded ends it, too, without a traceback.
+    """
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
+
+
+def _run(arguments: Sequence[str]) -> None:
     start_lean()
     from sandherd.cli.exit_status import status_of
     from sandherd.client.terminal_text import open_streams, write_traceback
 
     open_streams()
     sys.excepthook = write_traceback
-    _exit(status_of(sys.argv[1:] if arguments is None else arguments))
+    _exit(status_of(arguments))
 
 
 def _exit(status: int) -> None:

@@ -4,16 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sandherd.client.errors import InvalidFieldError
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.violations import permitted, sentence
 
-_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"))
 _MIB_PER_GIB: Final = 1024
 _MICRO: Final = 1_000_000
 Form = Callable[[float], str]
-
-
-def _duration(seconds: float) -> str:
-    return next((f"{seconds / unit:g}{letter}" for unit, letter in _UNITS if seconds % unit == 0), f"{seconds:g}s")
 
 
 def _memory(mib: float) -> str:
@@ -29,21 +25,21 @@ def _number(value: float) -> str:
 
 
 _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
-    "attempt_seconds": ("--attempt-timeout", _duration),
+    "attempt_seconds": ("--attempt-timeout", duration_text),
     "content": ("TEXT", _number),
     "continuous.max_cost_micro_usd": ("--max-cost", _dollars),
-    "continuous.max_duration_seconds": ("--max-duration", _duration),
-    "continuous.validation.timeout_seconds": ("--check-timeout", _duration),
+    "continuous.max_duration_seconds": ("--max-duration", duration_text),
+    "continuous.validation.timeout_seconds": ("--check-timeout", duration_text),
     "cores": ("--cores", _number),
     "cwd": ("--cwd", _number),
-    "linger_seconds": ("--linger", _number),
+    "linger_seconds": ("--linger", duration_text),
     "memory_mb": ("--memory", _memory),
     "retry.max_attempts": ("--attempts", _number),
-    "seconds": ("TIME", _duration),
-    "task_seconds": ("--task-timeout", _duration),
+    "seconds": ("TIME", duration_text),
+    "task_seconds": ("--task-timeout", duration_text),
     "text": ("TEXT", _number),
-    "timeout_seconds": ("--timeout", _duration),
-    "ttl_seconds": ("--ttl", _duration),
+    "timeout_seconds": ("--timeout", duration_text),
+    "ttl_seconds": ("--ttl", duration_text),
 }
 """The option or argument of each field that one can give, and how its numbers are written there."""
 

@@ -75,12 +75,37 @@ def safe_sandbox(name: str | None) -> str | None:
     return None if name is None else checked_name(name, "sandbox")
 
 
+def _without_names(output: Format) -> Format:
+    """Refuse `-o name` for output that has none."""
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    if output is Format.NAME:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "-o name is not supported here, as this output has no names",
+            field="output",
+            remedy="use table, wide, json or jsonl",
+        )
+    return output
+
+
 Output = Annotated[
     Format,
     typer.Option(
         "-o", "--output", help="Output format; wide: all columns in full, name: only names, jsonl: one item per line."
     ),
 ]
+NamelessOutput = Annotated[
+    Format,
+    typer.Option(
+        "-o",
+        "--output",
+        callback=_without_names,
+        help="Output format: table, wide, json or jsonl; it has no names.",
+    ),
+]
+"""Of commands whose output has no names."""
 Project = Annotated[
     str | None, typer.Option("--project", help="Project to use.", metavar="NAME", autocompletion=project_names)
 ]

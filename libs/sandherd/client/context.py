@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
+from sandherd.client.credential_errors import unusable
 from sandherd.client.errors import HerdError, broken
 from sandherd.client.named_contexts import SelectedContext, select
 from sandherd.contracts.errors import Code, ContractError
@@ -134,12 +135,7 @@ def holder(credentials: Path) -> Bearer:
     try:
         return bearer(credentials.read_text())
     except (OSError, ValueError) as error:
-        raise HerdError.of(
-            Code.REFUSED,
-            f"{credentials} is not a credentials file of a herd: {error}",
-            field="credentials",
-            remedy="set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`",
-        ) from None
+        raise unusable(credentials, error) from None
 
 
 @dataclass(frozen=True)

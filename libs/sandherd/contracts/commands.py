@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from sandherd.contracts.harnesses import Argument, CommandHarness, Text
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.patterns import NO_NUL
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
     RelativePath,
@@ -49,7 +50,7 @@ __all__ = [
 COMMANDS: Final[dict[str, type["Command"]]] = {}
 """All commands, by name: `<service>.<verb>`."""
 
-Note = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Note = Annotated[str, StringConstraints(pattern=NO_NUL)]
 """Text that services repeat in their events, which may not contain NUL."""
 
 

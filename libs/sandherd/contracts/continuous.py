@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.harnesses import Text
 from sandherd.contracts.model import MicroDollars, Model
+from sandherd.contracts.patterns import PRINTABLE
 
 _DAY: Final = 86_400
 
@@ -20,7 +21,7 @@ StopReason = Literal[
 ]
 """Why no further iteration was started. The first two are a success."""
 
-Signal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Signal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 
 
 class Validation(Model):

@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import ConfigDict, Field, ValidationError
 
 from sandherd.contracts.model import Model
+from sandherd.contracts.validation_texts import validation_text
 
 _MAX_PART: Final = 64
 _MAX_FIELD: Final = 200
@@ -52,18 +53,11 @@ class ContractError(ValueError):
     @classmethod
     def from_validation(cls, error: ValidationError) -> "ContractError":
         """The first error that pydantic found, without the input's value: it may contain a secret."""
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         field = _field_name(first["loc"])
         code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
         prefix = f"{field}: " if field else ""
-        return cls(code, f"{prefix}{_without_input(first['type'], first['msg'])}", field=field)
-
-
-def _without_input(kind: str, message: str) -> str:
-    """The message without the input's value, which pydantic repeats if it is the tag of a union."""
-    if kind != "union_tag_invalid":
-        return message
-    return f"its kind is none of {message.rpartition('expected tags: ')[2]}"
+        return cls(code, prefix + validation_text(first["type"], first["msg"], first.get("ctx", {})), field=field)
 
 
 def _field_name(path: tuple[int | str, ...]) -> str | None:

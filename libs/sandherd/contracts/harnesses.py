@@ -19,20 +19,25 @@ from pydantic import (
 
 from sandherd.contracts.model import MicroDollars, Model
 from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.patterns import NO_NUL, NO_SPACE, PRINTABLE, explained
 
 _DAY: Final = 86_400
+_SERVER_NAME: Final = explained(
+    r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+    "1 to 64 letters, digits, underscores or dashes, starting with a letter or digit",
+)
 
-Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=r"^[^\x00]*$")]
+Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=NO_NUL)]
 """What the kernel accepts as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
 MAX_ARGUMENT_BYTES: Final = 128_000
 """Maximum of one argument or variable, in bytes of UTF-8: the kernel accepts 128 KiB with its name (execve(2))."""
-Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=r"^[^\x00]*$")]
-ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=NO_NUL)]
+ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 """The agent's name of a tool, or a pattern: `*` stands for any characters, `?` for one."""
-ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x20\x7f]*$")]
-Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x20\x7f]*$")]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_SPACE)]
+Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=NO_SPACE)]
 Argv = Annotated[list[Argument], Field(max_length=256)]
-ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+ServerName = Annotated[str, StringConstraints(pattern=_SERVER_NAME)]
 
 Verdict = Literal["allow", "ask", "deny"]
 

@@ -5,11 +5,19 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from sandherd.contracts.patterns import explained
+
 MAX_LABELS: Final = 32
 _NAME: Final = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _DNS: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-LABEL_KEY_PATTERN: Final = rf"^({_DNS}(\.{_DNS}){{0,7}}/)?{_NAME}$"
-LABEL_VALUE_PATTERN: Final = rf"^({_NAME})?$"
+LABEL_KEY_PATTERN: Final = explained(
+    rf"^({_DNS}(\.{_DNS}){{0,7}}/)?{_NAME}$",
+    "a label's key: 1 to 63 letters, digits, dashes, underscores or dots, starting and ending with a letter or digit",
+)
+LABEL_VALUE_PATTERN: Final = explained(
+    rf"^({_NAME})?$",
+    "a label's value: up to 63 letters, digits, dashes, underscores or dots, with a letter or digit at both ends",
+)
 
 RESERVED_PREFIX: Final = "sandherd/"
 """Of keys that Sandherd itself sets."""

@@ -12,7 +12,12 @@ from uuid import UUID
 import uuid_utils.compat as uuid_utils
 from pydantic import StringConstraints
 
-SAFE_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
+from sandherd.contracts.patterns import explained
+
+SAFE_NAME_PATTERN: Final = explained(
+    r"^[a-z0-9][a-z0-9-]{0,62}$",
+    "1 to 63 lower-case letters, digits or dashes, starting with a letter or digit",
+)
 _SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -30,7 +35,9 @@ SANDBOX_PREFIX: Final = "sbx-"
 JOINER_SUFFIX: Final = "-join"
 """The suffix of the reply subjects of a sandbox's bootstrap credential."""
 
-ENV_NAME_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+ENV_NAME_PATTERN: Final = explained(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", "1 to 128 letters, digits or underscores, not starting with a digit"
+)
 """Lower case too: programs read `http_proxy` and the like only in lower case."""
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN)]
 """The name of an environment variable."""

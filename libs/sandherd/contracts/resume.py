@@ -7,8 +7,9 @@ from pydantic import ConfigDict, StringConstraints, model_validator
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Attempt, Model
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.patterns import PRINTABLE
 
-SessionId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+SessionId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=PRINTABLE)]
 STORES_OWN_SESSIONS: Final = "acp"
 """The protocol reports a session's id and no file: the agent itself stores the session."""
 

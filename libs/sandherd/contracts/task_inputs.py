@@ -7,12 +7,15 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.patterns import explained
 
 MAX_PATHS: Final = 64
 """Maximum paths of one input."""
-InputPath = Annotated[
-    str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$")
-]
+_RELATIVE: Final = explained(
+    r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
+    "a relative path without control characters: one that does not begin with /",
+)
+InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_RELATIVE)]
 """A path relative to the work tree, or a pattern as in `.gitignore`: `dist/**`, `*.whl`; a folder is all in it."""
 
 

@@ -6,20 +6,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from sandherd.contracts.validation_texts import PLAIN
+
 _MINIMUM: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MAXIMUM: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _LENGTHS: Final = {"string_too_short": "characters", "string_too_long": "characters", "too_long": "items"}
 _NUMBERS: Final = frozenset({"less_than", "less_than_equal", "greater_than", "greater_than_equal"})
-_OTHERS: Final = {
-    "missing": "is required",
-    "extra_forbidden": "is not a known field",
-    "int_parsing": "has to be a whole number",
-    "int_type": "has to be a whole number",
-    "float_parsing": "has to be a number",
-    "float_type": "has to be a number",
-    "list_type": "has to be a list",
-    "string_type": "has to be text",
-}
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ def sentence(violation: Violation) -> str | None:
         unit = f" {violation.unit}" if violation.unit else ""
         verb = "has to have" if unit else "has to be"
         return f"{verb} {permitted(violation.minimum, violation.maximum)}{unit}"
-    return _OTHERS.get(violation.kind)
+    return PLAIN.get(violation.kind)
 
 
 def permitted(minimum: Any, maximum: Any) -> str:

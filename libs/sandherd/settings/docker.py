@@ -4,11 +4,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, StringConstraints
 
+from sandherd.contracts.patterns import explained
 from sandherd.settings.fields import Env
 
 EngineAddress = Annotated[
     str,
-    StringConstraints(pattern=r"^(unix:///[^\x00-\x20\x7f]+|(tcp|http|https)://[^\x00-\x20\x7f/@?#]+:[0-9]{1,5}/?)$"),
+    StringConstraints(
+        pattern=explained(
+            r"^(unix:///[^\x00-\x20\x7f]+|(tcp|http|https)://[^\x00-\x20\x7f/@?#]+:[0-9]{1,5}/?)$",
+            "unix:///PATH, or tcp://, http:// or https:// with a host and a port",
+        )
+    ),
 ]
 """A Unix socket, or a host with a port."""
 DockerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]

@@ -71,7 +71,8 @@ class _Lossy:
 class _Logger:
     """A logger that loads structlog for its first line."""
 
-    silent: ClassVar[bool] = False
+    silent: ClassVar[bool] = True
+    """Until a program configures its logs: the client library raises errors, and writes nothing for its user."""
 
     def __init__(self, name: str) -> None:
         self._name = name

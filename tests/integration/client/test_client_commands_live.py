@@ -191,6 +191,7 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
     assert status == 1
     assert "3–4" in out
     assert "2 events are missing" in err
+    assert len((await sandherd("audit", "-o", "name"))[1].split()) == len(an_audit(2).sources)
 
 
 @pytest.mark.parametrize(

@@ -235,3 +235,12 @@ async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd
     status, _, err = await sandherd("sandboxes", "extend", sandbox, "20d")
     assert status == 2
     assert "was refused" in err
+    status, _, err = await sandherd("sandboxes", "extend", sandbox, "999d")
+    assert (status, "use TIME 7d or less" in err) == (2, True), err
+
+
+async def test_runtimes_are_listed_by_name(sandbox: str, sandherd: Sandherd) -> None:
+    """With `-o name`, one in a line and nothing else."""
+    _, out, _ = await sandherd("runtimes", "-o", "json")
+    names = [one["runtime"] for one in json.loads(out)["runtimes"]]
+    assert await sandherd("runtimes", "-o", "name") == (0, "".join(f"{name}\n" for name in names), "")

@@ -109,7 +109,7 @@ async def test_unusable_plugin_affects_no_other(start: Start, person: Any) -> No
     assert "acme-moon 0.3 can't be imported: ModuleNotFoundError: No module named 'acme_library" in gaps["moon"]
     assert "acme-moon 0.3" in gaps["sun"]
     assert "acme-sun 0.3: several distributions use this name" in gaps["sun"]
-    assert "SANDHERD_RUNTIME_ACME_FOLDER: folder: Field required" in gaps["acme"]
+    assert "SANDHERD_RUNTIME_ACME_FOLDER: folder: it is required" in gaps["acme"]
     found = (await person.bus.ask(ExamineSpawner(), "p1", timeout=PATIENCE)).parts
     problems = {part.name: part.problem for part in found if part.kind in {PartKind.RUNTIME, PartKind.REMARK}}
     assert problems["process"] is None
@@ -123,8 +123,8 @@ async def test_unusable_plugin_affects_no_other(start: Start, person: Any) -> No
 REJECTED: Final = (
     ({"kind": "wizard"}, "spec.harness.kind", "there is no harness 'wizard' here; there is: acp, claude, command, "),
     ({"kind": "mute"}, "spec.harness.kind", "acme-mute 0.3: expected a HarnessKind"),
-    ({"kind": "echo", "times": 101}, "spec.harness.times", "times: Input should be less than or equal to 100"),
-    ({"kind": "echo", "volume": "s3cret"}, "spec.harness.volume", "Extra inputs are not permitted"),
+    ({"kind": "echo", "times": 101}, "spec.harness.times", "times: it has to be at most 100"),
+    ({"kind": "echo", "volume": "s3cret"}, "spec.harness.volume", "it is not a known field"),
 )
 
 

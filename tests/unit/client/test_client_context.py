@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,39 @@ def a_home(tmp_path: Path, **more: object) -> Path:
     }
     (tmp_path / "context.json").write_text(json.dumps(facts | more))
     return tmp_path
+
+
+def test_missing_credentials_file_is_named_with_where_to_check(tmp_path: Path) -> None:
+    """Not as a number of the operating system, and not as a file with wrong contents."""
+    with pytest.raises(HerdError) as raised:
+        holder(tmp_path / "nosuch")
+    assert raised.value.line.startswith(f"{tmp_path / 'nosuch'}: no such file; check --credentials")
+
+
+def test_missing_backup_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder, rather than a file in it that the user does not know."""
+    assert status_of(["--home", str(tmp_path), "restore", str(tmp_path / "nosuch")]) == 1
+    assert f"{tmp_path / 'nosuch'}: no such file or folder; name the folder" in capsys.readouterr().err
+
+
+def test_client_library_writes_nothing_to_standard_error(tmp_path: Path) -> None:
+    """A program gets an error, and decides itself what to print."""
+    program = """
+import asyncio
+from sandherd.client import Context, Herd, HerdError
+
+async def main():
+    try:
+        async with Herd.connect(Context.resolve(nats_url="nats://127.0.0.1:9"), patience=0.5):
+            pass
+    except HerdError as error:
+        print(error)
+
+asyncio.run(main())
+"""
+    environ = {**os.environ, "SANDHERD_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environ)
+    assert (done.stdout, done.stderr) == ("no broker at nats://127.0.0.1:9\n", "")
 
 
 def test_strongest_source_wins(tmp_path: Path) -> None:

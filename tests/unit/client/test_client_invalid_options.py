@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from sandherd.cli.exit_status import status_of
+from sandherd.cli.parse.durations import duration
 from sandherd.client.errors import InvalidFieldError, made
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.schedules import ScheduleSpec
 from sandherd.contracts.specs import SandboxSpec
+from sandherd.settings.loader import load
 
 RUN = ["run", "x"]
 COMMAND = ["--", "true"]
@@ -20,7 +24,7 @@ COMMAND = ["--", "true"]
         ([*RUN, "--attempts", "21", *COMMAND], "--attempts has to be 1 to 20"),
         ([*RUN, "--attempt-timeout", "400d", *COMMAND], "--attempt-timeout has to be 1s to 7d"),
         ([*RUN, "--task-timeout", "400d", *COMMAND], "--task-timeout has to be 1s to 30d"),
-        ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 86400"),
+        ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 1d"),
         ([*RUN, "--until", "true", "--check-timeout", "9d", *COMMAND], "--check-timeout has to be 1s to 1d"),
         ([*RUN, "--until", "true", "--max-duration", "9d", *COMMAND], "--max-duration has to be 1s to 7d"),
         ([*RUN, "--until", "true", "--max-cost", "0", *COMMAND], "--max-cost has to be 0.000001 to "),
@@ -30,6 +34,17 @@ COMMAND = ["--", "true"]
         (["exec", "--cwd", "", "sbx-a", "ls"], "--cwd must not be empty"),
         (["exec", "sbx-a"], "write it after the sandbox's name"),
         (["subscriptions", "create", "Bad Name"], "`sandherd subscriptions list`"),
+        ([*RUN, "--project", "WEB", *COMMAND], "setting project: it has to be 1 to 63 lower-case letters"),
+        ([*RUN, "--secret", "MY=my-key", "--env", "MY=3", *COMMAND], "variables are in both secrets and env: MY"),
+        (["--nats-url", "foo://bar", "tasks", "list"], "setting nats_url: it has to be nats://"),
+        (["run", "bad\udcff", *COMMAND], "TEXT has to be valid UTF-8"),
+        (["trajectory", "sbx-a", "-o", "name"], "-o name is not supported here, as this output has no names"),
+        (["events", "sbx-a", "-o", "name"], "use table, wide, json or jsonl"),
+        (["sandboxes", "logs", "sbx-a", "-o", "name"], "use table, wide, json or jsonl"),
+        (["services", "logs", "spawner", "-o", "name"], "use table, wide, json or jsonl"),
+        (["diff", "task-a", "-o", "name"], "use table, wide, json or jsonl"),
+        ([*RUN, "--linger", "soon", *COMMAND], "'--linger': it has to be a duration: use 90s, 10m or 2h"),
+        (["send", "sbx-a", "x", "--timeout", "0"], "'--timeout': it has to be at least 0.1s"),
         (["--home", "", "status"], "'--home': it must not be empty"),
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
     ],
@@ -64,7 +79,62 @@ def test_invalid_field_of_a_program_names_the_permitted_range(fields: dict[str, 
     assert raised.value.line.startswith(says)
 
 
-def test_other_errors_keep_the_validators_message() -> None:
-    """An error without a sentence of ours is reported as before."""
-    with pytest.raises(InvalidFieldError, match="valid dictionary"):
-        made(SandboxSpec, limits=5)
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"limits": 5}, "limits: it has to be a mapping of names to values"),
+        ({"agent_server": "yes"}, "agent_server: it has to be"),
+        ({"image": "-x"}, "image: it has to be an image's name, such as python:3.12"),
+        ({"runtime": "WEB"}, "runtime: it has to be 1 to 63 lower-case letters"),
+        ({"env": {"1A": "x"}}, "env.1A.[key]: it has to be 1 to 128 letters, digits or underscores"),
+        ({"env": {"A": "x"}, "secrets": {"A": "a"}}, "variables are in both secrets and env: A"),
+        ({"secret_env": "A"}, "secret_env: it has to be"),
+    ],
+)
+def test_other_invalid_fields_have_plain_texts(fields: dict[str, object], says: str) -> None:
+    """Wrong types, patterns by their rule, and rules between fields, without words of the validator."""
+    with pytest.raises(InvalidFieldError) as raised:
+        made(SandboxSpec, **fields)
+    assert raised.value.line.startswith(says)
+    assert "Input should" not in raised.value.line
+
+
+def test_setting_of_the_wrong_type_has_a_plain_text() -> None:
+    """A settings file's values are refused in the same words."""
+    with pytest.raises(ContractError, match="setting max_sandboxes: it has to be a whole number"):
+        load({"max_sandboxes": "abc"}, {})
+
+
+def test_cron_expression_is_refused_with_its_rule() -> None:
+    """Not with a regular expression."""
+    with pytest.raises(InvalidFieldError, match="cron: it has to be five fields"):
+        made(ScheduleSpec, cron="foo", task={"text": "x", "harness": {"kind": "command", "argv": ["true"]}})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["send", "sbx-a", "x", "--timeout", "5s"],
+        ["approvals", "grant", "sbx-a", "apr-a", "--timeout", "1m"],
+        ["approvals", "deny", "sbx-a", "apr-a", "--timeout", "0.5"],
+        ["sandboxes", "create", "--timeout", "2m"],
+        ["run", "x", "--linger", "2m", "--", "true"],
+        ["run", "x", "--linger", "90", "--", "true"],
+    ],
+    ids=" ".join,
+)
+def test_durations_have_a_unit_or_are_seconds(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are accepted: the command fails only because there is no broker."""
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
+    monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
+    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0)
+    assert status_of(words) == 1
+    assert "no broker" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("1.5m", 90), ("2h", 7200), (30.0, 30)])
+def test_duration_in_seconds(text: str | float, seconds: float) -> None:
+    """A plain number is seconds."""
+    assert duration(text) == seconds

@@ -86,7 +86,7 @@ def test_runtime_has_settings_of_its_own() -> None:
     """They come from variables with its name; an invalid one is named, without its value."""
     context = opening(SANDHERD_RUNTIME_FAR_MOON_SIZE="3", SANDHERD_RUNTIME_FAR_MOON_KEY="s3cret")
     assert context.options(MoonOptions).size == 3
-    with pytest.raises(RuntimeFailedError, match="SANDHERD_RUNTIME_FAR_MOON_SIZE: size: Field required"):
+    with pytest.raises(RuntimeFailedError, match="SANDHERD_RUNTIME_FAR_MOON_SIZE: size: it is required"):
         opening().options(MoonOptions)
     with pytest.raises(RuntimeFailedError, match="SANDHERD_RUNTIME_FAR_MOON_SIZE") as refused:
         opening(SANDHERD_RUNTIME_FAR_MOON_SIZE="s3cret").options(MoonOptions)

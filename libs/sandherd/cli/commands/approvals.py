@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxName, example, group, safe_sandbox
+from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import show_list
 from sandherd.client.terminal_text import write_text
@@ -32,7 +33,6 @@ _APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya apr-01kahc7m2qv4d8n6s3t5w9x1yb"
 Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as shown by `approvals list`.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)]
 
 
 @app.command("list", epilog=example("sandherd approvals list", "sandherd approvals list --all -o json"))
@@ -75,7 +75,7 @@ def grant_approval(  # one parameter per option
     *,
     reason: Reason = None,
     by: By = None,
-    timeout: Timeout = 30.0,
+    timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
@@ -94,7 +94,7 @@ def deny_approval(  # one parameter per option
     *,
     reason: Reason = None,
     by: By = None,
-    timeout: Timeout = 30.0,
+    timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.cli.completion import context_names, project_names
 from sandherd.cli.options import Format, HerdLocation, Output, example, group
+from sandherd.client.terminal_text import write_text
 
 if TYPE_CHECKING:
     from sandherd.client.named_contexts import NamedContext
@@ -56,6 +57,8 @@ def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     shown = {name: str(value) for name, value in values.items() if value is not None}
     if output.is_json:
         document(output, {"context": found.name or LOCAL, **shown, "sources": dict(found.sources)})
+    elif output is Format.NAME:
+        write_text(found.name or LOCAL)
     else:
         sources = {name: f"{value}  ({found.sources.get(name, 'context')})" for name, value in shown.items()}
         facts({"context": found.name or LOCAL, **sources})

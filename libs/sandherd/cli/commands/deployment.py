@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from sandherd.cli.options import Format, Output, example, group
+from sandherd.cli.parse.durations import Wait
 
 app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
-Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Maximum time to wait for the broker.", min=0)]
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder; keep it private.")]
 

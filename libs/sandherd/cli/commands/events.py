@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.completion import all_names
-from sandherd.cli.options import Follow, Format, Output, Project, SandboxOrTask, example, safe_sandbox
+from sandherd.cli.options import Follow, Format, NamelessOutput, Output, Project, SandboxOrTask, example, safe_sandbox
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -38,7 +38,7 @@ def events(  # one parameter per option
     since: Since = None,
     follow: Follow = False,
     project: Project = None,
-    output: Output = Format.TABLE,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the events of a sandbox or task, oldest first. As JSON, one event per line."""
     from dataclasses import replace
@@ -59,7 +59,7 @@ def events(  # one parameter per option
 
 
 def trajectory(
-    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
+    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: NamelessOutput = Format.TABLE
 ) -> int:
     """Show the timeline of a sandbox.
 
@@ -80,7 +80,7 @@ def logs(
     follow: Follow = False,
     raw: Annotated[bool, typer.Option("--raw", help="Keep all control characters, as the program wrote them.")] = False,
     project: Project = None,
-    output: Output = Format.TABLE,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the terminal output of a sandbox, or of the live or last attempt of a task. As JSON, one chunk per line."""
     from sandherd.cli.names import sandbox_named

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sandherd.cli.options import Env, Format, Output, Project, SandboxName, SandboxOrTask, example
+from sandherd.cli.options import Env, Format, NamelessOutput, Output, Project, SandboxName, SandboxOrTask, example
 
 _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 EXEC_EXAMPLE = example(
@@ -165,7 +165,7 @@ def agent_server(
         bool, typer.Option("--key", help="Also show its key, a secret for X-Session-API-Key, and further headers.")
     ] = False,
     project: Project = None,
-    output: Output = Format.TABLE,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the address and state of a sandbox's agent server.
 

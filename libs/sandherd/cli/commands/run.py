@@ -40,6 +40,7 @@ from sandherd.cli.parse.agent_options import (
     Set,
     resume_source,
 )
+from sandherd.cli.parse.durations import Linger, WaitTime
 from sandherd.cli.parse.iterations import (
     CheckTimeout,
     MaxCost,
@@ -147,12 +148,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     max_cost: MaxCost = None,
     max_duration: MaxDuration = None,
     max_errors: MaxErrors = None,
-    linger: Annotated[
-        int,
-        typer.Option(
-            "--linger", metavar="SECONDS", help="Keep the sandbox this long after the task, for messages.", min=0
-        ),
-    ] = 0,
+    linger: Linger = 0,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Show events until the end.")] = True,
     project: Project = None,
     create: CreateProject = False,
@@ -226,9 +222,7 @@ def send(
     as_: Annotated[
         MessageRole, typer.Option("--as", help="Sender role shown to the agent.", show_default=True)
     ] = MessageRole.USER,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)
-    ] = 30.0,
+    timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

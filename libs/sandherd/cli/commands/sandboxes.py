@@ -16,6 +16,7 @@ from sandherd.cli.options import (
     Image,
     Limit,
     Memory,
+    NamelessOutput,
     Output,
     Past,
     Profile,
@@ -28,6 +29,7 @@ from sandherd.cli.options import (
     example,
     group,
 )
+from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.parse.list_options import (
     Batch,
     LabelFilter,
@@ -42,6 +44,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
     from sandherd.contracts.requests import SandboxView
 
 app = group("Sandboxes: list, get, logs, create, pause, resume, extend, terminate, prune.", "sandherd sandboxes list")
@@ -112,7 +115,7 @@ def sandbox_logs(
     *,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="Number of lines.", min=1, max=1000)] = 200,
     project: Project = None,
-    output: Output = Format.TABLE,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the log that the runtime keeps of a sandbox: of its process, container or pod.
 
@@ -142,9 +145,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     secret: Secrets = None,
     agent_server: AgentServer = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.", min=0.1)
-    ] = 120.0,
+    timeout: WaitTime = 120.0,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,
@@ -219,9 +220,19 @@ def extend_sandbox(
     from sandherd.cli.views import show_change
 
     longer = seconds(by, "TIME")
+
+    async def extend(herd: "Herd", name: str) -> "SandboxView":
+        from sandherd.client.errors import InvalidFieldError
+        from sandherd.client.tasks.preflight import too_long
+
+        try:
+            return await herd.extend(name, longer)
+        except InvalidFieldError:  # the contract's limit is higher than that of this herd
+            raise too_long(longer, (await herd.catalogue()).max_ttl_seconds, "seconds", "TIME") from None
+
     return show_change(
         ctx,
-        with_name(sandbox, "sandbox", lambda herd, name: herd.extend(name, longer)),
+        with_name(sandbox, "sandbox", extend),
         lambda view: f"{view.sandbox} may live until {cell(view.expires_at)}",
         project=project,
         output=output,

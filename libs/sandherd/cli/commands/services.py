@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sandherd.cli.completion import part_names
-from sandherd.cli.options import Follow, Format, Output, example, group
+from sandherd.cli.options import Follow, Format, NamelessOutput, example, group
 
 app = group("Services of the local stack: logs.", "sandherd services logs spawner")
 
@@ -34,7 +34,7 @@ def logs(
     lines: Annotated[
         int, typer.Option("--lines", "-n", metavar="N", help="Maximum number of lines.", min=1, max=100_000)
     ] = 200,
-    output: Output = Format.TABLE,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the last lines of a service's log in the local stack. As JSON, one line per document.
 

@@ -95,6 +95,9 @@ def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: in
     if output.is_json:
         pending = {} if approvals is None else {"pending_approvals": approvals}
         document(output, plain_status(found) | pending)
+    elif output is Format.NAME:
+        for part in found.parts:
+            write_text(part.name)
     else:
         write_text(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
         if found.parts:
@@ -113,6 +116,9 @@ def _show_end(found: "ShutdownResult", output: Format) -> int:
 
     if output.is_json:
         document(output, {"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
+    elif output is Format.NAME:
+        for name in found.names:
+            write_text(name)
     else:
         write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
     if found.sandboxes_left:

@@ -2,7 +2,7 @@
 
 import typer
 
-from sandherd.cli.options import Format, Output, Project, TaskName, example
+from sandherd.cli.options import Format, NamelessOutput, Output, Project, TaskName, example
 
 _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 FILES_EXAMPLE = example(f"sandherd files {_TASK}", f"sandherd cp {_TASK}:out/report.html .")
@@ -21,7 +21,7 @@ def files(ctx: typer.Context, task: TaskName, project: Project = None, output: O
     return talk(ctx, task_results.files(task, output), project=project)
 
 
-def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
+def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
     """Show how the files that a task has left differ from those of its --dir.
 
     Written to a pipe or a file, it is a patch for `git apply`. Git directories are left out. Needs git on this machine.

@@ -41,6 +41,9 @@ async def show(herd: Herd, output: Format) -> int:
     found = await herd.catalogue()
     if output.is_json:
         console.document(output, found)
+    elif output is Format.NAME:
+        for one in found.runtimes:
+            write_text(one.runtime)
     else:
         print_catalogue(found, wide=output is Format.WIDE)
     return 0

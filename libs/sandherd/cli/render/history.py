@@ -130,6 +130,9 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
         await (herd.sandbox(name) if kind_of(name) == "sandbox" else herd.task(name))
     if output.is_json:
         console.document(output, found)
+    elif output is Format.NAME:
+        for one in found.sources:
+            write_text(one.source)
     else:
         _print_audit(found)
     faults = audit_faults(found)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from sandherd.client.errors import HerdError
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.harnesses import PROJECT_DEFAULT
 from sandherd.contracts.requests import Catalogue
@@ -20,7 +21,7 @@ def refusal(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
         or _unknown("profile", spec.profile, here.profiles)
         or _harness(spec, here)
         or _beyond(spec.limits, here.caps)
-        or _too_long(spec.ttl_seconds, here.max_ttl_seconds)
+        or _unless_allowed(spec.ttl_seconds, here.max_ttl_seconds)
         or _too_often(spec, here.max_attempts)
     )
 
@@ -50,11 +51,15 @@ def _beyond(limits: SandboxLimits | None, caps: SandboxLimits) -> HerdError | No
     return _error(f"{name}: {value} requested; at most {cap} is allowed here", f"spec.limits.{name}", remedy)
 
 
-def _too_long(value: int | None, limit: int) -> HerdError | None:
-    if value is None or value <= limit:
-        return None
-    message = f"a lifetime of {value} s was requested; at most {limit} s are allowed here, with all extensions"
-    return _error(message, "spec.ttl_seconds", f"use --ttl {limit}s or less")
+def _unless_allowed(value: int | None, limit: int) -> HerdError | None:
+    return None if value is None or value <= limit else too_long(value, limit, "spec.ttl_seconds", "--ttl")
+
+
+def too_long(value: int, limit: int, field: str, option: str) -> HerdError:
+    """The error for a lifetime that is longer than the herd allows."""
+    most = duration_text(limit)
+    message = f"a lifetime of {duration_text(value)} was requested; at most {most} is allowed here, with all extensions"
+    return _error(message, field, f"use {option} {most} or less")
 
 
 def _too_often(spec: SandboxSpec, limit: int) -> HerdError | None:

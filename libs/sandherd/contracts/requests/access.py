@@ -14,6 +14,7 @@ from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.harnesses import Argument
 from sandherd.contracts.model import Count, Model, Moment, Whole
 from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.patterns import NO_NUL
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.terminal import TerminalSize
 
@@ -23,7 +24,7 @@ MAX_WAIT_SECONDS: Final = 5.0
 """How long a reply may be delayed to wait for output or a result, in seconds."""
 DEFAULT_EXEC_SECONDS: Final = 600
 
-TreePath = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+TreePath = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=NO_NUL)]
 """A path relative to the sandbox's work tree; `.` is the tree itself. A path that leads out of it is refused."""
 Piece = Annotated[bytes, Field(max_length=INLINE_BYTES)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.commands import CreateSandbox, TerminateSandbox
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
@@ -111,7 +112,8 @@ def extended_by(record: SandboxRecord, seconds: int, now: datetime, max_ttl: flo
     if end > last:
         left = max(0, int((last - now).total_seconds()))
         return Refusal(
-            f"{seconds} s is too long: a sandbox may live {max_ttl:g} s in total, so at most {left} s remain",
+            f"{duration_text(seconds)} is too long: a sandbox may live {duration_text(max_ttl)} in total, "
+            f"so at most {left} s remain",
             "seconds",
         )
     if record.expires_at is not None and record.expires_at >= end:

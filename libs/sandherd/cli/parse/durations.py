@@ -1,0 +1,47 @@
+"""Options with a duration, which is a number of seconds or has a unit."""
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+_DURATION: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?)([smhd]?)$")
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SHORTEST_WAIT: Final = 0.1
+
+
+def duration(given: str | float) -> float:
+    """Seconds from `0.5`, `90`, `90s` or `10m`. The parser also gets defaults, which are numbers."""
+    found = _DURATION.match(str(given))
+    if found is None:
+        raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _wait_time(given: str | float) -> float:
+    found = duration(given)
+    if found < _SHORTEST_WAIT:
+        raise typer.BadParameter(f"it has to be at least {_SHORTEST_WAIT:g}s")
+    return found
+
+
+def _whole(given: str | float) -> int:
+    return int(duration(given))
+
+
+WaitTime = Annotated[
+    float, typer.Option("--timeout", metavar="TIME", help="Maximum time to wait: 5s, 1m.", parser=_wait_time)
+]
+Wait = Annotated[
+    float,
+    typer.Option("--wait", metavar="TIME", help="Maximum time to wait for the broker: 90s, 5m.", parser=duration),
+]
+Linger = Annotated[
+    int,
+    typer.Option(
+        "--linger",
+        metavar="TIME",
+        help="Keep the sandbox this long after the task, for messages: 90s, 10m.",
+        parser=_whole,
+    ),
+]

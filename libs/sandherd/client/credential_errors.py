@@ -1,0 +1,18 @@
+"""Why a credentials file can't be used, with a remedy."""
+
+from pathlib import Path
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+
+def unusable(credentials: Path, error: OSError | ValueError) -> HerdError:
+    """The error for a file that is not there, can't be read, or is not a herd's credential."""
+    if isinstance(error, OSError):
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        message = f"{credentials}: {reason}"
+        remedy = "check --credentials, SANDHERD_CREDENTIALS, or the context that names it"
+    else:
+        message = f"{credentials} is not a credentials file of a herd: {error}"
+        remedy = "set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`"
+    return HerdError.of(Code.REFUSED, message, field="credentials", remedy=remedy)
