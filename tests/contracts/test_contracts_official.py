@@ -1,6 +1,7 @@
 """The published documents by the tools that others use: AsyncAPI's parser, and ajv in strict mode."""
 
 import json
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.auth.permissions import for_person, worker_template
+from sandherd.bus.auth.permissions import for_person, joiner_template, worker_template
 from sandherd.contracts import asyncapi
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.schemas import json_schemas
@@ -79,8 +80,10 @@ def test_they_reject_what_is_wrong(tmp_path: Path) -> None:
 def test_a_role_may_do_what_its_document_says_and_nothing_else(role: Principal) -> None:
     """What it sends and receives is what the broker permits it, but its inbox and acknowledgements."""
     document = role_document(role)
-    permitted = worker_template() if role is Principal.WORKER else for_person(role, "p1", "UKEY")
-    for action, templates in (("send", permitted.publish), ("receive", permitted.subscribe)):
+    permitted = [worker_template(), joiner_template()] if role is Principal.WORKER else [for_person(role, "p1", "UKEY")]
+    publish = [pattern for one in permitted for pattern in one.publish]
+    subscribe = [pattern for one in permitted for pattern in one.subscribe]
+    for action, templates in (("send", publish), ("receive", subscribe)):
         patterns = [one.replace("{{tag(project)}}", "p1").replace("{{name()}}", "sbx-1") for one in templates]
         operations = [one for one in document["operations"].values() if one["action"] == action]
         subjects = {subject for one in operations if (subject := subject_of(document, one))}
@@ -105,6 +108,15 @@ def meets(pattern: str, subject: str) -> bool:
     place = pattern.rpartition(".")[2]
     same = pattern.replace(place, consumer_name("p1", 1)) if place.startswith("sub-p1-") else pattern
     return covers(same, subject)
+
+
+@pytest.mark.parametrize("role", asyncapi.ROLES)
+def test_a_role_document_states_where_replies_are_delivered(role: Principal) -> None:
+    """A sandbox's inboxes have its name, those of other programs their public key."""
+    schemes = role_document(role)["components"]["securitySchemes"]
+    prefixes = set(re.findall(r"`(_INBOX_.*?)`", schemes["credentials"]["description"]))
+    sandbox = {"_INBOX_<sandbox>", "_INBOX_<sandbox>-join"}
+    assert prefixes == (sandbox if role is Principal.WORKER else {"_INBOX_<public key>"})
 
 
 @pytest.mark.parametrize("role", asyncapi.ROLES)

@@ -102,7 +102,7 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     try:
         return _envelope_of(model).model_validate_json(document, strict=True)
     except ValidationError as error:
-        raise ContractError.from_validation(error) from None
+        raise ContractError.from_validation(error, document) from None
 
 
 def _check_numbers(document: bytes) -> None:

@@ -129,7 +129,7 @@ def read_request(request_type: str, body: bytes, names: Mapping[str, str]) -> In
     except UnsafeNameError as error:
         raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
     except ValidationError as error:
-        raise ContractError.from_validation(error) from None
+        raise ContractError.from_validation(error, body) from None
 
 
 def _internal(error: Exception) -> Problem:

@@ -1,5 +1,6 @@
 """Which events a subscription has: by type, by what they are about, from when on; and how that is changed."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import AskEvents, Subscribe
 from sandherd.contracts.subjects import Principal, request_subject
-from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, take, waits, words
+from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, subscriptions, take, waits, words
 
 
 async def test_a_subscription_has_the_events_about_what_it_names(running: Any, script: Any) -> None:
@@ -46,11 +47,33 @@ async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, sc
 
 
 async def test_a_subscription_begins_at_a_time(running: Any, script: Any) -> None:
-    """At all that the stream has, for one before it; at nothing, for one after it."""
+    """At all that the stream has, for one before it; at nothing yet, for the next sequence."""
     await running.say(script.messages("sbx-1", 4, project="p1"))
-    now = datetime.now(UTC)
-    assert (await subscribe(running, "past", start=now - timedelta(hours=1))).waiting == 4
-    assert (await subscribe(running, "future", start=now + timedelta(hours=1))).waiting == 0
+    assert (await subscribe(running, "past", start=datetime.now(UTC) - timedelta(hours=1))).waiting == 4
+    assert (await subscribe(running, "next", start=5)).waiting == 0
+    await running.say(script.messages("sbx-1", 1, project="p1"))
+    await waits(running, "next", 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (6, r"start: 6 is in the future: the last sequence of EVENTS is 4"),
+        (2**53 - 1, r"start: 9007199254740991 is in the future: the last sequence of EVENTS is 4"),
+        (datetime(2199, 1, 1, tzinfo=UTC), r"start: 2199-01-01T00:00:00\+00:00 is in the future: it is 20.* now"),
+    ],
+)
+async def test_a_start_in_the_future_is_refused(running: Any, script: Any, start: Any, reason: str) -> None:
+    """A start that would silently omit events creates nothing; for an existing subscription no start matters."""
+    await running.say(script.messages("sbx-1", 4, project="p1"))
+    with pytest.raises(RefusedError) as refused:
+        await subscribe(running, start=start)
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "start")
+    assert re.fullmatch(reason, refused.value.problem.message)
+    assert await subscriptions(running) == {}
+    made = await subscribe(running, start=5)
+    assert (await subscribe(running, start=start)).consumer == made.consumer
+    assert (await subscribe(running, start=start, types=["task"], update=True)).consumer == made.consumer
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,28 @@ async def test_missing_chunk_is_not_found(live: LiveState, client: Bus, worker: 
     assert [found.index for found in await fetch_all(worker)] == [0, 2]
     assert await fetch_all(worker, "upl-never") == []
     problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=10**12))
-    assert (problem.code, problem.field) == (Code.NOT_FOUND, "artifact")
+    assert (problem.code, problem.field) == (Code.NOT_FOUND, "after")
+
+
+async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, worker: Bus) -> None:
+    """The end of an artifact, an unknown one, and an unknown sandbox have their own texts and fields."""
+    await make_record(live)
+    for index in (0, 1):
+        await worker.publish(ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1"), b"x", msg_id=f"a-{index}")
+    end = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="art-1", after=2))
+    assert (end.code, end.field) == (Code.NOT_FOUND, "after")
+    assert end.message == "artifact art-1 of sbx-1 has no chunk after 2: all that are stored come before"
+    unknown = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="art-2"))
+    assert (unknown.code, unknown.field) == (Code.NOT_FOUND, "artifact")
+    assert unknown.message == "sbx-1 has no artifact art-2"
+    assert "for at most 7 days" in str(unknown.remedy)
+    for name in ("sbx-9", "task-9"):
+        nobody = await refused(client, DownloadChunk(sandbox=name, artifact="art-1", after=1))
+        assert (nobody.code, nobody.field) == (Code.NOT_FOUND, "sandbox")
+        assert nobody.message == f"project p1 has no record of {name}, and no artifact art-1 of it"
+        assert "`subject`" in str(nobody.remedy)
+    own = await refused(worker, Fetch(owner="sbx-1", artifact="art-2", after=1), "sbx-1")
+    assert (own.field, own.message) == ("artifact", unknown.message)
 
 
 async def test_chunks_expire_by_themselves(live: LiveState, client: Bus, herd: Broker) -> None:

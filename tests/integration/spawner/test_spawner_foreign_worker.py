@@ -1,6 +1,7 @@
 """A worker in plain nats-py, joined from the code blocks of docs/workers.md, in a herd of real services."""
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -14,9 +15,11 @@ import pytest
 
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
+from sandherd.contracts.chunks import ChunkReceiver
 from sandherd.contracts.commands import AnswerApproval, CancelTask, SendMessage
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import AskAudit, DownloadChunk
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -24,6 +27,7 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 
 GUIDE = Path(__file__).parents[3] / "docs" / "workers.md"
+SANDBOX_WORDS = "all of it"
 ENDS = ["agent.failed", "agent.shutdown"]
 
 
@@ -36,9 +40,20 @@ def program() -> str:
 
 
 @pytest.fixture
-async def herd_of_all(spawner: Callable[..., Service], herd: Broker, postgres: str) -> AsyncIterator[None]:
+def approval_seconds() -> float:
+    """How long the guide's worker waits for an approval."""
+    return 600
+
+
+@pytest.fixture
+async def herd_of_all(
+    spawner: Callable[..., Service], herd: Broker, postgres: str, approval_seconds: float
+) -> AsyncIterator[None]:
     """The spawner, whose sandboxes run the guide's worker, message-relay and event-ingest."""
-    worker = (sys.executable, "-P", "-c", program())
+    of_guide = program()
+    assert "APPROVAL_SECONDS = 600" in of_guide
+    own = of_guide.replace("APPROVAL_SECONDS = 600", f"APPROVAL_SECONDS = {approval_seconds}")
+    worker = (sys.executable, "-P", "-c", own)
     services = [
         compose_relay(herd.settings(Principal.MESSAGE_RELAY)),
         compose_ingest(herd.settings(Principal.EVENT_INGEST, database_url=postgres)),
@@ -103,11 +118,39 @@ async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: A
     await person.all_gone()
 
 
+async def test_worker_of_the_guide_publishes_an_artifact(herd_of_all: None, person: Any) -> None:
+    """Output that is too long for its event is stored in chunks, and the reference leads to all of it."""
+    task, sandbox, approval = await begun(person, ["sh", "-c", f"yes {SANDBOX_WORDS} | head -c 300000"])
+    await answer(person, sandbox, approval, granted=True)
+    assert (await person.ended(task)).state == "completed"
+    reference = ArtifactRef.model_validate(person.said(sandbox, "agent.completed")["artifacts"]["output"])
+    receiver, content = ChunkReceiver(reference), bytearray(reference.size)
+    while not receiver.complete:
+        request = DownloadChunk(sandbox=sandbox, artifact=reference.artifact, after=receiver.after)
+        piece = await person.bus.ask(request, "p1")
+        offset = receiver.accept(piece)
+        content[offset : offset + len(piece.data)] = piece.data
+    assert (reference.size, reference.chunks) == (300_000, 3)
+    assert hashlib.sha256(content).hexdigest() == reference.sha256
+    assert content.startswith(SANDBOX_WORDS.encode())
+    await check_history(person, sandbox)
+
+
+@pytest.mark.parametrize("approval_seconds", [0.5])
+async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_all: None, person: Any) -> None:
+    """Nobody answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
+    task, sandbox, _ = await begun(person, ["true"])
+    assert (await person.ended(task)).error == "it was not approved"
+    await person.hears(sandbox, "approval.expired")
+    assert person.said(sandbox, "approval.expired")["outcome"] == "denied"
+    await check_history(person, sandbox)
+
+
 async def test_worker_of_the_guide_ends_when_it_is_stopped(herd_of_all: None, person: Any) -> None:
     """After a denied approval the task fails; a cancelled task's worker ends in order, by SIGTERM."""
     task, sandbox, approval = await begun(person, ["true"])
     await answer(person, sandbox, approval, granted=False)
-    assert (await person.ended(task)).error == "the user denied it"
+    assert (await person.ended(task)).error == "it was not approved"
     await check_history(person, sandbox)
     task, sandbox, _ = await begun(person, ["true"])
     await person.command(CancelTask(task=task), task)

@@ -1,11 +1,15 @@
 """An impossible command is refused at its submission, by its field."""
 
+from pathlib import Path
+
+import jsonschema
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code
+from sandherd.contracts.schemas import json_schemas
 from sandherd.contracts.subjects import command_subject
 from tests.unit.contracts.hostile import COMMAND_DOCUMENTS, Json, changed, encode, put, refusal, subject_of
 
@@ -71,6 +75,52 @@ def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
     assert problem is not None
     assert problem.code is Code.INVALID_FIELD
     assert str(problem.field).startswith("data.")
+
+
+@pytest.mark.parametrize(
+    ("harness", "field"),
+    [
+        ({"kind": "command", "argv": []}, "data.spec.harness"),
+        ({"kind": "command"}, "data.spec.harness"),
+        ({"kind": "command", "argv": ["a", 1]}, "data.spec.harness.argv.1"),
+        ({"kind": "command", "argv": ["a"], "nope": 1}, "data.spec.harness.nope"),
+        ({"kind": "command", "argv": ["a"], "command": 1}, "data.spec.harness.command"),
+        ({"kind": "acp"}, "data.spec.harness.argv"),
+        ({"kind": "acp", "argv": []}, "data.spec.harness.argv"),
+    ],
+)
+def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str) -> None:
+    """It has no part that only our code knows, such as the kind of a harness; a missing field comes last."""
+    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
+    said = changed(document, ("data", "spec", "harness"), put(harness))
+    problem = refusal(read_command, subject_of(document), encode(said))
+    assert problem is not None
+    assert problem.field == field
+    assert problem.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "rule"),
+    [
+        (("labels",), {"sandherd/mine": "x"}, "Keys of labels"),
+        (("files",), {"a/../b": "x"}, "`files`"),
+        (("files",), {"big": "x" * 131_072}, "131,072 bytes"),
+        (("inputs",), [{"task": "task-none", "paths": ["dist"]}], "`inputs`"),
+        (("harness",), {"kind": "command"}, "A `command` harness"),
+        (("secret_env",), ["ABSENT"], "`secret_env`"),
+    ],
+)
+def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Json, rule: str) -> None:
+    """The published schema accepts these, and the service refuses them: docs/wire.md lists the rules."""
+    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "spawner.submit_task")
+    said = changed(document, ("data", "spec", *path), put(value))
+    jsonschema.validate(said["data"], json_schemas()["spawner.submit_task"])
+    problem = refusal(read_command, subject_of(document), encode(said))
+    assert problem is not None
+    assert problem.code is Code.INVALID_FIELD
+    page = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
+    rules = page.partition("Some rules are in no schema")[2].partition("\n\nA command is handled")[0]
+    assert rule in rules
 
 
 def test_send_message_cannot_answer_an_approval() -> None:

@@ -11,13 +11,15 @@ from sandherd.contracts.principals import Principal
 from sandherd.contracts.schemas import Document
 from sandherd.contracts.subscriptions import DOMAIN, STREAM
 
-SECURITY: Final[Document] = {
-    "credentials": {
-        "type": "asymmetricEncryption",
-        "description": "A credentials file: a JWT with the permissions of the role, and the nkey (Ed25519) whose seed "
-        "signs the broker's nonce. Replies are only delivered below `_INBOX_<public key>`, the `sub` of the JWT.",
-    }
-}
+_FILE: Final = (
+    "A credentials file: a JWT with the permissions of the role, and the nkey (Ed25519) whose seed signs the broker's "
+    "nonce."
+)
+_OF_PROGRAMS: Final = "Replies are only delivered below `_INBOX_<public key>`, the `sub` of the JWT"
+_OF_SANDBOXES: Final = (
+    "below `_INBOX_<sandbox>-join` to the joiner, whose credentials file permits `request.spawner.credential`, and "
+    "below `_INBOX_<sandbox>` to the worker, which signs with a key of its own and has the JWT from that reply"
+)
 SERVERS: Final[Document] = {
     "broker": {
         "host": "{host}:{port}",
@@ -39,6 +41,14 @@ REPLY_ADDRESS: Final[Document] = {
 _CONSUMER: Final = {"description": "The consumer, as the reply to `event-ingest.subscribe` names it."}
 _PULLING: Final = Principal.SUBSCRIBER
 _API: Final = f"$JS.{DOMAIN}.API.CONSUMER"
+
+
+def security(role: Principal | None = None) -> Document:
+    """How programs authenticate, and where their replies are delivered: of one role, or of all."""
+    replies = f"{_OF_PROGRAMS}; in a sandbox, {_OF_SANDBOXES}."
+    if role is not None:
+        replies = f"Replies are only delivered {_OF_SANDBOXES}." if role is Principal.WORKER else f"{_OF_PROGRAMS}."
+    return {"credentials": {"type": "asymmetricEncryption", "description": f"{_FILE} {replies}"}}
 
 
 def channels() -> Document:

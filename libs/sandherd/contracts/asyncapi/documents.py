@@ -13,6 +13,8 @@ from sandherd.contracts.subjects import PREFIX, TABLE, MessageKind, Subject
 
 ROLES: Final = (Principal.SUBSCRIBER, Principal.CLIENT, Principal.WORKER)
 """The roles of programs that others may write, each with a document of its own."""
+_PRINCIPALS: Final = {Principal.WORKER: (Principal.JOINER, Principal.WORKER)}
+"""The principals of a role's program, where it has more than its own: a worker begins with the joiner's credential."""
 _PARAMETERS: Final = {
     "project": "The project; in a request, `fleet` stands for all projects.",
     "sandbox": "The sandbox.",
@@ -35,7 +37,7 @@ def document() -> Document:
         "channels": dict(_channels()) | connection.channels(),
         "operations": dict(_operations()) | connection.operations(),
         "components": {
-            "securitySchemes": connection.SECURITY,
+            "securitySchemes": connection.security(),
             "messages": dict(messages()) | connection.messages(),
             "schemas": schemas(),
         },
@@ -44,11 +46,12 @@ def document() -> Document:
 
 def role_document(role: Principal) -> Document:
     """The part of the document that concerns one role, by itself: what a program of that role sends and receives."""
-    whole, prefix = document(), f"{role}."
+    whole = document()
     operations = {
-        name.removeprefix(prefix): operation
+        name.removeprefix(f"{principal}."): operation
+        for principal in _PRINCIPALS.get(role, (role,))
         for name, operation in whole["operations"].items()
-        if name.startswith(prefix)
+        if name.startswith(f"{principal}.")
     }
     channels = _referred(operations, whole["channels"], "#/channels/")
     used = _referred(channels, whole["components"]["messages"], "#/components/messages/")
@@ -59,7 +62,7 @@ def role_document(role: Principal) -> Document:
         "info": _info(f"Sandherd: {role}", f"What a {role} sends and receives on Sandherd's broker."),
         "channels": channels,
         "operations": operations,
-        "components": {"securitySchemes": connection.SECURITY, "messages": used, "schemas": parts},
+        "components": {"securitySchemes": connection.security(role), "messages": used, "schemas": parts},
     }
 
 

@@ -63,13 +63,15 @@ class AgentApprovalRequested(AgentEvent):
     counts_as_work: ClassVar[bool] = False
     tone: ClassVar[Tone | None] = "attention"
     approval_id: str
+    """The approval, unique in its sandbox: 1 to 128 characters, none of them a control character. With another id it is
+    a dead letter of message-relay, and no user can answer."""
     tool: str
     input: Json = Field(default_factory=dict)
     reason: str | None = None
     timeout_seconds: Seconds | None = None
     """How long it waits; None: as long as its sandbox lives."""
     on_timeout: Literal["allow", "deny"] | None = None
-    """The decision that applies if no user has answered by then."""
+    """The decision that applies if no user has answered by then. The worker applies it, by a timer of its own."""
 
     def summarize(self) -> str:
         return f"{self.approval_id}: {tool_call(self.tool, self.input)}"

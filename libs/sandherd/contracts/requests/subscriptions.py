@@ -1,24 +1,36 @@
 """Requests about durable subscriptions: event-ingest has their consumers created and deleted."""
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from sandherd.contracts.model import Count, Model, Moment, Number, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
+_LIMITS: Final = frozenset({"greater_than_equal", "less_than", "less_than_equal", "timezone_aware"})
+"""The types of pydantic's errors about a number or a time that is invalid only by its value."""
+
 
 def _start(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Name the field in an error, and not the alternatives of its type."""
+    """Name the field in an error, and the limit of a number or a time, but not the alternatives of the field's type."""
     try:
         if isinstance(value, str) and value not in {"new", "all"}:
             value = datetime.fromisoformat(value)  # below this function, strict types accept no text as a time
         return validate(value)
+    except ValidationError as error:
+        limits = [each["msg"] for each in error.errors(include_input=False) if each["type"] in _LIMITS]
+        raise _invalid_start(*limits[:1]) from None
     except ValueError:
-        raise PydanticCustomError("start", "neither 'new', 'all', a stream sequence, nor a time") from None
+        raise _invalid_start() from None
+
+
+def _invalid_start(
+    limit: str = "neither 'new', 'all', a stream sequence, nor a time in ISO 8601",
+) -> PydanticCustomError:
+    return PydanticCustomError("start", "{limit}", {"limit": limit})
 
 
 Start = Annotated[Literal["new", "all"] | Number | Moment, WrapValidator(_start)]
@@ -84,7 +96,7 @@ class Subscribe(Request[Subscription]):
     """
     start: Start = "new"
     """Events from now on, all that the stream still has, or all from this stream sequence, or from this time on. Used
-    only when the subscription is created."""
+    only when the subscription is created: then a sequence after the next one, or a time in the future, is refused."""
     entities: Entities = Field(default_factory=list, exclude_if=lambda names: not names)
     """Only events about these tasks and sandboxes, by their `subject`; about all if the list is empty. A task's agents
     are in sandboxes, which `task.assigned` names."""

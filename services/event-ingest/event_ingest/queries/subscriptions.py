@@ -14,6 +14,7 @@ import nats.js.errors
 from nats.js.api import ConsumerInfo
 
 from event_ingest.queries.stream_reader import broker_unavailable
+from event_ingest.queries.subscription_start import check_start
 from event_ingest.subscription_activity import active_at, is_read
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
@@ -83,6 +84,7 @@ class Subscriptions:
                 await self._create(request, project, _place_of(same_name[0], project))
                 continue
             place = free_slot(request.name, consumers, self._terms)
+            await check_start(self._bus, request.start)
             await self._create(request.model_copy(update={"update": False}), project, place)
             await self._delete_duplicates(request.name, project)
         raise ContractError(Code.UNAVAILABLE, "too many concurrent subscribe requests", remedy="retry")

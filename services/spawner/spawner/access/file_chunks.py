@@ -67,8 +67,12 @@ class FileChunks:
     async def next_chunk(self, incoming: IncomingRequest[DownloadChunk]) -> ArtifactPiece:
         """The next chunk, for a client. Raises `ContractError` (`not_found` if it does not exist)."""
         refusals.refuse(refusals.project_refusal(incoming.project))
-        request = incoming.request
-        chunk = await self._next(incoming.project, request.sandbox, request.artifact, request.after)
+        project, request = incoming.project, incoming.request
+        chunk = await self._next(project, request.sandbox, request.artifact, request.after)
+        if chunk is None:
+            if await self._workers.has_record(project, request.sandbox):
+                raise refusals.error_of(refusals.no_artifact(request.sandbox, request.artifact))
+            raise refusals.error_of(refusals.no_owner(project, request.sandbox, request.artifact))
         self._meters.count("sandherd_downloaded_bytes_total", len(chunk.data))
         return chunk
 
@@ -80,20 +84,30 @@ class FileChunks:
             raise ContractError(
                 Code.REFUSED, f"sandbox {requester} may not read artifacts of {request.owner}", field="owner"
             )
-        return await self._next(incoming.project, request.owner, request.artifact, request.after)
+        chunk = await self._next(incoming.project, request.owner, request.artifact, request.after)
+        if chunk is None:
+            raise refusals.error_of(refusals.no_artifact(request.owner, request.artifact))
+        return chunk
 
-    async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece:
+    async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece | None:
+        """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` at its end."""
         subject = _subject(project, sandbox, artifact)
+        if found := await self._find(subject, after + 1):
+            return _read_chunk(found, artifact)
+        if after and await self._find(subject, 1):
+            raise refusals.error_of(refusals.no_further_chunk(sandbox, artifact, after))
+        return None
+
+    async def _find(self, subject: str, first: int) -> RawStreamMsg | None:
         try:
             # By subject and sequence, so that the cost does not depend on the length of the stream.
-            found = await next_unchanging_on(self._bus, "ARTIFACTS", subject, after + 1)
+            return await next_unchanging_on(self._bus, "ARTIFACTS", subject, first)
         except nats.js.errors.NotFoundError:
-            raise _no_chunk(artifact, after) from None
+            return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             raise ContractError(
                 Code.UNAVAILABLE, f"the broker did not return this chunk: {error!r}", remedy="repeat the request"
             ) from error
-        return _read_chunk(found, artifact)
 
 
 def may_fetch(record: SandboxRecord, owner: str) -> bool:
@@ -110,15 +124,6 @@ def _read_chunk(found: RawStreamMsg, artifact: str) -> ArtifactPiece:
     if index is None or len(data) > CHUNK_BYTES:
         raise ContractError(Code.CONFLICT, f"{artifact} contains an invalid chunk", field="artifact")
     return ArtifactPiece(data=data, index=index, after=found.seq or 0)
-
-
-def _no_chunk(artifact: str, after: int) -> ContractError:
-    return ContractError(
-        Code.NOT_FOUND,
-        f"{artifact} has no chunk after {after}",
-        field="artifact",
-        remedy="chunks are stored for an hour: restart the transfer if one is missing",
-    )
 
 
 def _subject(project: str, sandbox: str, artifact: str) -> str:

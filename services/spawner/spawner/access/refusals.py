@@ -6,10 +6,12 @@ from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.states import SandboxState
+from sandherd.contracts.streams import BY_STREAM
 from spawner.sandboxes.record import SandboxRecord
 
 MIB: Final = 1024 * 1024
 _LONGEST_TEXT: Final = 2000
+_ARTIFACT_DAYS: Final = round(BY_STREAM["ARTIFACTS"].max_age / 86_400)
 
 
 def project_refusal(project: str) -> Problem | None:
@@ -30,6 +32,37 @@ def unknown(project: str, sandbox: str) -> Problem:
         message=f"there is no sandbox {sandbox} in project {project}",
         field="sandbox",
         remedy="`sandherd sandboxes list` shows the existing ones",
+    )
+
+
+def no_owner(project: str, owner: str, artifact: str) -> Problem:
+    """There is neither a record of this sandbox or task nor the artifact."""
+    return Problem(
+        code=Code.NOT_FOUND,
+        message=f"project {project} has no record of {owner}, and no artifact {artifact} of it",
+        field="sandbox",
+        remedy="it is the last token but one of the `subject` of the artifact's reference",
+    )
+
+
+def no_artifact(owner: str, artifact: str) -> Problem:
+    """The sandbox or task has no chunk of this artifact."""
+    return Problem(
+        code=Code.NOT_FOUND,
+        message=f"{owner} has no artifact {artifact}",
+        field="artifact",
+        remedy="the chunks of an upload or download are stored for an hour: start it again; artifacts that events "
+        f"refer to are stored for at most {_ARTIFACT_DAYS} days",
+    )
+
+
+def no_further_chunk(owner: str, artifact: str, after: int) -> Problem:
+    """The artifact has chunks, but none after this sequence."""
+    return Problem(
+        code=Code.NOT_FOUND,
+        message=f"artifact {artifact} of {owner} has no chunk after {after}: all that are stored come before",
+        field="after",
+        remedy="if some of the reference's `chunks` were not received, they are no longer stored, or not stored yet",
     )
 
 

@@ -1,16 +1,19 @@
 """Sends requests to the worker of a sandbox. The result is always a reply or a typed refusal."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus, BusError, NoResponderError, RefusedError, RequestTimeoutError
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import Request
 from spawner.access import refusals
 from spawner.live_state import LiveState
 from spawner.records.record import StoreUnavailableError
+from spawner.records.store import RecordT, StoredRecord
 from spawner.sandboxes.record import SandboxRecord
 
 MARGIN: Final = 5.0
@@ -32,13 +35,16 @@ class WorkerRequests:
     async def record(self, project: str, sandbox: str) -> SandboxRecord:
         """The sandbox's record in the bucket. Raises `ContractError` (`not_found`, `unavailable`)."""
         refusals.refuse(refusals.project_refusal(project))
-        try:
-            held = await self._live.sandboxes.load(f"{project}.{sandbox}")
-        except StoreUnavailableError as error:
-            raise ContractError(Code.UNAVAILABLE, f"the records are unavailable: {error}", remedy="retry") from error
+        held = await _loaded(self._live.sandboxes.load(f"{project}.{sandbox}"))
         if held is None:
             raise refusals.error_of(refusals.unknown(project, sandbox))
         return held.record
+
+    async def has_record(self, project: str, name: str) -> bool:
+        """Whether the sandbox or task of this name has a record. Raises `ContractError` (`unavailable`)."""
+        if name.startswith(SANDBOX_PREFIX):
+            return await _loaded(self._live.sandboxes.load(f"{project}.{name}")) is not None
+        return await _loaded(self._live.tasks.load(f"{project}.{name}")) is not None
 
     async def open_record(self, project: str, sandbox: str) -> SandboxRecord:
         """The same, of a sandbox that can receive requests. Raises `ContractError` (also `conflict`)."""
@@ -77,6 +83,13 @@ class WorkerRequests:
         """The error for a worker that did not reply, by the sandbox's current state."""
         record = await self.open_record(record.project, record.sandbox)
         return refusals.error_of(refusals.unanswered(record, what))
+
+
+async def _loaded(load: Awaitable[StoredRecord[RecordT] | None]) -> StoredRecord[RecordT] | None:
+    try:
+        return await load
+    except StoreUnavailableError as error:
+        raise ContractError(Code.UNAVAILABLE, f"the records are unavailable: {error}", remedy="retry") from error
 
 
 def of_worker(request: Request[Any], worker: type[Request[AnswerT]], **more: Any) -> Request[AnswerT]:
