@@ -20,14 +20,17 @@ _NOT_PUBLIC: Final = tuple(
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
         "168.63.129.16/32",  # Azure's metadata and DNS, at an address that seems public
-        "::/96", "::ffff:0:0/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "3fff::/20", "5f00::/16",
-        "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+        "::/3", "4000::/2", "8000::/1",  # all of IPv6 but global unicast (2000::/3)
+        "2001::/23", "2002::/16", "3fff::/20",
     )
 )  # fmt: skip
-"""What IANA's registries of special-purpose addresses do not call globally reachable. Not the networks for examples
-(192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 2001:db8::/32), with no route. `2002::/16` (6to4) and `2001::/23`
-(Teredo among others) may carry a private IPv4 address."""
+"""What may not be the internet: of IPv6 all but 2000::/3, and in that and in IPv4 what IANA's registries of
+special-purpose addresses do not call globally reachable. Not the networks for examples (192.0.2.0/24, 198.51.100.0/24,
+203.0.113.0/24, 2001:db8::/32), with no route. `2002::/16` (6to4) and `2001::/23` (Teredo among others) may carry a
+private IPv4 address."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""The upper half of an interface id of ISATAP, with an IPv4 address as the lower half (RFC 5214, 6.1)."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +130,14 @@ def unmapped(address: Address) -> Address:
 
 
 def _effective_addresses(address: Address) -> tuple[Address, ...]:
-    """The address, or the IPv4 address in it; through a NAT64 gateway the latter is what is reached."""
-    if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
-        return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
-    return (unmapped(address),)
+    """All that a connection to this address may reach: itself, or the IPv4 address in it, or with ISATAP either."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return (address,)
+    inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _NAT64:
+        return (inner,)
+    is_isatap = int(address) >> 32 & 0xFFFFFFFF in _ISATAP
+    return (unmapped(address), inner) if is_isatap else (unmapped(address),)
 
 
 @dataclass

@@ -21,6 +21,8 @@ PRIVATE = (
     "239.1.1.1", "240.0.0.1", "255.255.255.255", "168.63.129.16", "100.100.100.200", "::", "::1", "::10.0.0.1",
     "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1",
     "2002:a00:1::1", "2001::1", "fc00::1", "fd00:ec2::254", "fe80::1", "febf::1", "fec0::1", "ff02::1",
+    "::ffff:0:127.0.0.1", "::ffff:0:8.8.8.8", "2001:470:1::5efe:10.0.0.1", "2606:4700::200:5efe:169.254.169.254",
+    "::1:0:0:1", "200::1", "400::1", "1000::1", "4000::1", "8000::1", "e000::1", "f800::1", "fe00::1",
 )  # fmt: skip
 PUBLIC = (
     "1.1.1.1",
@@ -31,6 +33,8 @@ PUBLIC = (
     "2606:4700::1",
     "64:ff9b::808:808",
     "::ffff:8.8.8.8",
+    "2001:470:1::5efe:8.8.8.8",
+    "3000::1",
 )
 
 
@@ -58,6 +62,38 @@ def test_address_is_judged_like_its_mapped_form(address: ipaddress.IPv4Address |
     if isinstance(address, ipaddress.IPv4Address):
         mapped = ip(f"::ffff:{address}")
         assert (decisions.refusal(mapped, 80, 0.0) is None) == (decisions.refusal(address, 80, 0.0) is None)
+
+
+@given(st.ip_addresses(v=6))
+def test_only_global_unicast_and_checked_translations_are_public(address: ipaddress.IPv6Address) -> None:
+    """Of IPv6 only 2000::/3 is public, except for the forms that stand for an IPv4 address."""
+    translated = any(address in ipaddress.ip_network(network) for network in ("::ffff:0:0/96", "64:ff9b::/96"))
+    if NetworkPolicy().is_public(address):
+        assert translated or address in ipaddress.ip_network("2000::/3")
+
+
+@given(st.ip_addresses(v=4), st.integers(0, 2**64 - 1))
+def test_embedded_address_is_judged_like_itself(inner: ipaddress.IPv4Address, prefix: int) -> None:
+    """Translation and ISATAP lead to no IPv4 address that is not public, and to none that is denied."""
+    last, deny = int(inner), NetworkPolicy(deny=(str(inner),))
+    isatap = [ipaddress.IPv6Address(prefix << 64 | kind << 32 | last) for kind in (0x5EFE, 0x0200_5EFE)]
+    for each in (ip(f"::ffff:{inner}"), ip(f"64:ff9b::{inner}")):
+        assert NetworkPolicy().is_public(each) == NetworkPolicy().is_public(inner)
+        assert not deny.is_public(each)
+    for each in isatap:
+        assert NetworkPolicy().is_public(inner) or not NetworkPolicy().is_public(each)
+        assert not deny.is_public(each)
+    for form in (f"::{inner}", f"::ffff:0:{inner}", f"64:ff9b:1::{inner}", f"2002:{last >> 16:x}:{last & 0xFFFF:x}::1"):
+        assert not NetworkPolicy().is_public(ip(form))
+
+
+PRIVATE_V4 = st.sampled_from([address for address in PRIVATE if ":" not in address]).map(ipaddress.IPv4Address)
+
+
+@given(PRIVATE_V4, st.integers(0x2000 << 48, (0x4000 << 48) - 1), st.sampled_from((0x5EFE, 0x0200_5EFE)))
+def test_isatap_interface_leads_to_no_private_address(inner: ipaddress.IPv4Address, prefix: int, kind: int) -> None:
+    """Below every prefix of global unicast."""
+    assert not NetworkPolicy().is_public(ipaddress.IPv6Address(prefix << 64 | kind << 32 | int(inner)))
 
 
 def test_endpoint_is_one_port_of_one_host_in_every_mode() -> None:
