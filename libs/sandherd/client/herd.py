@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sandherd.client import queries
 from sandherd.client.approvals import ApprovalOperations
+from sandherd.client.argument_lists import argument_list
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
@@ -285,4 +286,4 @@ def new_task() -> str:
 
 def task_spec(text: str, argv: Sequence[str], **more: Any) -> "TaskSpec":
     """A task for the `command` harness. `more` is any other field of `TaskSpec`. Raises `HerdError`."""
-    return made(wire.TaskSpec, text=text, harness={"kind": "command", "argv": list(argv)}, **more)
+    return made(wire.TaskSpec, text=text, harness={"kind": "command", "argv": argument_list(argv)}, **more)

@@ -17,6 +17,7 @@ _OTHERS: Final = {
     "int_type": "has to be a whole number",
     "float_parsing": "has to be a number",
     "float_type": "has to be a number",
+    "list_type": "has to be a list",
     "string_type": "has to be text",
 }
 

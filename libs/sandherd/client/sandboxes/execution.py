@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Literal
 
+from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.retry import Progress, request_with_retries
@@ -42,7 +43,8 @@ def command(  # one parameter per field
     terminal: TerminalSize | None = None,
 ) -> Exec:
     """A command for a sandbox. Raises `HerdError` naming the invalid field, before anything is sent."""
-    if not argv:
+    arguments = argument_list(argv)
+    if not arguments:
         raise HerdError.of(
             Code.INVALID_FIELD,
             "no command is given",
@@ -60,7 +62,7 @@ def command(  # one parameter per field
         Exec,
         sandbox=sandbox,
         exec=new_name("exc"),
-        command=list(argv),
+        command=arguments,
         cwd=cwd,
         env=dict(env or {}),
         stdin=stdin,

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import yaml
 
+from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.matrix import expanded
@@ -144,11 +145,11 @@ def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str) -> BatchTask:
     fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
-    if "argv" in entry:
-        fields["harness"] = {"kind": "command", "argv": entry["argv"]}
     fields.setdefault("harness", {"kind": PROJECT_DEFAULT})
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
     try:
+        if "argv" in entry:
+            fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
         earlier = _earlier(fields)
         return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier)
