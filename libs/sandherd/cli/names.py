@@ -13,6 +13,7 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.states import SANDBOX_ENDED
 
 Kind = Literal["task", "sandbox"]
 PAGE: Final = 1000
@@ -76,6 +77,23 @@ async def sandbox_of(herd: Herd, name: str) -> str:
     return sandbox
 
 
+async def live_sandbox_of(herd: Herd, name: str) -> str:
+    """Like `sandbox_of`, for what takes a live sandbox. Raises `HerdError` also if a task's last one has ended."""
+    sandbox = await sandbox_of(herd, name)
+    if kind_of(name) == "sandbox":
+        return sandbox
+    view = await herd.sandbox(sandbox)
+    if view.state in SANDBOX_ENDED:
+        why = view.error or view.reason
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{sandbox}, the last sandbox of {name}, is {view.state}" + (f": {why}" if why else ""),
+            field="sandbox",
+            remedy=f"see `sandherd tasks get {name}`",
+        )
+    return sandbox
+
+
 async def sandbox_view(herd: Herd, name: str) -> SandboxView:
     """The sandbox of this name, or else the live or last one of the task of this name. Raises `HerdError`."""
     name = await full_name(herd, name)
@@ -92,6 +110,15 @@ def sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callab
 
     async def act_on_it(herd: Herd) -> T:
         return await act(herd, await sandbox_of(herd, name))
+
+    return act_on_it
+
+
+def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> Callable[[Herd], Awaitable[T]]:
+    """`act` with the live sandbox of this name, or of the task of this name."""
+
+    async def act_on_it(herd: Herd) -> T:
+        return await act(herd, await live_sandbox_of(herd, name))
 
     return act_on_it
 

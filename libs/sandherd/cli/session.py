@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from typing import Final
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from sandherd.cli.activity import Activity
 from sandherd.cli.all_projects import everywhere
 from sandherd.cli.options import HerdLocation
+from sandherd.cli.stopped_stack import is_stopped
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
 from sandherd.client.herd import Herd
@@ -21,7 +22,8 @@ from sandherd.settings.loader import SettingSource
 from sandherd.telemetry import logs
 
 PATIENCE: Final = 5.0
-"""How long to try to connect to the broker, in seconds. A default address is tried once: no stack is known there."""
+"""How long to try to connect to the broker, in seconds. An address where no stack runs is tried once: the default
+one, and that of a stack which was stopped."""
 
 _DEFAULT_PROJECT: Final = ClientSettings.model_fields["project"].default
 
@@ -42,7 +44,8 @@ def talk(
     `activity` is shown on a terminal while it takes long and prints nothing.
     """
     with Activity(activity) if activity is not None else nullcontext():
-        return asyncio.run(_talk(where(ctx, project=project, role=role), work, create=create))
+        found = where(ctx, project=project, role=role)
+        return asyncio.run(_talk(found, work, create=create, shown=activity is not None))
 
 
 def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None, create: bool = False) -> int:
@@ -78,11 +81,15 @@ async def standing(view: Awaitable[TaskView | SandboxView]) -> str | None:
         return None
 
 
-async def _talk(context: Context, work: Work, *, create: bool = False) -> int:
+async def _talk(context: Context, work: Work, *, create: bool = False, shown: bool = False) -> int:
+    """Connect and do the work. Unless an activity is `shown` already, connecting is shown as one."""
     # The command itself reports what matters to the user, in one line.
     logs.configure("client", "critical")
     known = context.sources.get("nats_url", SettingSource.DEFAULT) != SettingSource.DEFAULT
-    async with Herd.connect(context, patience=PATIENCE if known else 0) as herd:
+    patience = PATIENCE if known and not is_stopped(context) else 0
+    async with AsyncExitStack() as stack:
+        with nullcontext() if shown else Activity(f"connecting to {context.nats_url}"):
+            herd = await stack.enter_async_context(Herd.connect(context, patience=patience))
         if not create and _may_be_mistyped(context):
             from sandherd.client.projects import require_project  # only needed with --project
 

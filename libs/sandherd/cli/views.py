@@ -83,14 +83,14 @@ def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[st
 
     `give` raises `HerdError` (`conflict`) if the item has ended.
     """
-    from sandherd.cli.names import full_name
+    from sandherd.cli.names import full_name, live_sandbox_of
     from sandherd.cli.render.console import document
     from sandherd.cli.session import standing
 
     verb, kind, start = what
 
     async def work(herd: "Herd") -> int:
-        name = await full_name(herd, start, kind)
+        name = await (live_sandbox_of(herd, start) if kind == "sandbox" else full_name(herd, start, kind))
         state = await standing(find(herd, name))
         await give(herd, name)
         output = options["output"]

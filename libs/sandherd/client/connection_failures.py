@@ -6,6 +6,7 @@ from sandherd.bus.errors import BusError, TlsError
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
+from sandherd.settings.loader import SettingSource
 
 
 def not_reached(context: Context, error: BusError) -> HerdError:
@@ -27,6 +28,9 @@ def not_reached(context: Context, error: BusError) -> HerdError:
             f"the broker at {context.nats_url} refused the connection{who}",
             remedy="check with `sandherd doctor`",
         )
+    if context.sources.get("nats_url") == SettingSource.PARAMETER:
+        remedy = "check the address given with --nats-url, or omit it"
+        return NotReachedError.of(Code.UNAVAILABLE, f"no broker at {context.nats_url}", remedy=remedy)
     return NotReachedError.of(
         Code.UNAVAILABLE,
         f"no broker at {context.nats_url}",

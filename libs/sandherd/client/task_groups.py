@@ -15,14 +15,15 @@ from sandherd.contracts.states import TaskState
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
+    from sandherd.client.tasks import default_harness, progress, task_watch
     from sandherd.client.tasks import overview as overviews
-    from sandherd.client.tasks import progress, task_watch
     from sandherd.client.tasks.overview import Overview
     from sandherd.client.tasks.progress import TaskOutcome
     from sandherd.client.tasks.task_watch import OnProgress
     from sandherd.contracts import commands as wire
     from sandherd.contracts.commands import TaskSpec
 else:  # on first use, as in `client.herd`
+    default_harness = LazyModule("sandherd.client.tasks.default_harness")
     overviews = LazyModule("sandherd.client.tasks.overview")
     progress = LazyModule("sandherd.client.tasks.progress")
     task_watch = LazyModule("sandherd.client.tasks.task_watch")
@@ -55,6 +56,7 @@ class TaskGroups(TaskFiles):
         """
         for spec in tasks.values():
             await self.check(spec)
+        await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
         found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
         async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of(tasks)) as watch:
             for task, spec in tasks.items():

@@ -84,7 +84,7 @@ async def both(person: Any, *tasks: str) -> bool:
 
 async def test_other_replicas_receive_a_limit(spawner: Make, person: Any, operator: Bus, herd: Broker) -> None:
     """Also one that did not answer the request: its queue has the limit, and loses it again."""
-    full = "0 of 0 tasks of project p1 at work"
+    full = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"
     async with spawner().running(), herd.bus(Principal.SPAWNER) as bus:
         other = LiveState(bus, Meters(CollectorRegistry()))
         queue = follow(other, herd.settings(Principal.SPAWNER))

@@ -132,3 +132,16 @@ def test_default_harness_that_does_not_fit_is_refused() -> None:
     assert isinstance(refused, Refusal)
     assert "argv" in refused.field
     assert SECRET not in refused.reason
+
+
+def test_limit_of_zero_is_stated_with_its_remedy() -> None:
+    """Nothing that ends makes room for a task then: only an operator does."""
+    capacity = Capacity(SandboxLimits(total=8))
+    capacity.set_limits("p1", ProjectLimits(tasks=0, sandboxes=1))
+    text = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"
+    assert capacity.exhausted_limit("p1", "process") == capacity.pause("p1") == text
+    assert capacity.exhausted_limit("p1", "process", of_task=False) is None
+    capacity.set_limits("p1", ProjectLimits(sandboxes=0))
+    text = "the limit of sandboxes of project p1 is 0; raise it with `sandherd projects set p1 --sandboxes N`"
+    assert capacity.exhausted_limit("p1", "process", of_task=False) == capacity.pause("p1") == text
+    assert capacity.pause("p2") is None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxName, example, group, safe_sandbox
+from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
 from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import show_list
@@ -40,7 +40,13 @@ def list_approvals(  # one parameter per option
     ctx: typer.Context,
     *,
     sandbox: Annotated[
-        str | None, typer.Option("--sandbox", metavar="NAME", help="Only for this sandbox.", callback=safe_sandbox)
+        str | None,
+        typer.Option(
+            "--sandbox",
+            metavar="SANDBOX|TASK",
+            help="Only for this sandbox, or a task's live or last one.",
+            callback=safe_sandbox,
+        ),
     ] = None,
     state: Annotated[
         ApprovalState, typer.Option("--state", help="Only requests in this state.")
@@ -70,7 +76,7 @@ def list_approvals(  # one parameter per option
 @app.command("grant", epilog=example(f"sandherd approvals grant {_APPROVAL}"))
 def grant_approval(  # one parameter per option
     ctx: typer.Context,
-    sandbox: SandboxName,
+    sandbox: SandboxOrTask,
     approval: Approval,
     *,
     reason: Reason = None,
@@ -89,7 +95,7 @@ def grant_approval(  # one parameter per option
 @app.command("deny", epilog=example(f'sandherd approvals deny {_APPROVAL} --reason "use the test database"'))
 def deny_approval(  # one parameter per option
     ctx: typer.Context,
-    sandbox: SandboxName,
+    sandbox: SandboxOrTask,
     approval: Approval,
     *,
     reason: Reason = None,
@@ -106,9 +112,9 @@ def deny_approval(  # one parameter per option
 
 
 async def _find(herd: "Herd", *, sandbox: str | None, **wanted: Any) -> Any:
-    from sandherd.cli.names import full_name
+    from sandherd.cli.names import sandbox_of
 
-    name = None if sandbox is None else await full_name(herd, sandbox, "sandbox")
+    name = None if sandbox is None else await sandbox_of(herd, sandbox)
     return await herd.approvals(sandbox=name, **wanted)
 
 
@@ -124,7 +130,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     project: str | None,
     output: Format,
 ) -> int:
-    from sandherd.cli.names import full_name
+    from sandherd.cli.names import live_sandbox_of
     from sandherd.cli.render.console import document
     from sandherd.cli.session import talk
     from sandherd.client import approvals
@@ -132,7 +138,7 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or _login())  # refuses invalid names
 
     async def work(herd: "Herd") -> int:
-        name = await full_name(herd, sandbox, "sandbox")
+        name = await live_sandbox_of(herd, sandbox)
         command = approvals.answer(name, approval, granted=granted, reason=reason, by=by or _login())
         found = await approvals.send_answer(herd.connection, command, timeout)
         if output.is_json:

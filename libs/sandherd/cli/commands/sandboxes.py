@@ -22,7 +22,6 @@ from sandherd.cli.options import (
     Profile,
     Project,
     Runtime,
-    SandboxName,
     SandboxOrTask,
     SecretEnv,
     Secrets,
@@ -177,7 +176,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
 @app.command("pause", epilog=example(f"sandherd sandboxes pause {_SANDBOX}"))
 def pause_sandbox(
     ctx: typer.Context,
-    sandbox: SandboxName,
+    sandbox: SandboxOrTask,
     reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the sandbox.")] = "",
     project: Project = None,
     output: Output = Format.TABLE,
@@ -186,35 +185,35 @@ def pause_sandbox(
 
     Its time to live and the time limits of its task keep running.
     """
-    from sandherd.cli.names import with_name
+    from sandherd.cli.names import live_sandbox_named
     from sandherd.cli.views import show_change
 
-    pause = with_name(sandbox, "sandbox", lambda herd, name: herd.pause(name, reason=reason))
+    pause = live_sandbox_named(sandbox, lambda herd, name: herd.pause(name, reason=reason))
     return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
 
 
 @app.command("resume", epilog=example(f"sandherd sandboxes resume {_SANDBOX}"))
 def resume_sandbox(
-    ctx: typer.Context, sandbox: SandboxName, project: Project = None, output: Output = Format.TABLE
+    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
     """Resume a paused sandbox, and wait until it runs."""
-    from sandherd.cli.names import with_name
+    from sandherd.cli.names import live_sandbox_named
     from sandherd.cli.views import show_change
 
-    resume = with_name(sandbox, "sandbox", lambda herd, name: herd.resume(name))
+    resume = live_sandbox_named(sandbox, lambda herd, name: herd.resume(name))
     return show_change(ctx, resume, _state_text("running"), project=project, output=output)
 
 
 @app.command("extend", epilog=example(f"sandherd sandboxes extend {_SANDBOX} 2h"))
 def extend_sandbox(
     ctx: typer.Context,
-    sandbox: SandboxName,
+    sandbox: SandboxOrTask,
     by: Annotated[str, typer.Argument(metavar="TIME", help="New lifetime from now: 90s, 10m, 2h.")],
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Set the expiry of a sandbox to this time from now, if that is later."""
-    from sandherd.cli.names import with_name
+    from sandherd.cli.names import live_sandbox_named
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
     from sandherd.cli.views import show_change
@@ -232,7 +231,7 @@ def extend_sandbox(
 
     return show_change(
         ctx,
-        with_name(sandbox, "sandbox", extend),
+        live_sandbox_named(sandbox, extend),
         lambda view: f"{view.sandbox} may live until {cell(view.expires_at)}",
         project=project,
         output=output,
@@ -242,7 +241,7 @@ def extend_sandbox(
 @app.command("terminate", epilog=example(f"sandherd sandboxes terminate {_SANDBOX}"))
 def terminate_sandbox(
     ctx: typer.Context,
-    sandbox: SandboxName,
+    sandbox: SandboxOrTask,
     reason: Annotated[str, typer.Option("--reason", help="Reason, stored with the sandbox.")] = "requested by user",
     project: Project = None,
     output: Output = Format.TABLE,

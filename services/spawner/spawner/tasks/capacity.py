@@ -133,10 +133,21 @@ class Capacity:
         """Whether this runtime's limit is reached."""
         return self._runtimes[runtime] >= self._allowed.in_runtime(runtime)
 
+    def pause(self, project: str, *, of_task: bool = True) -> str | None:
+        """Which limit of 0 an operator has set for this project, as text with the remedy; None if there is none."""
+        own = self._own(project)
+        paused = [name for name in (("tasks", "sandboxes") if of_task else ("sandboxes",)) if getattr(own, name) == 0]
+        if not paused:
+            return None
+        remedy = f"raise it with `sandherd projects set {project} --{paused[0]} N`"
+        return f"the limit of {paused[0]} of project {project} is 0; {remedy}"
+
     def exhausted_limit(self, project: str, runtime: str, *, of_task: bool = True) -> str | None:
         """The limit that prevents another sandbox, with or without a task, as text; None if there is capacity."""
         total = self._allowed.total
         boxes, of_runtime = self.sandboxes_of(project), self._allowed.in_runtime(runtime)
+        if paused := self.pause(project, of_task=of_task):
+            return paused
         if of_task and self._tasks_full(project):
             return f"{self._tasks[project]} of {self._own(project).tasks} tasks of project {project} at work"
         if self._sandboxes_full(project) and boxes.maximum < total:

@@ -149,6 +149,8 @@ class Queue:
     # --- internals -----------------------------------------------------------------------------------------------
 
     def _position_text(self, waiter: Waiter) -> str:
+        if paused := self.capacity.pause(waiter.task.project):
+            return paused  # its position does not matter
         exhausted = self.capacity.exhausted_limit(waiter.task.project, waiter.task.runtime)
         before = self._ready.before(waiter.position)
         turn = f"{before} {'task is' if before == 1 else 'tasks are'} before it" if before else "it is next"

@@ -1,0 +1,30 @@
+"""Refuses tasks that take the project's default harness if it has none, before any of a batch is sent."""
+
+from collections.abc import Mapping
+
+from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.queries import SendRequest
+from sandherd.contracts.errors import Code
+from sandherd.contracts.harnesses import PROJECT_DEFAULT
+from sandherd.contracts.labels import NAME_LABEL
+from sandherd.contracts.requests import ListProjects, ProjectView
+from sandherd.contracts.specs import TaskSpec
+
+
+async def require_harness(send: SendRequest, project: str, tasks: Mapping[str, TaskSpec]) -> None:
+    """Raise `HerdError` (`invalid_field`) for the first task that has no harness. Without a spawner, that decides."""
+    lacking = [task for task, spec in tasks.items() if spec.harness.kind == PROJECT_DEFAULT]
+    if not lacking:
+        return
+    try:
+        known: list[ProjectView] = (await send(ListProjects())).projects
+    except ServiceAwayError:
+        return
+    if any(view.project == project and view.defaults.harness is None for view in known):
+        label = tasks[lacking[0]].labels.get(NAME_LABEL, lacking[0])
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{label}: it has neither `argv` nor `harness`, and project {project} has no default harness",
+            field="harness",
+            remedy=f"add one, or let an operator set a default: `sandherd projects set {project} --harness KIND`",
+        )
