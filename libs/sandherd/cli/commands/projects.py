@@ -142,6 +142,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
     sizes = _sizes(memory, attempt_timeout)
+    if not (unset or _set_values(limits | defaults | sizes)):
+        raise _nothing_given()
     return _change(
         ctx,
         name,
@@ -151,6 +153,14 @@ def set_project(  # noqa: PLR0913  # one parameter per option
         defaults=_set_values(defaults | sizes),
         unset=unset or [],
     )
+
+
+def _nothing_given() -> Exception:
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    remedy = "give a limit or default as an option, or take one back with --unset"
+    return HerdError.of(Code.INVALID_FIELD, "there is nothing to change", field="project", remedy=remedy)
 
 
 def _sizes(memory: str | None, attempt_timeout: str | None) -> dict[str, Any]:
