@@ -12,6 +12,7 @@ from typing import IO, Final
 from sandherd.archives.ignore import ignored_in
 from sandherd.cli.git_directories import git_entries
 from sandherd.cli.options import Format
+from sandherd.cli.patch_headers import copy_with_headers
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import diff_line, diff_lines
@@ -39,11 +40,13 @@ def write(folder: Path, out: IO[bytes]) -> None:
     _drop_ignored(folder / "a", folder / "b", "", ignored_in(folder / "b", with_git=False))
     for path in list(git_entries(folder)):
         _remove(path)
-    with tempfile.TemporaryFile() as errors:
-        if _run_git(folder, out, errors) > 1:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as patch:
+        if _run_git(folder, patch, errors) > 1:
             errors.seek(0)
             reason = errors.read(_LONGEST_LINE).decode(errors="replace").strip()
             raise HerdError.of(Code.INTERNAL, f"git failed: {reason[:300]}")
+        patch.seek(0)
+        copy_with_headers(patch, out)
     out.seek(0)
 
 
@@ -72,7 +75,7 @@ def show(patch: IO[bytes], task: str, output: Format) -> None:
     Raises `HerdError` if it is too large for a JSON document.
     """
     if output.is_json:
-        console.document(output, {"task": task, "diff": _document(patch).decode(errors="replace")})
+        console.document(output, {"task": task, "diff": _document(patch, task).decode(errors="replace")})
     elif sys.stdout.isatty():
         _show_on_terminal(patch)
     else:
@@ -80,14 +83,14 @@ def show(patch: IO[bytes], task: str, output: Format) -> None:
             write_exactly(data)
 
 
-def _document(patch: IO[bytes]) -> bytes:
+def _document(patch: IO[bytes], task: str) -> bytes:
     data = patch.read(LARGEST_DOCUMENT + 1)
     if len(data) > LARGEST_DOCUMENT:
         raise HerdError.of(
             Code.TOO_LARGE,
             f"the patch has more than {LARGEST_DOCUMENT} bytes",
             field="output",
-            remedy="write it to a file: `sandherd diff TASK >FILE`",
+            remedy=f"write it to a file: `sandherd diff {task} >FILE`",
         )
     return data
 

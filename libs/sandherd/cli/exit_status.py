@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
+UNREAD: Final = 141
+"""As of a program that SIGPIPE ends: the reader of the output has exited, as `head` does."""
 _VALIDATOR_MESSAGES: Final = {
     "Input should be greater than or equal to": "it has to be at least",
     "Input should be less than or equal to": "it has to be at most",
@@ -40,8 +42,8 @@ def status_of(arguments: Sequence[str]) -> int:
     except (OSError, UnicodeError) as error:
         unread = isinstance(error, BrokenPipeError) and not has_reader()
         discard_output()
-        # Without a line if the reader has exited, as `head` does. It may also be the pipe of a connection or a child.
-        return FAILED if unread else _environment_error(error)
+        # Without a line if the reader has exited. It may also be the pipe of a connection or a child.
+        return UNREAD if unread else _environment_error(error)
 
 
 def _run(arguments: Sequence[str]) -> int:

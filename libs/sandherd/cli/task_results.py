@@ -50,12 +50,17 @@ def files(start: str, output: Format) -> Work:
         task = await full_name(herd, start, "task")
         with tempfile.TemporaryFile() as file:
             await herd.fetch_result(task, file)
-            entries = list(_entries(file))
+            entries = sorted(_entries(file), key=path_in_entry)
         rows = [[entry[name] for name in ("kind", "mode", "size", "modified_at", "path")] for entry in entries]
         console.answer(output, {"entries": entries}, HEADER, rows, name=path_of)
         return 0
 
     return work
+
+
+def path_in_entry(entry: dict[str, Any]) -> str:
+    """The path of an entry, by which a list is sorted."""
+    return str(entry["path"])
 
 
 def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -122,7 +127,7 @@ def _copying(  # what the command line has
             found = folder / "b" / path
             name = PurePosixPath(path).name
             local = target / name if target.is_dir() and name else target
-            return _copy(found, path, local, output, recursive=recursive, git=git)
+            return _copy(_left(found, path, task), path, local, output, recursive=recursive, git=git)
 
     return work
 
@@ -137,17 +142,17 @@ async def fetch_file(herd: Herd, task: str, path: str, out: IO[bytes]) -> None:
     """Write a file that an ended task has left to `out`. Raises `HerdError`, also for a folder."""
     with _folder() as folder:
         await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))
-        found = _left(folder / "b" / path, path)
+        found = _left(folder / "b" / path, path, task)
         if found.is_dir():
             raise _invalid(f"{path} is a folder", "copy it with -r to a folder")
         with found.open("rb") as content:
             shutil.copyfileobj(content, out)
 
 
-def _left(found: Path, path: str) -> Path:
+def _left(found: Path, path: str, task: str) -> Path:
     if found.is_symlink() or not found.exists():
         raise HerdError.of(
-            Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy="see `sandherd files TASK`"
+            Code.NOT_FOUND, f"the task has left no file {path}", field="path", remedy=f"see `sandherd files {task}`"
         )
     return found
 
@@ -155,7 +160,6 @@ def _left(found: Path, path: str) -> Path:
 def _copy(  # what the command line has
     found: Path, path: str, local: Path, output: Format, *, recursive: bool, git: GitFilter
 ) -> int:
-    _left(found, path)
     if not local.absolute().parent.is_dir():
         raise _invalid(f"{local.parent}: there is no such folder", "create it first")
     with tempfile.NamedTemporaryFile(dir=local.absolute().parent, prefix=".sandherd-") as out:

@@ -22,6 +22,7 @@ NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes 
 _BUSY_SECONDS: Final = 0.5
 _REFUSED_REMEDIES: Final = {
     "spec.runtime": "use another --runtime, listed by `sandherd runtimes`",
+    "spec.harness": "name a program after `--`, or a kind of agent with --harness",
     "spec.image": "omit --image, or select a runtime that uses images with --runtime",
     "spec.profile": "use another --profile, listed by `sandherd runtimes`",
     "spec.depends_on": "submit its dependencies first, and use their names from `sandherd tasks list`",

@@ -135,7 +135,7 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: SpawnPolicy
     """Why this runtime can't run the spec, or None."""
     if spec.image and runtime in menu.imageless:
         others = _choice(menu.runtimes - menu.imageless)
-        message = f"runtime {runtime} does not support images: omit the image, or choose a runtime that does"
+        message = f"runtime {runtime} does not support images"
         return Refusal(f"{message}; {others}", "spec.image")
     if profile.mounts and runtime in menu.mountless:
         return Refusal(f"runtime {runtime} does not support the mounts of profile {spec.profile!r}", "spec.profile")

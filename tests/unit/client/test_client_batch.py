@@ -1,5 +1,6 @@
 """Several tasks from a file: ordered by dependency, or refused with the reason."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,9 @@ def test_batch_task_resumes_an_earlier_task() -> None:
     for wrong in (7, "no.name", {"fork": True}, {"task": "task-old", "forks": True}):
         with pytest.raises(HerdError, match=r"^a: "):
             ordered([{"name": "a", "resume": wrong, **claude}])
+
+
+def test_file_of_tasks_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the file `-`."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("tasks: [{name: a, text: x}]"))
+    assert [one.spec.text for one in read(Path("-"))] == ["x"]

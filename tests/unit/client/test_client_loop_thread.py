@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandherd.client import HerdError
+from sandherd.client import HerdError, SyncHerd
 from sandherd.client.sync.loop_thread import LoopThread, _Work
 from tests.patience import PATIENCE
 
@@ -143,3 +143,9 @@ def test_forked_child_is_refused() -> None:
         thread._process -= 1
     finally:
         thread.close()
+
+
+def test_sync_herd_without_a_connection_names_connect() -> None:
+    """Not the arguments that `connect` calls it with."""
+    with pytest.raises(TypeError, match=r"with SyncHerd.connect\(\) as herd"):
+        SyncHerd()

@@ -165,3 +165,8 @@ def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.Ca
     assert capsys.readouterr().out == 'cost    $1,234.5679\nresult  {"cost": "$0.0123", "turns": 3}\n'
     console.document(Format.JSONL, {"cost_micro_usd": 12_345})
     assert capsys.readouterr().out == '{"cost_micro_usd":12345}\n'
+
+
+def test_truth_values_are_yes_and_no() -> None:
+    """In every table and list of facts."""
+    assert [console.cell(value) for value in (True, False, 1, 0)] == ["yes", "no", "1", "0"]

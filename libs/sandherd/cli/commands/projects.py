@@ -144,7 +144,17 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
     values = _values(limits, defaults, memory, attempt_timeout)
+    if not (unset or any(values.values())):
+        raise _nothing_given()
     return _change(ctx, name, output, "changed", **values, unset=unset or [])
+
+
+def _nothing_given() -> Exception:
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    remedy = "give a limit or default as an option, or take one back with --unset"
+    return HerdError.of(Code.INVALID_FIELD, "there is nothing to change", field="project", remedy=remedy)
 
 
 def _values(

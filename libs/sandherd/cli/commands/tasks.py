@@ -117,7 +117,9 @@ def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output
 )
 def submit_tasks(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML or JSON file with a list `tasks`; -: standard input.")
+    ],
     *,
     label: NewLabels = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all have ended, as `sandherd tasks wait`.")] = False,

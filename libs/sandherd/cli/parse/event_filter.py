@@ -53,7 +53,8 @@ def _named(name: str) -> list[str]:
     found = [known for known in EVENTS if known.startswith(f"{domain}.")]
     if found:
         return found
-    close = get_close_matches(name, EVENTS, n=1, cutoff=0)
+    domains = {known.partition(".")[0]: None for known in EVENTS}
+    close = get_close_matches(name, [*domains, *EVENTS], n=1, cutoff=0)
     raise HerdError.of(
         Code.INVALID_FIELD, f"there is no event {name[:60]!r}", field="type", remedy=f"did you mean {close[0]}?"
     )

@@ -42,11 +42,12 @@ def one_selection(names: Sequence[str], items: Sequence[str], batch: str | None)
     """The labels that tasks must have; empty if they are named. Raises `HerdError` for both, and for neither."""
     found = selector(items, batch)
     if bool(names) == bool(found):
+        both = "tasks are both named and selected by labels"
         raise HerdError.of(
             Code.INVALID_FIELD,
-            "name tasks, or select them with --label or --batch",
+            both if names else "no tasks are selected",
             field="task",
-            remedy="do one of the two",
+            remedy="name tasks, or select them with --label or --batch",
         )
     return found
 

@@ -23,7 +23,7 @@ class Sort(StrEnum):
 def _given_task(name: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
-    return None if name is None else checked_name(name, "name")
+    return None if name is None else checked_name(name, "name", remedy="or omit --name, for a generated one")
 
 
 TaskNameToGive = Annotated[

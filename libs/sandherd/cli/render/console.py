@@ -77,6 +77,8 @@ def cell(value: object) -> str:
     """A value as text for a table."""
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, datetime):
         return value.astimezone().isoformat(" ", "seconds")
     if isinstance(value, float):

@@ -17,6 +17,11 @@ class SyncHerd(SyncHerdMethods):
     `moved` are called in the connection's thread, and can't call methods of the `SyncHerd`.
     """
 
+    def __init__(self, thread: LoopThread | None = None, herd: Herd | None = None) -> None:
+        if thread is None or herd is None:
+            raise TypeError("a SyncHerd has to be connected: `with SyncHerd.connect() as herd:`")
+        super().__init__(thread, herd)
+
     @classmethod
     @contextmanager
     def connect(cls, context: Context | None = None, *, patience: float = 5.0) -> Generator["SyncHerd"]:

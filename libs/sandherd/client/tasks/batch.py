@@ -10,6 +10,7 @@ is one task for each combination of its values (`matrix.py`).
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -33,6 +34,7 @@ MAX_TASKS: Final = 10_000
 _SEE: Final = "see `sandherd tasks submit --help`"
 _LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
 _ID_LETTERS: Final = 26
+_STANDARD_INPUT: Final = Path("-")
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def batch_name(names: Sequence[str]) -> str:
 
 def _document(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = sys.stdin.read() if path == _STANDARD_INPUT else path.read_text(encoding="utf-8")
+        return yaml.safe_load(text)
     except OSError as error:
         raise _error(f"{path}: {error.strerror}", "file", "name a file that can be read") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:

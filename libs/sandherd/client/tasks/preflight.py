@@ -57,9 +57,9 @@ def _unless_allowed(value: int | None, limit: int) -> HerdError | None:
 
 def too_long(value: int, limit: int, field: str, option: str) -> HerdError:
     """The error for a lifetime that is longer than the herd allows."""
-    most = duration_text(limit)
-    message = f"a lifetime of {duration_text(value)} was requested; at most {most} is allowed here, with all extensions"
-    return _error(message, field, f"use {option} {most} or less")
+    limit_text, wanted = duration_text(limit), duration_text(value)
+    message = f"a lifetime of {wanted} was requested; at most {limit_text} is allowed here, with all extensions"
+    return _error(message, field, f"use {option} {limit_text} or less")
 
 
 def _too_often(spec: SandboxSpec, limit: int) -> HerdError | None:

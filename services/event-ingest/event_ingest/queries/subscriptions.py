@@ -198,5 +198,5 @@ def _check_same(existing: Subscription, wanted: tuple[list[str], list[str]]) -> 
         Code.CONFLICT,
         f"{existing.name} exists already, with {', '.join(existing.types) or 'all types'}{about}",
         field="types" if existing.types != wanted[0] else "entities",
-        remedy="change it with `update`, delete it first, or use another name",
+        remedy="change it with --update (`update=True`), delete it first, or use another name",
     )

@@ -1,0 +1,27 @@
+"""Headers of a patch of two folders, as git writes them in a repository."""
+
+from typing import IO, Final
+
+_HEADER: Final = b"diff --git "
+_LONGEST: Final = 64 * 1024
+"""Maximum bytes of a line that is read at once: a header is shorter."""
+
+
+def copy_with_headers(patch: IO[bytes], out: IO[bytes]) -> None:
+    """Copy a patch of `git diff --no-index`, which names a new or deleted file twice by the one folder it is in."""
+    begins = True
+    while piece := patch.readline(_LONGEST):
+        out.write(header_of(piece) if begins and piece.startswith(_HEADER) else piece)
+        begins = piece.endswith(b"\n")
+
+
+def header_of(line: bytes) -> bytes:
+    """The header `diff --git a/x b/x` for `b/x b/x` or `a/x a/x`; others are unchanged."""
+    names = line.removeprefix(_HEADER).rstrip(b"\n")
+    half = len(names) // 2
+    first, second = names[:half], names[half + 1 :]
+    if first != second:
+        return line
+    quote = b'"' if first.startswith(b'"') else b""
+    path = first[len(quote) + 1 :]
+    return _HEADER + quote + b"a" + path + b" " + quote + b"b" + path + b"\n"
