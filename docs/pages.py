@@ -103,10 +103,10 @@ def subjects() -> str:
 def command_table() -> str:
     """What each command leads to."""
     rows = (
-        (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition)
+        (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition, one.unchanged)
         for command, one in OUTCOMES.items()
     )
-    return table(("command", "accepted", "ended by", "refused", "what identifies it"), rows)
+    return table(("command", "accepted", "ended by", "refused", "what identifies it", "no event"), rows)
 
 
 def types(events: Iterable[type[EventData]]) -> str:
