@@ -36,6 +36,30 @@ For a model that litellm has no prices for the cost is 0, unless `LLM_INPUT_COST
 written with the protocol's Python library, run by `/sandbox/toolchains/acp/bin/python`.""",
 }
 """Notes on each kind."""
+_MESSAGES = """## Messages
+
+What a message (`message-relay.send_message`, `sandherd send`) does, by its `message_type`. To a `command` harness
+every message is one line on the standard input of its program, in which a backslash, line feed and carriage return
+are written as `\\\\`, `\\n` and `\\r`. The type is not in the line. A program whose standard input was its task
+(`task_as: stdin`) takes no messages: they are rejected.
+"""
+_LINE = "the line"
+_TYPES = (
+    (code("user_message"), "it is delivered as the user's next message", _LINE),
+    (
+        code("interrupt"),
+        "stops the current turn; then it is delivered as the next message",
+        """SIGINT to the program's process group, once for each message; then the line. Also a program that takes no
+        messages gets the signal. One that does not handle SIGINT ends by it, and the attempt fails (`signal`).""",
+    ),
+    (code("guardian_nudge"), "as `user_message`, with `[GUARDIAN INTERVENTION]` before it", _LINE),
+    (code("system"), "as `user_message`, with `[SYSTEM NOTE]` before it", _LINE),
+    (
+        code("approval"),
+        "the answer to an approval, sent only by `answer_approval`",
+        "none: a program requests no approvals",
+    ),
+)
 _SHOWN = """`sandherd tasks get TASK` shows the agent's own message as `error`, and one of these as `error_type`;
 [errors.md](errors.md) lists all of them.
 """
@@ -65,6 +89,8 @@ def harnesses() -> str:
         "Other distributions can add kinds: [plugins.md](plugins.md).\n",
         *_abilities(),
         *(part for kind in HARNESSES for part in _kind(kind)),
+        _MESSAGES,
+        table(("`message_type`", "an agent with a model", "`command`"), _TYPES),
         *_failures(),
     )
 

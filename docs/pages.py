@@ -103,10 +103,10 @@ def subjects() -> str:
 def command_table() -> str:
     """What each command leads to."""
     rows = (
-        (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition)
+        (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition, one.unchanged)
         for command, one in OUTCOMES.items()
     )
-    return table(("command", "accepted", "ended by", "refused", "what identifies it"), rows)
+    return table(("command", "accepted", "ended by", "refused", "what identifies it", "no event"), rows)
 
 
 def types(events: Iterable[type[EventData]]) -> str:
@@ -194,6 +194,11 @@ def mark(fact: bool) -> str:  # noqa: FBT001  # the mark of this one value
     return "yes" if fact else EMPTY
 
 
+def closing(model: type[EventData]) -> str:
+    """Whether its source publishes nothing after it."""
+    return "if `sequence` is 1" if model.closes_source_alone else mark(model.closes_source)
+
+
 def telemetry(model: type[EventData]) -> str:
     """What event-ingest exports when it stores the event."""
     return ", ".join(name for name in ("milestone", "measured") if getattr(model, name))
@@ -204,7 +209,7 @@ FACTS: Final[Mapping[str, Callable[[type[EventData]], str]]] = {
     "ends": lambda model: mark(model.terminal),
     "opens": lambda model: code(model.opens),
     "closes": lambda model: code(model.closes),
-    "closes source": lambda model: mark(model.closes_source),
+    "closes source": closing,
     "sets state": lambda model: code(model.sets_state),
     "telemetry": telemetry,
 }

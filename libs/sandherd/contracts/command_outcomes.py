@@ -62,6 +62,8 @@ class CommandOutcome:
     """One of these, with its `command_id`, shows that it is not carried out."""
     repetition: str
     """What identifies it, so that it may be sent again."""
+    unchanged: str
+    """If it is accepted and changes nothing, there is no event: what to request instead, and until it shows what."""
 
 
 _TASK_ENDS: Final[Events] = (TaskCompleted, TaskFailed, TaskCancelled)
@@ -75,47 +77,69 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         _TASK_ENDS,
         (TaskRejected, TaskRefused),
         "The name of the task: the same `spec` and `submitted_by` are the same task, others are refused (`conflict`).",
+        "Sent again: the task, by `spawner.tasks`.",
     ),
     CancelTask: CommandOutcome(
-        (TaskCancelled,), (), (TaskRefused,), "The `id`: a second command for a task that has ended is refused."
+        (TaskCancelled,),
+        (),
+        (TaskRefused,),
+        "The `id`: a second command for a task that has ended is refused.",
+        "Sent again: `state` is `cancelled`, by `spawner.tasks`.",
     ),
     RetryTask: CommandOutcome(
         (TaskRetryScheduled,),
         _TASK_ENDS,
         (TaskRefused,),
         "The `id`: a second command for a task that runs again is refused.",
+        "Sent again: `state` is none of the ends, by `spawner.tasks`.",
     ),
     CreateSandbox: CommandOutcome(
         (SandboxRequested,),
         _SANDBOX_ENDS,
         _SANDBOX_REFUSED,
         "The name of the sandbox: the same `spec` and `requested_by` are the same sandbox, others are refused.",
+        "Sent again: the sandbox, by `spawner.sandboxes`.",
     ),
     TerminateSandbox: CommandOutcome(
         (SandboxStopping,),
         _SANDBOX_ENDS,
         _SANDBOX_REFUSED,
         "The state: an ending sandbox is unchanged. One that has ended is refused, except for the `id` that ended it.",
+        "It ends already: wait for the events that end it, or for `state` by `spawner.sandboxes`.",
     ),
     PauseSandbox: CommandOutcome(
-        (SandboxPaused,), (), _SANDBOX_REFUSED, "The state: nothing happens to a sandbox that is paused."
+        (SandboxPaused,),
+        (),
+        _SANDBOX_REFUSED,
+        "The state: nothing happens to a sandbox that is paused.",
+        "It is paused already: `state` is `paused`, by `spawner.sandboxes`.",
     ),
     ResumeSandbox: CommandOutcome(
-        (SandboxResumed,), (), _SANDBOX_REFUSED, "The state: nothing happens to a sandbox that is not paused."
+        (SandboxResumed,),
+        (),
+        _SANDBOX_REFUSED,
+        "The state: nothing happens to a sandbox that is not paused.",
+        "It runs, or was about to be paused: `state` is `running`, by `spawner.sandboxes`.",
     ),
     ExtendSandbox: CommandOutcome(
-        (SandboxExtended,), (), _SANDBOX_REFUSED, "The time: nothing happens to a sandbox that lives that long already."
+        (SandboxExtended,),
+        (),
+        _SANDBOX_REFUSED,
+        "The time: nothing happens to a sandbox that lives that long already.",
+        "It lives that long already: `expires_at` is not before the wanted time, by `spawner.sandboxes`.",
     ),
     SendMessage: CommandOutcome(
         (MessageQueued,),
         (MessageAcknowledged, MessageExpired, MessageRejected),
         _MESSAGE_REFUSED,
         "The name of the message: a second command with it is the same message.",
+        "Sent again: the message's earlier events, by `event-ingest.events`.",
     ),
     AnswerApproval: CommandOutcome(
         (ApprovalGranted, ApprovalDenied),
         (),
         _MESSAGE_REFUSED,
         "The name of the message: the first answer counts, and another one is refused.",
+        "Sent again: the approval's `state`, by `event-ingest.approvals`.",
     ),
 }

@@ -16,6 +16,7 @@ from sandherd.contracts.events.task import TaskEvent
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 
 CLOSING: Final = tuple(name for name, model in EVENTS.items() if model.closes_source)
+CLOSING_ALONE: Final = tuple(name for name, model in EVENTS.items() if model.closes_source_alone)
 
 Key = tuple[str, str]
 """A project, and a name in it."""

@@ -3,17 +3,16 @@
 from dataclasses import fields
 from typing import Final
 
-from event_ingest.projections import CLOSING
+from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
 from event_ingest.rows import COLUMNS
 from sandherd.contracts.events.agent import AgentHeartbeat
-from sandherd.contracts.events.sandbox import SandboxRefused
 
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _PARAMETERS: Final = ", ".join(f"${number}::{sql_type}[]" for number, (_, sql_type) in enumerate(COLUMNS, 1))
 _CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
-_REFUSED_ALONE: Final = f"type = '{SandboxRefused.type}' and sequence = 1"
-"""A refusal is the only event of a command's own source; in a sandbox's source it is one of many."""
+_ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
+_CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
 
 STORE: Final = f"""
 with batch as (
@@ -26,7 +25,7 @@ with batch as (
 ), counted as (
     insert into sources as s
     select project, source, entity, count(*), max(sequence), sum(sequence),
-        coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_REFUSED_ALONE}), 0), max(time),
+        coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
         count(*) filter (where type = '{AgentHeartbeat.type}'),
         min(time) filter (where type = '{AgentHeartbeat.type}'),
         max(time) filter (where type = '{AgentHeartbeat.type}')

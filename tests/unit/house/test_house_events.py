@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.base import types_with_state
+from sandherd.contracts.events.base import CommandRefusal, types_with_state
 from sandherd.contracts.events.tools import AgentToolUse, AgentUserToolResult
 from sandherd.contracts.schemas import json_schemas
 from sandherd.contracts.states import SandboxState, TaskState
@@ -93,6 +93,13 @@ def test_an_end_of_a_task_or_sandbox_closes_its_source() -> None:
     ends = types_with_state([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED])
     ends |= types_with_state([SandboxState.TERMINATED, SandboxState.FAILED])
     assert {name for name in ends if not EVENTS[name].closes_source} == set()
+
+
+def test_a_refusal_of_a_command_closes_its_source() -> None:
+    """A reader of refusals waits for nothing more; in a sandbox's own source one is an event among others."""
+    refusals = {name: model for name, model in EVENTS.items() if issubclass(model, CommandRefusal)}
+    assert {"task.refused", "sandbox.refused", "message.refused"} <= refusals.keys()
+    assert {name for name, model in refusals.items() if model.closes_source == model.closes_source_alone} == set()
 
 
 def test_a_type_is_reserved_as_long_as_its_service_does_not_publish_it(product: list[Any]) -> None:

@@ -38,6 +38,8 @@ class EventData(Model):
     """The field with the key of a call that is no longer in flight after this event."""
     closes_source: ClassVar[bool] = False
     """Whether its source publishes nothing after it, unless with a higher sequence."""
+    closes_source_alone: ClassVar[bool] = False
+    """Whether it does so only as the first event of its source; in another source it is one of many."""
     sets_state: ClassVar[State | None] = None
     """The state that its task, sandbox, message or approval has from this event on."""
     milestone: ClassVar[bool] = False

@@ -87,9 +87,13 @@ class SandboxExtended(SandboxEvent):
 
 
 class SandboxRefused(CommandRefusal, SpawnerEvent):
-    """A command about a sandbox was rejected, and will never be carried out."""
+    """A command about a sandbox was rejected, and will never be carried out.
+
+    It has a source of its own, unless the runtime refuses a pause that was accepted: then it has the sandbox's source.
+    """
 
     type: ClassVar[str] = "sandbox.refused"
+    closes_source_alone: ClassVar[bool] = True
 
 
 class SandboxStopping(SandboxEvent):
