@@ -1,4 +1,4 @@
-"""Whether a stack may use its home: nobody else has prepared it, and nobody else can change it.
+"""Whether a stack may use its home: no other user has prepared it, and none can change it.
 
 Checked before anything in it is read as ours or written. Each directory is opened without following links, and is
 closed to other writers before its entries are read, so that no one changes them afterwards.
@@ -88,7 +88,7 @@ def _check_entry(path: Path, parent: int, users: frozenset[int], only: tuple[()]
     try:
         state = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(state.st_mode):
-            raise UnsafeHomeError(path, "is a symbolic link", "delete it if nobody needs it")
+            raise UnsafeHomeError(path, "is a symbolic link", "delete it if it is not needed")
         _check_owner(path, state, users)
         if stat.S_ISDIR(state.st_mode) and state.st_uid in _own():
             _check_below(path, parent, only)
@@ -136,7 +136,7 @@ def _closed_to_writers(path: Path, descriptor: int) -> Iterator[None]:
 
 def _check_owner(path: Path, state: os.stat_result, users: frozenset[int]) -> None:
     if state.st_uid not in users:
-        raise UnsafeHomeError(path, f"belongs to user id {state.st_uid}", "delete it if nobody needs it")
+        raise UnsafeHomeError(path, f"belongs to user id {state.st_uid}", "delete it if it is not needed")
 
 
 def _own() -> frozenset[int]:
