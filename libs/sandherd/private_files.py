@@ -75,6 +75,6 @@ def open_log(path: Path) -> int:
     try:
         found = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
     except FileExistsError:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
     os.fchmod(found, FILE)
     return found

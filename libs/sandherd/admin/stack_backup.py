@@ -28,6 +28,7 @@ from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.private_files import make_directory
+from sandherd.safe_home import UnsafeHomeError, check_home
 from sandherd.stack.maintenance import accepts_size, environment, is_running, postgres_program, release, stores
 from sandherd.steps import OnStep, ignore_step
 
@@ -50,6 +51,8 @@ async def back_up_stack(
         raise HerdError.of(
             Code.NOT_FOUND, f"there is no stack in {home}", field="home", remedy="name its home with `sandherd --home`"
         )
+    with _stack_errors():
+        check_home(home)
     with _writable(folder) as partial, _stack_errors(), interruptible():
         if not await is_running(home):
             return await _saved(home, partial, folder, on_step, with_secrets=with_secrets)
@@ -133,6 +136,8 @@ async def restore_stack(
 
     `replicas` is the number of nats-servers, each of which stores everything; without it that of the backup.
     """
+    with _stack_errors():
+        check_home(home)
     servers = replicas or replicas_of(folder)
     if not accepts_size(servers):
         raise HerdError.of(
@@ -206,6 +211,9 @@ def _stack_errors() -> Iterator[None]:
         yield
     except stack.StackFailedError as error:
         raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
+    except UnsafeHomeError as error:
+        reason = f"the stack's home can't be used: {error.filename}: {error.strerror}"
+        raise HerdError.of(Code.UNAVAILABLE, reason, field="home", remedy=error.remedy) from None
 
 
 def _context(home: Path, url: str) -> Context:

@@ -18,6 +18,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import ApprovalState
+from sandherd.safe_home import UnsafeHomeError
 from sandherd.steps import OnStep
 from sandherd.telemetry import logs
 
@@ -55,11 +56,12 @@ def on_stack(
 
 def _unusable(home: Path, error: OSError) -> HerdError:
     place = error.filename or home
+    other = "name a directory that this user may create and write, with `sandherd --home DIR` or SANDHERD_HOME"
     return HerdError.of(
         Code.UNAVAILABLE,
         f"the stack's home can't be used: {place}: {error.strerror or error}",
         field="home",
-        remedy="name a directory that this user may create and write, with `sandherd --home DIR` or SANDHERD_HOME",
+        remedy=error.remedy if isinstance(error, UnsafeHomeError) else other,
     )
 
 

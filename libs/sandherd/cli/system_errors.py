@@ -30,7 +30,8 @@ def describe_system_error(error: OSError) -> str:
         return "timed out; see what runs with `sandherd status`"
     if not error.filename:
         return f"{reason}; see what runs with `sandherd status`"
-    return f"{error.filename}: {reason}; {_REMEDIES.get(error.errno or 0, 'check this path, or use another one')}"
+    known = getattr(error, "remedy", None) or _REMEDIES.get(error.errno or 0)
+    return f"{error.filename}: {reason}; {known or 'check this path, or use another one'}"
 
 
 def describe_text_error(error: UnicodeError) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
+from sandherd.safe_home import check_home
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
 from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_space
@@ -103,8 +104,9 @@ async def up(
 
     `on_step` is given what is being started, and then what is not ready yet.
 
-    The stack continues to run when the caller ends. Raises `StackFailedError`.
+    The stack continues to run when the caller ends. Raises `StackFailedError`, and `UnsafeHomeError` before it writes.
     """
+    check_home(home)
     place = Home(home.resolve())
     try:
         servers = size_for(place.path, nats)
@@ -130,8 +132,10 @@ async def up(
 async def down(home: Path, *, seconds: float | None = None, on_step: OnStep = ignore_step) -> ShutdownResult:
     """End the stack of this home with its sandboxes, also what a killed supervisor left. Nothing to end is no error.
 
-    `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need.
+    `seconds` is how long the supervisor may take; without it, as long as it has recorded that it may need. Raises
+    `UnsafeHomeError`: another user could have recorded which processes are to be ended.
     """
+    check_home(home)
     place = Home(home.resolve())
     record, supervisor = read_record(place), _running(place)
     names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)

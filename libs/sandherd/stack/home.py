@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sandherd.bus.identity import write_secret
 from sandherd.private_files import make_directory
 from sandherd.processes import ProcessId, find
+from sandherd.safe_home import check_home
 
 STOP_SECONDS: Final = 60.0
 """How long ending the parts of a stack in order may take, in seconds, without its sandboxes."""
@@ -55,7 +56,8 @@ class Home:
         return self.path / "context.json"
 
     def make(self) -> None:
-        """Create the directories that every stack has."""
+        """Create the directories that every stack has. Raises `UnsafeHomeError` before anything is written."""
+        check_home(self.path)
         for directory in (self.path, self.logs, self.run, self.sandboxes):
             make_directory(directory)
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandherd.processes import environment_of
+from sandherd.safe_home import check_home
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.cluster import SIZES, SizeError
 from sandherd.stack.control import StackFailedError, status
@@ -57,8 +58,11 @@ def postgres_program(name: str) -> str:
 async def stores(home: Path, servers: int | None = None) -> AsyncIterator[Stack]:
     """Broker and database, which end with the block. Raises `StackFailedError`, also if the stack is running.
 
+    Raises `UnsafeHomeError` before it writes.
+
     `servers` is the number of nats-servers; without it that of the existing herd, or one.
     """
+    check_home(home)
     place = Home(home.resolve())
     place.make()
     try:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import asyncpg
 
+from sandherd.database_owners import earlier_users
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack import postgres_user
 from sandherd.stack.child import Child, ChildCommand, ChildFailedError
@@ -26,8 +27,6 @@ from sandherd.stack.postgres_socket import socket_directory
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
-_BEFORE: Final = "nobody"
-"""The user that root ran Postgres as until version 0.1: the files of such a server are taken over at the next start."""
 _MAP: Final = "sandherd"
 _STILL_IN_USE: Final = "pre-existing shared memory block"
 
@@ -182,7 +181,7 @@ class PostgresServer:
     def _prepare(self) -> None:
         make_directory(self.directory)
         self._become(postgres_user.server_uid())
-        before = _earlier_users()
+        before = earlier_users()
         self.data.mkdir(exist_ok=True, mode=0o700)
         change_owner(self.data, self._user, before)
         renew(self.sockets, self._user, before)
@@ -210,11 +209,6 @@ class PostgresServer:
         if made.returncode != 0:
             shutil.rmtree(self.data)
             raise ChildFailedError(f"initdb ended with status {made.returncode}: {made.stderr.strip()}")
-
-
-def _earlier_users() -> frozenset[int]:
-    """The users that an earlier version ran the server as, if root started it."""
-    return frozenset({pwd.getpwnam(_BEFORE).pw_uid} if os.geteuid() == 0 else ())
 
 
 def binaries() -> Path:

@@ -14,12 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from sandherd.database_owners import NAME, RESERVED
 from sandherd.telemetry import logs
 
-NAME: Final = "sandherd-postgres"
-"""If a system user of this name exists, it is used instead of the reserved id."""
-RESERVED: Final = 61057
-"""Between the ranges of systemd (UIDS-GIDS.md) and of login users; below 65536, so that rootless containers have it."""
 _NAMESPACE_USER: Final = "nobody"
 """The user that `initdb` sees in its namespace: any user but root that has an entry in every `/etc/passwd`."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from sandherd.database_owners import RESERVED
 from sandherd.stack import postgres_user
 from sandherd.stack.directory_access import change_owner
 from sandherd.stack.postgres import PostgresServer
@@ -61,11 +62,11 @@ def laid_open(server: PostgresServer) -> None:
 
 
 @root_only
-@pytest.mark.parametrize("uid", [NOBODY, STRANGER, postgres_user.RESERVED])
+@pytest.mark.parametrize("uid", [NOBODY, STRANGER, RESERVED])
 async def test_other_users_of_the_host_are_refused(own_directory: Path, uid: int) -> None:
     """`nobody`, a user without an entry, and the server's own are refused by the folder and by the server."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
-        if uid != postgres_user.RESERVED:
+        if uid != RESERVED:
             assert "PermissionError" in await attack(server, uid)
         laid_open(server)
         for role in ("postgres", "root", "nobody"):

@@ -53,8 +53,11 @@ def create_credential(
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import document, facts
     from sandherd.cli.session import where
+    from sandherd.safe_home import check_home
 
     context = where(ctx, project=project)
+    if file is None:
+        check_home(context.home)
     path = file or context.home / "creds" / f"{_named(role, context)}.creds"
     made = _mint(context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None)
     known = {"role": role.value, "project": made.project, "file": str(path), "expires_at": made.expires_at}

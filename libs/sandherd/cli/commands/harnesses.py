@@ -41,7 +41,7 @@ def install_harness(
             field="kind",
             remedy="name one of them",
         )
-    directory = _directory(ctx)
+    directory = _checked_directory(ctx)
     rows = []
     for number, kind in enumerate(kinds, 1):
         lock = lock_of(kind)
@@ -75,6 +75,17 @@ def _directory(ctx: typer.Context) -> Path:
 
     here = where(ctx)
     return here.toolchains or here.home / "toolchains"
+
+
+def _checked_directory(ctx: typer.Context) -> Path:
+    """The same; if it is in the home, that is safe. Raises `UnsafeHomeError`."""
+    from sandherd.cli.session import where
+    from sandherd.safe_home import check_home
+
+    home, directory = where(ctx).home, _directory(ctx)
+    if directory.absolute().is_relative_to(home.absolute()) or directory.is_relative_to(home.resolve()):
+        check_home(home)
+    return directory
 
 
 def _document(rows: list[tuple[str, str, str]]) -> list[dict[str, str]]:

@@ -1,0 +1,144 @@
+"""Whether a stack may use its home: no other user has prepared it, and none can change it.
+
+Checked before anything in it is read as ours or written. Each directory is opened without following links, and is
+closed to other writers before its entries are read, so that no one changes them afterwards.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from sandherd import database_owners
+
+_DATABASE: Final = "postgres"
+_CREATED: Final = frozenset(
+    {"context.json", "creds", "identity", "kept", "logs", "nats", _DATABASE, "run", "sandboxes", "toolchains"}
+)
+"""What Sandherd creates in a home, besides `nats-1` and so on. What a user adds, such as settings, is not checked."""
+_UNCHECKED_BELOW: Final = frozenset({"kept", "sandboxes", "toolchains"})
+"""Below these are files of sandboxes' users, and links of installed programs."""
+_OF_DATABASE: Final = frozenset({"data", "run"})
+_WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
+_MAX_LINKS: Final = 40
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHER_HOME: Final = "name another home, in a directory that only this user can write, with `sandherd --home DIR`"
+
+
+class UnsafeHomeError(OSError):
+    """Another user has prepared the home or can change it: the path, the reason, and the fix."""
+
+    def __init__(self, path: Path, reason: str, fix: str = "") -> None:
+        super().__init__(errno.EINVAL, reason, str(path))
+        self.remedy = f"{fix}, or {_OTHER_HOME}" if fix else _OTHER_HOME
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}: {self.remedy}"
+
+
+def check_home(home: Path) -> None:
+    """Raise `UnsafeHomeError` for a home that is not safe. One that does not exist is, if its parents are.
+
+    Our own directories that an earlier version, or a umask, left open to other writers are closed to them.
+    """
+    _check_links(home.absolute())
+    place = home.resolve()
+    for parent in place.parents:
+        _check_parent(parent)
+    with suppress(FileNotFoundError), _opened(place, None) as (top, _):
+        _check_tree(place, top)
+
+
+def _check_links(path: Path) -> None:
+    """A link on the way to the home is ours or root's: its owner decides where the home is."""
+    for _ in range(_MAX_LINKS):
+        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
+        if link is None:
+            return
+        if link.lstat().st_uid not in _own():
+            raise UnsafeHomeError(link, f"is a symbolic link of user id {link.lstat().st_uid}")
+        path = Path(os.path.normpath(link.parent.resolve() / link.readlink() / path.relative_to(link)))
+    raise UnsafeHomeError(path, "has too many symbolic links")
+
+
+def _check_parent(parent: Path) -> None:
+    try:
+        state = parent.stat()
+    except FileNotFoundError:
+        return
+    can_be_replaced = state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX
+    if can_be_replaced and state.st_uid not in _own():
+        raise UnsafeHomeError(
+            parent, f"belongs to user id {state.st_uid} and can be written by all: they can replace the home"
+        )
+
+
+def _check_tree(home: Path, descriptor: int) -> None:
+    for name in sorted(os.listdir(descriptor)):  # of a descriptor
+        if name in _CREATED or name.startswith("nats-"):
+            below = () if name in _UNCHECKED_BELOW else None
+            _check_entry(home / name, descriptor, _own(), only=below)
+
+
+def _check_entry(path: Path, parent: int, users: frozenset[int], only: tuple[()] | None = None) -> None:
+    """Check an entry, and all below it unless it is another user's, or `only` leaves that out."""
+    try:
+        state = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISLNK(state.st_mode):
+            raise UnsafeHomeError(path, "is a symbolic link", "delete it if it is not needed")
+        _check_owner(path, state, users)
+        if stat.S_ISDIR(state.st_mode) and state.st_uid in _own():
+            _check_below(path, parent, only)
+    except FileNotFoundError:
+        return  # a process of the stack has just deleted it
+
+
+def _check_below(path: Path, parent: int, only: tuple[()] | None) -> None:
+    with _opened(path, parent) as (descriptor, was_open):
+        for name in os.listdir(descriptor) if only is None else only:  # noqa: PTH208  # of a descriptor
+            of_database = path.name == _DATABASE and name in _OF_DATABASE and not was_open
+            _check_entry(path / name, descriptor, _own() | (database_owners.data_owners() if of_database else set()))
+
+
+@contextmanager
+def _opened(path: Path, parent: int | None) -> Iterator[tuple[int, bool]]:
+    """A directory that no other user can write now, and whether others could. Raises `FileNotFoundError`."""
+    descriptor = os.open(path if parent is None else path.name, _DIRECTORY, dir_fd=parent)
+    try:
+        was_open = bool(os.fstat(descriptor).st_mode & _WRITABLE)
+        with _closed_to_writers(path, descriptor):
+            yield descriptor, was_open
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _closed_to_writers(path: Path, descriptor: int) -> Iterator[None]:
+    """A directory that is refused gets its mode back: otherwise the next check would trust what it holds."""
+    state = os.fstat(descriptor)
+    mode = stat.S_IMODE(state.st_mode)
+    _check_owner(path, state, _own())
+    if not mode & _WRITABLE or (state.st_uid != os.geteuid() and not mode & stat.S_IWOTH):
+        yield
+        return
+    if state.st_uid != os.geteuid():
+        raise UnsafeHomeError(path, "can be written by all", f"run `chmod o-w {path}` as its owner")
+    os.fchmod(descriptor, mode & ~_WRITABLE)
+    try:
+        yield
+    except UnsafeHomeError:
+        os.fchmod(descriptor, mode)
+        raise
+
+
+def _check_owner(path: Path, state: os.stat_result, users: frozenset[int]) -> None:
+    if state.st_uid not in users:
+        raise UnsafeHomeError(path, f"belongs to user id {state.st_uid}", "delete it if it is not needed")
+
+
+def _own() -> frozenset[int]:
+    """Ourselves, and root, who can change everything anyway."""
+    return frozenset({os.geteuid(), 0})
