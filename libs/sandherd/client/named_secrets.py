@@ -18,7 +18,7 @@ CHECK_SECONDS: Final = 2.0
 
 def checked_secret_name(name: str) -> str:
     """The name, if it is valid for a secret. Raises `HerdError` before anything is read or sent."""
-    from sandherd.contracts.specs import STORED_NAME_PATTERN
+    from sandherd.contracts.patterns import STORED_NAME_PATTERN
 
     if re.fullmatch(STORED_NAME_PATTERN, name) is None:
         raise HerdError.of(

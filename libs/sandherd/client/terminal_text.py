@@ -41,7 +41,7 @@ _EXTENDED: Final = {5: 1, 2: 3}
 """How many numbers follow `38;5` (a palette's entry) and `38;2` (red, green, blue)."""
 _RESET: Final = "\x1b[0m"
 _CLEAR: Final = "\x1b[H\x1b[2J"
-"""Without ESC[3J, which would also erase what the user has scrolled away."""
+"""Without ESC[3J, which would also erase the lines above the screen."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ERASE: Final = "\r\x1b[K"
 _USUAL_COLUMNS: Final = 80

@@ -19,7 +19,7 @@ from sandherd.contracts.harnesses import (
 from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
-from sandherd.contracts.patterns import explained
+from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.task_inputs import TaskInput
 
@@ -33,10 +33,6 @@ MIN_SECRET_LENGTH: Final = 4
 """A shorter value can't be distinguished from ordinary text."""
 MAX_SECRET_BYTES: Final = 16 * 1024
 """Maximum of bytes of the value of a named secret."""
-STORED_NAME_PATTERN: Final = explained(
-    r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
-    "1 to 64 letters, digits, underscores or dashes, starting with a letter or digit",
-)
 SecretName = Annotated[str, StringConstraints(pattern=STORED_NAME_PATTERN)]
 """The name of a secret that is stored for a project: letters, digits, `_` and `-`, 1 to 64 characters."""
 _DAY: Final = 86_400
@@ -51,10 +47,6 @@ RelativePath = Annotated[
 ]
 
 
-IMAGE_PATTERN: Final = explained(
-    r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$",
-    "an image's name, such as python:3.12: up to 255 letters, digits and . _ / : @ -",
-)
 Image = Annotated[str, StringConstraints(pattern=IMAGE_PATTERN)]
 """The name of an image or a snapshot, with a tag or a digest."""
 

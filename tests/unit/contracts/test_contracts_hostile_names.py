@@ -12,8 +12,8 @@ from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.labels import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN
 from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
+from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN
 from sandherd.contracts.schedules import SCHEDULE_NAME_PATTERN
-from sandherd.contracts.specs import IMAGE_PATTERN, STORED_NAME_PATTERN
 from sandherd.contracts.subjects import command_subject
 from sandherd.service.requests import read_request
 from tests.unit.contracts.hostile_names import HOSTILE_NAMES

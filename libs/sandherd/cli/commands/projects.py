@@ -145,11 +145,11 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
-        raise _nothing_given()
+        raise _no_change()
     return _change(ctx, name, output, "changed", **values, unset=unset or [])
 
 
-def _nothing_given() -> Exception:
+def _no_change() -> Exception:
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

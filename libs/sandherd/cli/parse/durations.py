@@ -10,23 +10,23 @@ _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORTEST_WAIT: Final = 0.1
 
 
-def duration(given: str | float) -> float:
+def duration(value: str | float) -> float:
     """Seconds from `0.5`, `90`, `90s` or `10m`. The parser also gets defaults, which are numbers."""
-    found = _DURATION.match(str(given))
+    found = _DURATION.match(str(value))
     if found is None:
         raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h")
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _wait_time(given: str | float) -> float:
-    found = duration(given)
+def _wait_time(value: str | float) -> float:
+    found = duration(value)
     if found < _SHORTEST_WAIT:
         raise typer.BadParameter(f"it has to be at least {_SHORTEST_WAIT:g}s")
     return found
 
 
-def _whole(given: str | float) -> int:
-    return int(duration(given))
+def _whole(value: str | float) -> int:
+    return int(duration(value))
 
 
 WaitTime = Annotated[

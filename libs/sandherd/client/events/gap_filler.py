@@ -9,16 +9,7 @@ from sandherd.backoff import Backoff
 from sandherd.client.events.history import History, SendRequest, SilentHistoryError
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer
-from sandherd.client.events.target import (
-    REFUSALS,
-    SANDBOX_START,
-    SERVICE_TYPES,
-    SPAWNER_SOURCE,
-    TASK_START,
-    TASK_TYPES,
-    Target,
-)
-from sandherd.contracts.decoder import AGENT_SOURCE
+from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, Target
 from sandherd.contracts.events.task import TaskRefused
 from sandherd.contracts.requests import AskEvents
 
@@ -65,8 +56,8 @@ class GapFiller:
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
         """The ids of own commands that create the target, and the sources of their refusals."""
-        self.is_own = False
-        """Whether this client has created the target."""
+        self.is_own = self.exists = False
+        """Whether this client has created the target, and whether an event shows that it exists."""
 
     def adopt(self, sandbox: str) -> bool:
         """Add a sandbox to the target. Returns whether it is new."""
@@ -77,12 +68,7 @@ class GapFiller:
     def note(self, event: Event) -> None:
         """Remember that the event was shown."""
         self._types.setdefault(event.source, set()).add(event.type)
-
-    @property
-    def exists(self) -> bool:
-        """Whether an event shows that the target exists. A refusal does not: its command may have a wrong name."""
-        known = (types for source, types in self._types.items() if source.startswith((SPAWNER_SOURCE, AGENT_SOURCE)))
-        return any(types - REFUSALS for types in known)
+        self.exists = self.exists or self._target.is_shown_by(event)
 
     def received_from(self, source: str, types: frozenset[str]) -> bool:
         """Whether an event of one of these types was received from a source."""

@@ -85,6 +85,10 @@ class Target:
             return getattr(event.data, "sandbox", None)
         return event.subject if event.type.startswith("sandbox.") and event.taskid == self.entity else None
 
+    def is_shown_by(self, event: Event) -> bool:
+        """Whether an event about it shows that it exists. A refusal does not: its command may have a wrong name."""
+        return event.source.startswith((SPAWNER_SOURCE, AGENT_SOURCE)) and event.type not in REFUSALS
+
     def ends(self, event: Event) -> bool:
         """Whether this is a final event of the target."""
         if event.subject != self.entity:

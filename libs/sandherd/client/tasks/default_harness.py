@@ -13,15 +13,15 @@ from sandherd.contracts.specs import TaskSpec
 
 async def require_harness(send: SendRequest, project: str, tasks: Mapping[str, TaskSpec]) -> None:
     """Raise `HerdError` (`invalid_field`) for the first task that has no harness. Without a spawner, that decides."""
-    lacking = [task for task, spec in tasks.items() if spec.harness.kind == PROJECT_DEFAULT]
-    if not lacking:
+    incomplete = [task for task, spec in tasks.items() if spec.harness.kind == PROJECT_DEFAULT]
+    if not incomplete:
         return
     try:
         known: list[ProjectView] = (await send(ListProjects())).projects
     except ServiceAwayError:
         return
     if any(view.project == project and view.defaults.harness is None for view in known):
-        label = tasks[lacking[0]].labels.get(NAME_LABEL, lacking[0])
+        label = tasks[incomplete[0]].labels.get(NAME_LABEL, incomplete[0])
         raise HerdError.of(
             Code.INVALID_FIELD,
             f"{label}: it has neither `argv` nor `harness`, and project {project} has no default harness",
