@@ -32,7 +32,7 @@ TaskNameToGive = Annotated[
         "--name",
         metavar="NAME",
         help="Name of the task: lower-case letters, digits and dashes [default: a generated one]. "
-        "Submitting the same task under the same name again does nothing.",
+        "A name that a task of the project already has is refused.",
         callback=_given_task,
     ),
 ]
