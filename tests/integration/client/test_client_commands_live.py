@@ -310,4 +310,4 @@ async def test_closed_pipe_is_no_traceback(told: Neighbours, started: Callable[.
     process = await started("events", SANDBOX, "--follow", "-o", "json")
     process.stdout._transport.close()
     assert await process.stderr.read() == b""
-    assert await process.wait() == 1
+    assert await process.wait() == 141

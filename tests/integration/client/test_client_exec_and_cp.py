@@ -185,7 +185,7 @@ async def test_available_options_are_listed(line: Context, sandherd: Sandherd) -
     for words, said in (
         (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
         (["run", "x", "--profile", "large", "--", "true"], "omit --profile"),
-        (["sandboxes", "create", "--ttl", "20d"], "at most 604800"),
+        (["sandboxes", "create", "--ttl", "20d"], "at most 7d"),
     ):
         status, _, err = await sandherd(*words)
         assert status == 2
