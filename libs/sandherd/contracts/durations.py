@@ -9,4 +9,5 @@ def duration_text(seconds: float) -> str:
     """A duration in the largest unit that it is a whole number of: `7d`, `90s`."""
     if not seconds:
         return "0"
-    return next((f"{seconds / unit:.12g}{letter}" for unit, letter in _UNITS if seconds % unit == 0), f"{seconds:.12g}s")
+    whole = (f"{seconds / unit:.12g}{letter}" for unit, letter in _UNITS if seconds % unit == 0)
+    return next(whole, f"{seconds:.12g}s")
