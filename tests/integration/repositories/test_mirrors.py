@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository
+from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository, run_git
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
@@ -154,6 +154,12 @@ async def test_token_is_in_no_argument_file_or_error(
     files = [path for path in mirror.path.rglob("*") if path.is_file()]
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
     assert TOKEN not in repr(remote)
+    traced = tmp_path / "trace"  # git writes the arguments of every process that it starts
+    environment = {"GIT_TRACE": str(traced)}
+    await run_git("ls-remote", remote.url, credential=remote.credential, environment=environment)
+    arguments = traced.read_text()
+    assert "give get" in arguments
+    assert TOKEN not in arguments
     wrong = RemoteRepository(remote.url, Credential(server.url, USER, "ghs_wrong"))
     for bad in (wrong, RemoteRepository(remote.url)):
         with pytest.raises(GitError) as refused:
