@@ -172,7 +172,7 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
 
 @pytest.mark.parametrize(
     ("holder", "says"),
-    [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "not a credentials file")],
+    [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "no such file")],
 )
 async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, says: str) -> None:
     """The status is 1, one line names the needed credential, and nothing was created."""

@@ -186,7 +186,7 @@ async def test_sandbox_expires_unless_it_is_extended(spawner: Make, person: Any)
         await person.hears(name, "sandbox.refused")
         said = person.said(name, "sandbox.refused")
         assert said["field"] == "seconds"
-        assert "600 s in total" in said["reason"]
+        assert "10m in total" in said["reason"]
         await person.command(TerminateSandbox(sandbox=name, reason=""), name)
         await person.all_gone()
 

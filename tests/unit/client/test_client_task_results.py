@@ -272,7 +272,7 @@ async def test_patch_on_a_terminal_has_its_own_lines_only(
     herd: Any = Stored(packed({"x": f"one\rdiff --git a/y b/y\u2028--- y\n{'x' * 200_000}\nlast\n"}))
     assert await task_results.diff(TASK, Format.TABLE)(herd) == 0
     lines = capsys.readouterr().out.split("\n")
-    assert [line for line in lines if line.startswith(("diff", "---"))] == ["diff --git b/x b/x", "--- /dev/null"]
+    assert [line for line in lines if line.startswith(("diff", "---"))] == ["diff --git a/x b/x", "--- /dev/null"]
     forged, long, last = lines[-4:-1]
     assert forged.startswith("+one␍diff")
     assert long.endswith("x…")

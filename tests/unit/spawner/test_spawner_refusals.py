@@ -79,7 +79,7 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
             "p1",
             submit(image="debian:12"),
             "spec.image",
-            "a runtime that does; there is: cluster, other",
+            "does not support images; there is: cluster, other",
         ),
         ("p1", submit(profile="filled"), "spec.profile", "runtime process does not support the mounts"),
         ("p1", submit(profile="bound", runtime="cluster"), "spec.profile", "mounts /srv/data, a folder of a host"),

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from sandherd.contracts.model import Count, Model, Moment, Number, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.validation_texts import validation_text
 
 _LIMITS: Final = frozenset({"greater_than_equal", "less_than", "less_than_equal", "timezone_aware"})
 """The types of pydantic's errors about a number or a time that is invalid only by its value."""
@@ -21,7 +22,8 @@ def _start(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
             value = datetime.fromisoformat(value)  # below this function, strict types accept no text as a time
         return validate(value)
     except ValidationError as error:
-        limits = [each["msg"] for each in error.errors(include_input=False) if each["type"] in _LIMITS]
+        errors = [each for each in error.errors(include_input=False) if each["type"] in _LIMITS]
+        limits = [validation_text(each["type"], each["msg"], each.get("ctx", {})) for each in errors]
         raise _invalid_start(*limits[:1]) from None
     except ValueError:
         raise _invalid_start() from None
