@@ -1,6 +1,5 @@
 """The git repository that a task works on, and the branch that a sandbox checks out."""
 
-import ipaddress
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
@@ -42,15 +41,6 @@ def check_url(url: str) -> str:
     if {".", ".."} & set(parts.path.split("/")) or "%" in parts.path or "\\" in url:
         raise ValueError("the URL's path has to be plain: without `.`, `..` and percent signs")
     return url
-
-
-def is_address(host: str) -> bool:
-    """Whether it is an IP address and not a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 BranchName = Annotated[
