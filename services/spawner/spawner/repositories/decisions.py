@@ -136,7 +136,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
 def push_refused(
     record: BranchRecord, reason: str, code: str, now: datetime, paths: tuple[str, ...] = ()
 ) -> BranchRecord:
-    """The branch after its commit could not be pushed: that is not tried again before somebody requests it."""
+    """The branch after its commit could not be pushed: that is not tried again before a user requests it."""
     event = BranchPushRefused(
         repository=record.repository,
         branch=record.branch,

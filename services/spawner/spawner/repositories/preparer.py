@@ -93,7 +93,7 @@ class CheckoutPreparer:
             _log.warning("checkout not prepared, retrying", task=key, error=repr(error))
             return self._delay(key)
         except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
-            _log.error("checkout not prepared, retrying", task=key, exc_info=error)
+            _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
             return self._delay(key)
         self._failures.pop(key, None)
         return None

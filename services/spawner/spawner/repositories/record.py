@@ -71,9 +71,9 @@ class BranchRecord(Record):
     push_wanted: bool = False
     delete_wanted: Literal["everywhere", "here"] | None = None
     approve: tuple[str, ...] = ()
-    """Changed paths that a person has to approve before it is pushed."""
+    """Changed paths that a user has to approve before it is pushed."""
     approved: str | None = None
-    """The commit whose paths a person has approved."""
+    """The commit whose paths a user has approved."""
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
     created_at: AwareDatetime

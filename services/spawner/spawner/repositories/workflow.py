@@ -43,7 +43,7 @@ class BranchWorkflow:
     def __init__(
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str]
     ) -> None:
-        """`approval`: patterns of paths whose changes a person has to approve."""
+        """`approval`: patterns of paths whose changes a user has to approve."""
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, approval
         self._due: asyncio.Queue[str] = asyncio.Queue()
@@ -97,7 +97,7 @@ class BranchWorkflow:
             _log.warning("branch not handled, retrying", branch=key, error=str(error))
             return self._delay(key)
         except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
-            _log.error("branch not handled, retrying", branch=key, exc_info=error)
+            _log.error("branch step failed, retrying", branch=key, exc_info=error)
             return self._delay(key)
         return None
 
@@ -173,7 +173,7 @@ class BranchWorkflow:
             lines = await changed_lines(mirror, record.base_commit, record.commit)
             sensitive = tuple(shown_path(path) for path in paths_to_approve(sorted(lines), self._approval))
             if sensitive and record.approved != record.commit:
-                reason = "it changes paths that a person has to approve"
+                reason = "it changes paths that a user has to approve"
                 return partial(
                     decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
                 )
