@@ -95,6 +95,7 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
             can_pause=True,
             ports=True,
             can_prepare=True,
+            mounts_repository=True,
             gaps=isolated.gaps,
             network=options.networks.mode if launch else "host",
             host_uid=gaps.host_uid(launch),
