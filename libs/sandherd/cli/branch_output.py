@@ -3,6 +3,7 @@
 import shlex
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,7 @@ from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import BranchView
+from sandherd.contracts.states import BranchState
 
 SAVING_SECONDS: Final = 120.0
 """How long to wait for the check of a task's last commits."""
@@ -108,22 +110,30 @@ def _is_pushed_or_stays(view: BranchView) -> bool:
     return view.pushed_commit == view.commit or not view.pushing
 
 
-def delete(name: str, output: Format, *, here: bool, yes: bool) -> Work:
-    """The work of deleting a branch; asks first if that deletes commits that are nowhere else."""
+def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) -> Work:
+    """The work of deleting a branch, and of waiting until it is deleted. Asks first if it has commits."""
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
         if view.commits and not yes:
-            lost = "pushed commits stay in the repository" if here and view.pushed_commit == view.commit else "are lost"
-            _confirm(f"{branches.summary(view)}; {lost}", [], f"Delete {view.branch}?")
-        found = await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
-        if output.is_json:
-            console.document(output, found)
+            stays = here and view.pushed_commit == view.commit
+            effect = "its commits stay in the repository" if stays else "its commits are lost"
+            _confirm(f"{branches.summary(view)}; {effect}", [], f"Delete {view.branch}?")
+        await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
+        with Activity("waiting until it is deleted"):
+            found = await until(herd.connection, partial(herd.branch, view.id), _is_deleted_or_stays(view), timeout)
+        if output.is_json or output is Format.NAME:
+            _show_one(found, output)
         else:
-            write_text(found.id if output is Format.NAME else f"{found.branch} is {found.state}")
-        return 0
+            problem = f": {found.problem}" if found.problem else ""
+            write_text(" ".join(f"{found.branch} is {found.state}{problem}".split()))
+        return 0 if found.state is BranchState.DELETED else 1
 
     return work
+
+
+def _is_deleted_or_stays(before: BranchView) -> Callable[[BranchView], bool]:
+    return lambda view: view.state is BranchState.DELETED or view.problem not in {None, before.problem}
 
 
 def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:

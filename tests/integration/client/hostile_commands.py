@@ -23,7 +23,7 @@ ASKING: dict[Words, list[str]] = {
     ("branches", "show"): [TASK],
     ("branches", "fetch"): [TASK],
     ("branches", "push"): [TASK, "--approve-paths", "--yes", "--timeout", "1s"],
-    ("branches", "delete"): [TASK, "--yes"],
+    ("branches", "delete"): [TASK, "--yes", "--timeout", "1s"],
     ("branches", "diff"): [TASK],
     ("artifacts", "list"): [SANDBOX],
     ("artifacts", "get"): ["art-one"],

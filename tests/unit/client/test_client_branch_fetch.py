@@ -264,7 +264,7 @@ async def test_bundle_without_all_objects_is_refused(herd: Herd) -> None:
     ],
     ids=["empty", "text", "incomplete", "filtered", "long line", "many lines"],
 )
-async def test_what_is_no_complete_bundle_is_refused(herd: Herd, content: bytes) -> None:
+async def test_incomplete_bundle_is_refused(herd: Herd, content: bytes) -> None:
     """Before git reads it."""
     bundle = herd.sandbox.folder / "bundle"
     bundle.write_bytes(content)

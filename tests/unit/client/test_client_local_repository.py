@@ -137,7 +137,7 @@ async def test_branch_whose_name_no_herd_accepts_is_refused(local: Git) -> None:
     assert (await refusal(local.folder)).problem.field == "base"
 
 
-async def test_what_is_no_repository_is_refused(tmp_path: Path) -> None:
+async def test_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
     """A folder without one, a file, nothing, and a repository without a commit."""
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "file", tmp_path / "absent"):

@@ -161,14 +161,18 @@ def delete_branch(
     *,
     here: Annotated[bool, typer.Option("--here", help="Delete it in the herd only, not in its repository.")] = False,
     yes: Yes = False,
+    timeout: WaitTime = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Delete a branch in the herd, and in its repository if it was pushed. Asks first if it has commits."""
+    """Delete a branch in the herd, and in its repository if it was pushed; waits until it is deleted.
+
+    Asks first if it has commits. The exit status is 1 if it could not be deleted.
+    """
     from sandherd.cli import branch_output
     from sandherd.cli.session import talk
 
-    return talk(ctx, branch_output.delete(branch, output, here=here, yes=yes), project=project)
+    return talk(ctx, branch_output.delete(branch, output, here=here, yes=yes, timeout=timeout), project=project)
 
 
 @app.command("diff", epilog=example(f"sandherd branches diff {_NAME}", f"sandherd branches diff {_TASK}"))
