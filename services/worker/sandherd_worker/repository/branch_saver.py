@@ -16,6 +16,10 @@ from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 
+REST_SECONDS: Final = 120.0
+"""How long committing the rest may take: a program that the agent's repository names may never end."""
+SECONDS: Final = 300.0
+"""How long all of it may take."""
 _BUNDLE: Final = "application/x-git-bundle"
 _LATE: Final = "the sandbox had to end before the branch was saved"
 
@@ -57,12 +61,14 @@ class BranchSaver:
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
-            async with Git(self._parts) as git:
+            async with Git(self._parts) as git, asyncio.timeout(SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
         late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
         try:
             await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
+        except TimeoutError:
+            return AgentBranchSaved(branch=checkout.branch, left_out=f"saving it took longer than {SECONDS:.0f} s")
         except (GitError, NoGitError, OSError) as error:
             return AgentBranchSaved(branch=checkout.branch, left_out=f"the branch could not be saved: {error}")
         return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_LATE)
@@ -120,10 +126,13 @@ class _Saving:
             return tip
         rest = RestCommit(self._git, self._own, self._saver.rest(self._checkout), self._notes)
         try:
-            return await rest.commit(tip)
+            async with asyncio.timeout(REST_SECONDS):
+                return await rest.commit(tip)
+        except TimeoutError:
+            self._notes.add(f"what was not committed: it took longer than {REST_SECONDS:.0f} s")
         except (GitError, OSError) as error:
             self._notes.add(f"what was not committed: {error}")
-            return tip
+        return tip
 
     async def _note_others(self, tip: str) -> None:
         """Note what the bundle won't have: commits on other branches, and a history that was rewritten."""

@@ -87,12 +87,15 @@ class Origin:
 
     async def received(self, sandbox: Any, saved: Any) -> Path:
         """A clone of the base alone that has accepted the saved bundle; `refs/heads/saved` is its branch."""
+        return self.accepted(await sandbox.taken(saved.bundle), saved)
+
+    def accepted(self, bundle: bytes, saved: Any) -> Path:
+        """The same, with the bundle's bytes."""
         clone = self.source.parent / new_name("clone")
-        git(
-            self.source, "clone", "--quiet", "--bare", "--single-branch", "--branch", BASE, str(self.source), str(clone)
-        )
+        options = ("--quiet", "--bare", "--single-branch", "--branch", BASE)
+        git(self.source, "clone", *options, str(self.source), str(clone))
         file = clone / "saved.bundle"
-        file.write_bytes(await sandbox.taken(saved.bundle))
+        file.write_bytes(bundle)
         git(clone, "bundle", "verify", "--quiet", str(file))
         git(clone, "fetch", "--quiet", str(file), f"refs/heads/{BRANCH}:refs/heads/saved")
         assert git(clone, "rev-parse", "saved") == saved.commit
