@@ -100,7 +100,7 @@ async def tree(
         ownership=ProcessOwnership(),
         stop=StopRequest(),
     )
-    yield AgentTree(origin, parts, spool, records, said)
+    return AgentTree(origin, parts, spool, records, said)
 
 
 def log(clone: Path) -> list[str]:
@@ -161,21 +161,27 @@ BROKEN: dict[str, tuple[str, str | None, list[str] | None]] = {
         None,
     ),
     "other-branch": (
-        "echo 1 > one; git add .; git commit -qm One; git checkout -qb mine; echo 2 > two; git add .; "
-        "git commit -qm Two; echo 3 > three",
+        (
+            "echo 1 > one; git add .; git commit -qm One; git checkout -qb mine; echo 2 > two; git add .; "
+            "git commit -qm Two; echo 3 > three"
+        ),
         "commits of other branches (1), the first of them mine",
         ["One", "More"],
     ),
     "same-commit-other-branch": ("git checkout -qb mine; echo 1 > new", None, ["Do it", "More"]),
     "merging": (
-        "git checkout -qb side; echo s > src/a.py; git commit -qam Side; git checkout -q -; echo t > src/a.py; "
-        "git commit -qam That; git merge side || true",
+        (
+            "git checkout -qb side; echo s > src/a.py; git commit -qam Side; git checkout -q -; echo t > src/a.py; "
+            "git commit -qam That; git merge side || true"
+        ),
         "was being merged",
         ["Do it", "That", "More"],
     ),
     "rebasing": (
-        "echo 1 > src/a.py; git commit -qam One; echo 2 > src/a.py; git commit -qam Two; "
-        "GIT_SEQUENCE_EDITOR='sed -i s/^pick/edit/' git rebase -qi HEAD~1",
+        (
+            "echo 1 > src/a.py; git commit -qam One; echo 2 > src/a.py; git commit -qam Two; "
+            "GIT_SEQUENCE_EDITOR='sed -i s/^pick/edit/' git rebase -qi HEAD~1"
+        ),
         None,
         ["Two", "One", "More"],
     ),
@@ -229,8 +235,10 @@ BROKEN: dict[str, tuple[str, str | None, list[str] | None]] = {
     "bare": ("git config core.bare true; echo 1 > new", None, ["Do it", "More"]),
     "other-tree": ("git config core.worktree /; echo 1 > new", None, ["Do it", "More"]),
     "partial": (
-        "git config extensions.partialClone origin; git config remote.origin.promisor true; "
-        "git config remote.origin.url 'ext::touch /tmp/ran'; echo 1 > new",
+        (
+            "git config extensions.partialClone origin; git config remote.origin.promisor true; "
+            "git config remote.origin.url 'ext::touch /tmp/ran'; echo 1 > new"
+        ),
         None,
         ["Do it", "More"],
     ),
