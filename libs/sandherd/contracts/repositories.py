@@ -1,6 +1,5 @@
 """The git repository that a task works on, and the branch that a sandbox checks out."""
 
-import ipaddress
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
@@ -12,15 +11,18 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.patterns import explained
 
 MAX_BRANCH: Final = 200
-_BRANCH: Final = explained(
+BRANCH_PATTERN: Final = explained(
     r"^[A-Za-z0-9_][A-Za-z0-9_.+/-]*$",
     "the name of a branch: letters, digits and _ . + / -, beginning with a letter, a digit or _",
 )
-_TICKET: Final = explained(
+TICKET_PATTERN: Final = explained(
     r"^#?[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "the id of a ticket, such as #42 or PROJ-7: letters, digits and _ . -"
 )
-_COMMIT: Final = explained(r"^([0-9a-f]{40}|[0-9a-f]{64})$", "the full id of a commit: 40 or 64 hexadecimal digits")
-_URL: Final = explained(r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of https")
+COMMIT_PATTERN: Final = explained(
+    r"^([0-9a-f]{40}|[0-9a-f]{64})$", "the full id of a commit: 40 or 64 hexadecimal digits"
+)
+LABEL_PATTERN: Final = explained(r"^[A-Za-z0-9_.-]+$", "letters, digits and _ . -")
+URL_PATTERN: Final = explained(r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of https")
 
 
 def check_branch(name: str) -> str:
@@ -44,29 +46,18 @@ def check_url(url: str) -> str:
     return url
 
 
-def is_address(host: str) -> bool:
-    """Whether it is an IP address and not a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 BranchName = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_BRANCH, pattern=_BRANCH), AfterValidator(check_branch)
+    str, StringConstraints(min_length=1, max_length=MAX_BRANCH, pattern=BRANCH_PATTERN), AfterValidator(check_branch)
 ]
-Ticket = Annotated[str, StringConstraints(pattern=_TICKET)]
+Ticket = Annotated[str, StringConstraints(pattern=TICKET_PATTERN)]
 """The id of a ticket or issue that a task works on."""
-Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
+Commit = Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)]
 """The id of a commit."""
-RepositoryUrl = Annotated[str, StringConstraints(max_length=1000, pattern=_URL), AfterValidator(check_url)]
+RepositoryUrl = Annotated[str, StringConstraints(max_length=1000, pattern=URL_PATTERN), AfterValidator(check_url)]
 """The URL of a repository, without a credential."""
 RepositoryLabel = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=100, pattern=explained(r"^[A-Za-z0-9_.-]+$", "letters, digits and _ . -")
-    ),
+    StringConstraints(min_length=1, max_length=100, pattern=LABEL_PATTERN),
 ]
 
 

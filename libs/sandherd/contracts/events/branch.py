@@ -75,7 +75,7 @@ class BranchPushed(BranchEvent):
 
 
 class BranchPushRefused(BranchEvent):
-    """The branch can't be pushed before somebody does something about it."""
+    """The branch can't be pushed before a user does something about it."""
 
     type: ClassVar[str] = "branch.push_refused"
     tone: ClassVar[Tone | None] = "failure"
@@ -86,7 +86,7 @@ class BranchPushRefused(BranchEvent):
     code: str
     """Why, machine-readable: `denied`, `not_found`, `conflict`, `refused`, `too_large` or `needs_approval`."""
     paths: Paths = Field(default_factory=list)
-    """With `needs_approval`: the changed paths that a person has to approve."""
+    """With `needs_approval`: the changed paths that a user has to approve."""
 
 
 class BranchPullRequestOpened(BranchEvent):

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from sandherd.contracts.commands import Note
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
@@ -44,7 +45,7 @@ class BranchView(Model):
     problem: str | None = None
     """Why the last commits were refused, or were not pushed; None if they were not."""
     approve: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
-    """Changed paths that a person has to approve before it is pushed."""
+    """Changed paths that a user has to approve before it is pushed."""
     commits: Count = 0
     """How many commits it has that its base's commit has not."""
     files_changed: Count = 0
@@ -84,8 +85,8 @@ class PushBranch(Request[BranchView]):
     type: ClassVar[str] = "spawner.push_branch"
     branch: BranchId
     approve_paths: bool = False
-    """Whether the paths that need a person's approval are approved, for the branch's current commit."""
-    requested_by: Annotated[str, Field(max_length=200)] | None = None
+    """Whether the paths that need a user's approval are approved, for the branch's current commit."""
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 
 
@@ -97,5 +98,5 @@ class DeleteBranch(Request[BranchView]):
     branch: BranchId
     where: Literal["everywhere", "here"] = "everywhere"
     """`here`: not in the repository."""
-    requested_by: Annotated[str, Field(max_length=200)] | None = None
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
