@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,7 @@ class AgentTree:
 
 
 @pytest.fixture
-async def tree(
-    tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any
-) -> AsyncIterator[AgentTree]:
+async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
     """The mirror is mounted, but not checked out yet."""
     origin = Origin(tmp_path / "origin")
     who = assignment(
@@ -291,6 +289,15 @@ async def test_message_of_the_rest_has_no_secret(tree: AgentTree) -> None:
     assert lines[1].startswith("Use [redacted] [31mto test very")
     assert len(lines[1]) <= 72
     assert lines[-2:] == ["Sandherd-Task: task-1", "Co-authored-by: Ann Example <ann@example.org>"]
+
+
+async def test_file_with_a_secret_is_not_committed(tree: AgentTree) -> None:
+    """A file that an agent has written its key to is left out, and stated."""
+    await tree.check_out(env={"API_KEY": SECRET}, secret_env=["API_KEY"])
+    tree.agent(f"echo KEY={SECRET} > .env; echo 1 > new")
+    saved = await tree.saved()
+    assert "1 uncommitted paths (with a secret of the task), the first of them '.env'" in (saved.left_out or "")
+    assert files(tree.received(saved)) == [".gitignore", "README.md", "new", "src/a.py"]
 
 
 HOSTILE = """

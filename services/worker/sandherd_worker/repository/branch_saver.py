@@ -20,6 +20,8 @@ REST_SECONDS: Final = 120.0
 """How long committing the rest may take: a program that the agent's repository names may never end."""
 SECONDS: Final = 300.0
 """How long all of it may take."""
+_LONG_ENOUGH: Final = 8
+"""A shorter secret may be in any file."""
 _BUNDLE: Final = "application/x-git-bundle"
 _LATE: Final = "the sandbox had to end before the branch was saved"
 
@@ -35,6 +37,8 @@ class BranchSaver:
         self._identity = identity_of(spec)
         text = (redactor or parts.emitter.redactor).text(spec.text)
         self._message = message_of(text, parts.who.task, self._identity)
+        values = [spec.env[name].encode() for name in spec.secret_env]
+        self._secrets = tuple(value for value in values if len(value) >= _LONG_ENOUGH)
         self._last: AgentBranchSaved | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -90,7 +94,13 @@ class BranchSaver:
 
     def rest(self, checkout: Checkout) -> RestContext:
         """How the rest is committed."""
-        return RestContext(checkout=checkout, identity=self._identity, message=self._message, largest=self.limit)
+        return RestContext(
+            checkout=checkout,
+            identity=self._identity,
+            message=self._message,
+            largest=self.limit,
+            secrets=self._secrets,
+        )
 
     @property
     def repository(self) -> Repository:
