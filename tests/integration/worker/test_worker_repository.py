@@ -228,3 +228,35 @@ async def test_task_files_are_not_written_through_a_link_of_the_repository(sandb
     failed = (await sandbox.event("failed")).data
     assert (failed.error_type, "leads out of the work tree" in failed.error) == ("start", True)
     assert not Path("/tmp/sandherd-test").exists()
+
+
+@pytest.mark.parametrize("way", ["mirror", "bundle"])
+async def test_repository_of_sha256_is_checked_out_and_saved(sandbox: Any, tmp_path: Path, way: str) -> None:
+    """Its ids are longer."""
+    origin = Origin(tmp_path / "other", "sha256")
+    field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
+    sandbox.task("echo 1 > new", repository=field)
+    assert await sandbox.run() == 0
+    saved = (await sandbox.event("branch_saved")).data
+    assert (len(saved.commit), saved.commits) == (64, 1)
+    await origin.received(sandbox, saved)
+
+
+async def test_agents_git_has_no_credential_and_knows_tags(sandbox: Any, origin: Origin) -> None:
+    """A fetch fails at once; the configuration has the settings that the worker wrote, and none else."""
+    git(origin.source, "tag", "v1.0", origin.base)
+    git(origin.mirrored(), "fetch", "--quiet", str(origin.source), "refs/tags/*:refs/tags/*")
+    sandbox.task("git describe --tags; git config --local --list | sort", repository=origin.by_mirror(sandbox))
+    assert await sandbox.run() == 0
+    lines = (await sandbox.output()).splitlines()
+    assert lines[0] == "v1.0"
+    assert {line.partition("=")[0] for line in lines[1:]} == {
+        "core.repositoryformatversion",
+        "core.filemode",
+        "core.bare",
+        "core.logallrefupdates",
+        "remote.origin.url",
+        "remote.origin.fetch",
+        "user.name",
+        "user.email",
+    }
