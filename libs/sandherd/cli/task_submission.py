@@ -115,6 +115,7 @@ def show_delivery(delivery: MessageOutcome, output: Format) -> int:
                 "sandbox": delivery.sandbox,
                 "state": delivery.state,
                 "delivery_ms": delivery.delivery_ms,
+                "code": delivery.code,
                 "reason": delivery.reason,
             },
         )

@@ -179,7 +179,7 @@ class MessageCommands:
 
     async def _excess(self, project: str) -> Refusal | None:
         usage = await self._names.usage(project)
-        found = excess(project, usage.names, usage.fill)
+        found = excess(project, usage.names, self._names.fill)
         return None if found is None else Refusal(Code.REFUSED, found)
 
     async def _store_new(self, message: InboxMessage) -> Refusal | None:

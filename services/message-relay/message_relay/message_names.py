@@ -15,6 +15,8 @@ from sandherd.contracts.streams import BUCKETS
 _BUCKET: Final = "messages"
 _COUNTED_FOR: Final = 10.0
 _RELEASED_TTL: Final = "60s"
+_OVERHEAD: Final = 150
+"""Bytes that an entry takes beside its subject and payload: its headers, and the broker's own fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,9 @@ class NameEntry:
 
 @dataclass(slots=True)
 class NameUsage:
-    """How many names a project has, how much of the bucket is used, and until when that was read recently enough."""
+    """How many names a project has, with those claimed here since, and until when that is used."""
 
     names: int
-    fill: float
     until: float
 
 
@@ -41,6 +42,8 @@ class MessageNames:
         self._bus = bus
         self._max_bytes = next(one.max_bytes for one in BUCKETS if one.name == _BUCKET)
         self._usage: dict[str, NameUsage] = {}
+        self.fill = 0.0
+        """The share of the bucket that was used when names were last counted, with what was written here since."""
 
     async def find(self, project: str, name: str) -> NameEntry:
         """The current claim to a name."""
@@ -59,6 +62,7 @@ class MessageNames:
         payload = claim.model_dump_json().encode()
         (await self.usage(project)).names += 1
         subject, ttl = _subject_of(project, name), f"{reserved.seconds}s"
+        self.fill += (len(subject) + len(payload) + _OVERHEAD) / self._max_bytes
         written = await write_entry(self._bus, _BUCKET, subject, payload, over=over.revision, ttl=ttl, while_full=False)
         return written is not None
 
@@ -74,8 +78,9 @@ class MessageNames:
         info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(f"KV_{_BUCKET}", subjects_filter=pattern))
         now = time.monotonic()
         self._usage = {name: usage for name, usage in self._usage.items() if now < usage.until}
-        fill = info.state.bytes / (info.config.max_bytes or self._max_bytes)
-        return NameUsage(len(info.state.subjects or {}), fill, now + _COUNTED_FOR)
+        self._max_bytes = info.config.max_bytes or self._max_bytes
+        self.fill = info.state.bytes / self._max_bytes
+        return NameUsage(len(info.state.subjects or {}), now + _COUNTED_FOR)
 
 
 def _subject_of(project: str, name: str) -> str:

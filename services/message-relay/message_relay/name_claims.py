@@ -107,5 +107,7 @@ def is_unique(name: str, at: datetime, *, reserved: Reservation) -> bool:
 def excess(project: str, names: int, fill: float) -> str | None:
     """Why no further name can be reserved for a message, for users to read; None if one can."""
     if names >= MAX_NAMES:
-        return f"{MAX_NAMES} names of messages of project {project} are reserved already; send it again when some are free"
+        return (
+            f"{MAX_NAMES} names of messages of project {project} are reserved already; send it again when some are free"
+        )
     return "the bucket of messages' names is nearly full; send it again later" if fill >= MAX_FILL else None

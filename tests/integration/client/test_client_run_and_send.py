@@ -6,10 +6,17 @@ import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from sandherd.contracts.events.message import MessageAcknowledged, MessageDelivered, MessageQueued, MessageRejected
+from sandherd.contracts.events.message import (
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageQueued,
+    MessageRefused,
+    MessageRejected,
+)
 from sandherd.contracts.events.task import TaskFailed, TaskRejected
 from sandherd.contracts.requests import (
     AskOutput,
@@ -149,6 +156,29 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
     await neighbours.say(source, MessageQueued(message_id=name, content_length=5), heard=False, entity=SANDBOX)
     await neighbours.say(source, MessageAcknowledged(message_id=name), heard=False, entity=SANDBOX)
     assert (await sending)[0] == 0
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "rejected"])
+async def test_send_shows_that_its_command_was_not_executed(
+    neighbours: Neighbours, sandherd: Sandherd, refused: bool, heard: bool
+) -> None:
+    """Refused with its id, or rejected, by an event with a source of its own: status 1 at once, with the reason."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
+    command = await neighbours.take(Principal.MESSAGE_RELAY)
+    name, kind = command.data.message, command.type
+    other = MessageRefused(command=kind, reason="of another command", code="conflict", command_id=str(uuid4()))
+    await neighbours.say(f"message-relay/{SANDBOX}/{'a' * 32}", other, heard=heard)
+    data = (
+        MessageRefused(command=kind, reason="the name is taken", code="conflict", command_id=str(command.id))
+        if refused
+        else MessageRejected(message_id=name, reason="the name is taken", code="conflict")
+    )
+    await neighbours.say(f"message-relay/{SANDBOX}/{'b' * 32}", data, heard=heard)
+    status, out, err = await sending
+    found = json.loads(out)
+    assert (status, found["state"], found["code"]) == (1, "rejected", "conflict")
+    assert "the name is taken" in err
 
 
 @pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)
