@@ -32,7 +32,7 @@ TaskNameToGive = Annotated[
         "--name",
         metavar="NAME",
         help="Name of the task: lower-case letters, digits and dashes [default: a generated one]. "
-        "A name that a task of the project already has is refused.",
+        "A name that a task of the project already has is refused, also for the same task.",
         callback=_given_task,
     ),
 ]
