@@ -21,6 +21,8 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _MIB: Final = 1024 * 1024
+BRANCH_NAME: Final = "BRANCH_NAME"
+"""The variable with the name of the branch, in sandboxes of tasks with a repository."""
 _SECRETS_MISSING: Final = (
     "its secrets are not stored (a backup without secrets was restored): retry it with its secrets"
 )
@@ -143,7 +145,11 @@ def _content(name: str, path: Path) -> str:
 
 
 def with_inputs(spec: TaskSpec, sandbox: SandboxRecord) -> TaskSpec:
-    """The spec with the places of the results that it takes files from."""
+    """The spec with what it begins with: the branch that it checks out, and the results that it takes files from."""
+    if sandbox.checkout is not None and spec.repository is not None:
+        repository = spec.repository.model_copy(update={"checkout": sandbox.checkout})
+        env = {BRANCH_NAME: sandbox.checkout.branch, **spec.env}
+        spec = spec.model_copy(update={"repository": repository, "env": env})
     return spec.model_copy(update={"inputs": sandbox.inputs}) if sandbox.inputs else spec
 
 
