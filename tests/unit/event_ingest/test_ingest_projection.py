@@ -116,8 +116,8 @@ def test_event_without_a_state_changes_none() -> None:
 
 
 def test_command_that_is_rejected_at_once_is_no_message() -> None:
-    """Its name stays free, and may be that of another message; one that was accepted is rejected by its second event."""
-    rejected = MessageRejected(message_id="msg-1", reason="no")
+    """Its name stays free for another message; a message that was accepted is rejected by its second event."""
+    rejected: EventData = MessageRejected(message_id="msg-1", reason="no")
     first, second = (
         wrap(
             rejected,
