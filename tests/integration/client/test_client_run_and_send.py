@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from sandherd.contracts.events.message import (
     MessageRefused,
     MessageRejected,
 )
-from sandherd.contracts.events.task import TaskFailed, TaskRejected
+from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
     AskOutput,
     LiveSandboxes,
@@ -29,8 +30,10 @@ from sandherd.contracts.requests import (
     TaskList,
     TaskView,
 )
+from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
+from tests.polling import eventually
 
 TASK, SANDBOX = "task-one", "sbx-one"
 INGEST = Principal.EVENT_INGEST
@@ -61,32 +64,69 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
     assert command.data.spec.harness.argv == ["python3", "agent.py"]
 
 
+def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
+    """What the spawner answers: it has so many commands to read."""
+
+    def examine(_asked: ExamineSpawner) -> Examination:
+        backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
+        return Examination(service="spawner", version="1", instance="i", now=NOON, parts=[], waiting=[backlog])
+
+    return examine
+
+
+EARLIER = TaskView(project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one")
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
-async def test_run_refuses_the_name_of_an_existing_task(
+async def test_run_refuses_the_name_of_another_task(
+    neighbours: Neighbours, sandherd: Sandherd, follow: str, heard: bool
+) -> None:
+    """The spawner decides; no event of the earlier task is shown as if it were its own."""
+    unread = [1]
+    await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
+    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[EARLIER] * (asked.task == TASK)))
+    await neighbours.begin()
+    running = asyncio.ensure_future(sandherd("run", "compute it", "--name", TASK, follow, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    taken: dict[str, Any] = {"reason": f"another task {TASK} already exists", "field": "task", "code": "conflict"}
+    refusal = TaskRefused(command=command.type, command_id=str(command.id), **taken)
+    await neighbours.say(f"spawner/{TASK}/{command.id.hex}", refusal, heard=heard)
+    unread[0] = 0
+    status, out, err = await running
+    assert (status, out) == (1, "")
+    assert f"another task {TASK} already exists; choose another --name" in err
+
+
+@pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
+async def test_run_shows_the_same_task_that_was_submitted_before(
     neighbours: Neighbours, sandherd: Sandherd, follow: str
 ) -> None:
-    """It submits nothing, and shows no event of the earlier task as if it were its own."""
-    earlier = TaskView(
-        project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one"
-    )
-    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[earlier] * (asked.task == TASK)))
-    status, out, err = await sandherd("run", "compute it", "--name", TASK, follow, "--", "true")
-    assert (status, out) == (1, "")
-    assert f"there is a task {TASK}, which is completed; choose another --name" in err
-    running = asyncio.ensure_future(sandherd("run", "x", "--name", "task-other", "--no-follow", "--", "true"))
-    assert (await neighbours.take(Principal.SPAWNER)).subject == "task-other"
-    assert (await running)[0] == 0
-
-
-async def test_failed_run_exits_with_1(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A task that did not complete fails the command, which names what to inspect."""
-    running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "false"))
-    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
-    await neighbours.say(neighbours.teller, TaskFailed(error="no sandbox", error_type="start"))
+    """It waits until the spawner has read the command and refused nothing; a refusal of another command is none."""
+    unread = [1]
+    await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
+    await neighbours.begin()
+    await neighbours.complete()
+    running = asyncio.ensure_future(sandherd("run", "do it", "--name", TASK, follow, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    other = TaskRefused(command=command.type, command_id=str(uuid4()), reason="no", code="conflict")
+    await neighbours.say(f"spawner/{TASK}/{'c' * 32}", other)
+    await eventually(lambda: sum(isinstance(asked, ExamineSpawner) for asked in neighbours.asked) > 1)
+    assert not running.done()
+    unread[0] = 0
     status, out, err = await running
+    assert status == 0
+    assert f"{TASK} was submitted before" in err
+    assert ("task.completed" in out) == (follow == "--follow")
+    assert TASK in out
+
+
+async def test_run_with_files_refuses_a_name_in_use(neighbours: Neighbours, sandherd: Sandherd, tmp_path: Path) -> None:
+    """Uploaded files are others each time: nothing is sent."""
+    await neighbours.begin()
+    status, _, err = await sandherd("run", "do it", "--name", TASK, "--dir", str(tmp_path), "--", "true")
     assert status == 1
-    assert lines_of(out)[-1]["type"] == "task.failed"
-    assert "sandherd events" in err
+    assert "which has other files; choose another --name" in err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -34,17 +34,18 @@ async def once_read(
         except HerdError as error:
             if error.problem.code is not Code.NOT_FOUND or read or clock() > deadline:
                 raise
-        read = not await _has_unread(send)
+        read = not await unread(send)
         if not read:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await change()
 
 
-async def _has_unread(send: queries.SendRequest) -> bool:
-    """Whether commands wait for the spawner; False if that is unknown."""
+async def unread(send: queries.SendRequest) -> bool | None:
+    """Whether commands wait for the spawner; None if that is unknown."""
     try:
         found = await send(ExamineSpawner(), timeout=_EXAMINE_SECONDS)
     except HerdError:
-        return False
-    return any(one.pending or one.unacknowledged for one in found.waiting if one.consumer == "spawner-commands")
+        return None
+    counts = [one.pending + one.unacknowledged for one in found.waiting if one.consumer == "spawner-commands"]
+    return any(counts) if counts else None
