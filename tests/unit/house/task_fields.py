@@ -98,6 +98,7 @@ VIEWS: Final = (
             "secrets": "secret",
             "files": "file",
             "work": "directory",
+            "repository": "repo",
             "continuous": "until",
             "linger_seconds": "linger",
             "attempt_seconds": "attempt_timeout",
