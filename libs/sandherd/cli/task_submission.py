@@ -20,9 +20,9 @@ from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
-from sandherd.client.task_work import WorkSource
 from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
+from sandherd.client.work_source import WorkSource
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code

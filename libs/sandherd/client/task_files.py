@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from sandherd.client.artifacts import EventArtifact
     from sandherd.client.sandboxes import transfer
     from sandherd.client.sandboxes.transfer import Moved
-    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.task_work import LeftOut
     from sandherd.client.tasks import resume
+    from sandherd.client.work_source import WorkSource
     from sandherd.contracts.events import ArtifactRef
 else:  # on first use: most programs transfer no files
     artifacts = LazyModule("sandherd.client.artifacts")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from sandherd.client.artifacts import EventArtifact
     from sandherd.client.sandboxes.transfer import Moved
-    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.task_work import LeftOut
+    from sandherd.client.work_source import WorkSource
     from sandherd.contracts.events import ArtifactRef
 
 
