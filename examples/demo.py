@@ -133,9 +133,9 @@ def _check(kept: Kept) -> None:
     require(kept.sandbox.state == "terminated", f"the sandbox is {kept.sandbox.state}")
     audit = kept.audit
     require(audit.missing == 0 and audit.unstored == 0, f"something is missing: {audit}")
-    require(all(source.closed for source in audit.sources), "a source has not said its last word")
+    require(all(source.closed for source in audit.sources), "a source is not complete")
     stored = sum(source.stored for source in audit.sources)
-    require(stored == len(kept.events), f"{len(kept.events)} events were said and {stored} stored")
+    require(stored == len(kept.events), f"{len(kept.events)} events were published and {stored} stored")
 
 
 def _explained(kept: Kept) -> list[Row]:
@@ -152,7 +152,7 @@ def _explained(kept: Kept) -> list[Row]:
         ("submit → agent.started", between("task.submitted", "agent.started"), ""),
         ("agent.started → agent.completed", between("agent.started", "agent.completed"), ""),
         ("agent.completed → sandbox gone", between("agent.completed", "sandbox.terminated"), ""),
-        ("events said / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
+        ("events / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
         ("isolation", kept.sandbox.isolation or "none", ""),
     ]
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sandherd.cli.dependencies import require_dependencies
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -51,6 +52,7 @@ async def run(
     name = name or new_task()
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]
+        await require_dependencies(herd, names)
         task = task.model_copy(update={"depends_on": tuple(names)})
     if earlier is not None:
         earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})

@@ -107,7 +107,7 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
 
 
 def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
-    """Like `parse`, but validates the envelope and `data` in turn: for a program that reads a small number of each type.
+    """Like `parse`, but validates envelope and `data` in turn: for a program that reads a small number of each type.
 
     `parse` builds a validator for each type, which costs as much CPU time as reading hundreds of events.
     """

@@ -147,6 +147,12 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
+def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """`version` shows what `--version` shows, as `help` does for `--help`."""
+    assert status_of(["version"]) == 0
+    assert capsys.readouterr().out.startswith("sandherd 0.")
+
+
 @pytest.mark.parametrize(
     "words", [["-h"], ["help"], ["tasks", "-h"], ["help", "tasks", "list"], ["tasks", "list", "-h"]]
 )

@@ -40,7 +40,7 @@ from sandherd.cli.parse.agent_options import (
     Set,
     resume_source,
 )
-from sandherd.cli.parse.durations import Linger, WaitTime
+from sandherd.cli.parse.durations import HALF_A_MINUTE, Linger, WaitTime
 from sandherd.cli.parse.iterations import (
     CheckTimeout,
     MaxCost,
@@ -222,7 +222,7 @@ def send(
     as_: Annotated[
         MessageRole, typer.Option("--as", help="Sender role shown to the agent.", show_default=True)
     ] = MessageRole.USER,
-    timeout: WaitTime = 30.0,
+    timeout: WaitTime = HALF_A_MINUTE,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

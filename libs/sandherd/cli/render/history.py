@@ -163,7 +163,7 @@ def _print_audit(found: "Audit") -> None:
             "missing": found.missing,
             "conflicts": found.conflicts,
             "implausible": found.implausible,
-            "unsaid": found.unsaid,
+            "without last event": found.unsaid,
             "duplicates refused": found.duplicates_refused,
             "unstored": found.unstored,
             "dead letters": found.dead,
