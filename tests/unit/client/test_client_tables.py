@@ -173,6 +173,12 @@ def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.Ca
     assert capsys.readouterr().out == '{"cost_micro_usd":12345}\n'
 
 
+def test_facts_without_a_value_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also empty lists and mappings; a number or a truth value is never without value."""
+    console.facts({"error": None, "text": "", "depends_on": [], "labels": {}, "secret_env": frozenset(), "turns": 0})
+    assert capsys.readouterr().out == "turns  0\n"
+
+
 def test_truth_values_are_yes_and_no() -> None:
     """In every table and list of facts."""
     assert [console.cell(value) for value in (True, False, 1, 0)] == ["yes", "no", "1", "0"]
