@@ -216,7 +216,7 @@ class Spawner:
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
-        branches = BranchService.of(self._service.bus, core.live, lease, self._settings)
+        branches = BranchService.of(self._service.bus, core.live, lease, self._settings, core.runtimes)
         scheduler = Scheduler(
             core.live,
             core.queue,

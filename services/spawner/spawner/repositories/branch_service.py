@@ -1,8 +1,8 @@
 """The part of the spawner that works on repositories: prepares checkouts, and carries out what is due on branches."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
@@ -11,13 +11,13 @@ from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.preparer import CheckoutPreparer
 from spawner.repositories.workflow import BranchWorkflow
+from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.scheduler import Intend
-
-_FOLDER: Final = "repositories"
 
 
 class BranchService:
@@ -28,13 +28,15 @@ class BranchService:
         self._workflow = workflow
 
     @classmethod
-    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings) -> Self:
-        """From the settings."""
+    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime]) -> Self:
+        """From the settings and the runtimes."""
         artifacts = BranchArtifacts(bus)
-        folder = settings.home.resolve() / _FOLDER
-        mirrors = Mirrors(folder, RepositoryHosts.of(settings), artifacts, settings.max_repository_mb)
+        mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
+        mirrors = Mirrors(
+            mirrors_folder(settings.home), RepositoryHosts.of(settings), artifacts, settings.max_repository_mb
+        )
         return cls(
-            CheckoutPreparer(live, lease, mirrors, artifacts),
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
         )
 

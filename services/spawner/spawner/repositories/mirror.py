@@ -243,7 +243,9 @@ class Mirror:
         """The right to write to the mirror, which exists then."""
         async with self._writer.hold():
             if not (self.path / "HEAD").exists():
-                await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(self.path))
+                await run_git(
+                    "init", "--quiet", "--bare", "--shared=world", "--template=", "--end-of-options", str(self.path)
+                )
             yield
 
 

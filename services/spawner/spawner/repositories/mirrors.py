@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.paths import mirror_path
 from spawner.repositories.record import BranchRecord, repository_key
 
 _MIB: Final = 1024 * 1024
@@ -36,8 +36,10 @@ class Mirrors:
         """The mirror of a repository, by the name under which its project's tasks share it."""
         known = self._mirrors.get((project, repository))
         if known is None:
-            name = sha256(repository.encode()).hexdigest()[:32]
-            known = self._mirrors[project, repository] = Mirror(self._folder / project / f"{name}.git", self._limits)
+            # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = mirror_path(self._folder, project, repository)
+            known = self._mirrors[project, repository] = Mirror(path, self._limits)
         return known
 
     async def fetch(self, project: str, repository: Repository) -> Mirror:
@@ -106,7 +108,7 @@ class Mirrors:
 
     @asynccontextmanager
     async def _bundle(self, reference: ArtifactRef) -> AsyncIterator[Path]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="bundle-") as file:
             try:
                 await self._artifacts.read(reference, file, MAX_BUNDLE)

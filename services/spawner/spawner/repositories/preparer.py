@@ -6,7 +6,7 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Final
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.repositories import Checkout, Repository
 from sandherd.contracts.states import BranchState, TaskState
@@ -42,9 +43,12 @@ _log: Final = logs.get("checkouts")
 class CheckoutPreparer:
     """Prepares the checkouts of pending tasks, several at once, those of one task one after the other."""
 
-    def __init__(self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts) -> None:
+    def __init__(
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str]
+    ) -> None:
+        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle."""
         self._live, self._lease = live, lease
-        self._mirrors, self._artifacts = mirrors, artifacts
+        self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
         self._requested: asyncio.Queue[str] = asyncio.Queue()
         self._active: set[str] = set()
         self._failures: defaultdict[str, int] = defaultdict(int)
@@ -184,18 +188,21 @@ class CheckoutPreparer:
 
     async def _checkout(self, task: TaskRecord, branch: BranchRecord) -> Checkout:
         mirror = await self._mirrors.with_branch(branch)
-        with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
-            file = Path(folder) / "bundle"
-            await mirror.write_bundle(branch.branch, file)
-            stored = await self._artifacts.store(file, task.project, task.task, BUNDLE)
+        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
             commit=branch.commit,
             base_commit=branch.base_commit,
             bundle=stored,
-            owner=task.task,
+            owner=task.task if stored else None,
         )
+
+    async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
+        with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
+            file = Path(folder) / "bundle"
+            await mirror.write_bundle(branch.branch, file)
+            return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from sandherd.contracts.specs import SandboxSpec, TaskSpec
 from sandherd.settings import Settings
 from sandherd.telemetry import traceparents
 from spawner.records.store import StoredRecord
+from spawner.repositories.paths import mirror_path, mirrors_folder
+from spawner.repositories.record import repository_key
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes import telemetry_environment
 from spawner.sandboxes.credentials import Mint
@@ -47,6 +49,8 @@ class SandboxPlans:
     """The spawner's own variables."""
     tls: Mapping[str, Path] = field(default_factory=dict)
     """The files that workers connect to the broker with, by their variables; read again for each sandbox."""
+    repositories: Path = Path()
+    """The folder of the mirrors of repositories."""
     collector: str | None = None
     """The endpoint to which agents export telemetry, if they may."""
 
@@ -63,6 +67,7 @@ class SandboxPlans:
             profiles=settings.profiles,
             forwarded=settings.forward_env,
             own=own,
+            repositories=mirrors_folder(settings.home),
             collector=settings.sandbox_otlp_endpoint,
         )
 
@@ -88,6 +93,7 @@ class SandboxPlans:
             ),
             limits=sandbox.limits,
             mounts=self._profile(spec).mounts,
+            repository=self._mirror(spec, sandbox),
             user_namespaces=self._profile(spec).user_namespaces,
             previous=sandbox.previous,
             max_work_bytes=self.max_work_bytes,
@@ -100,6 +106,12 @@ class SandboxPlans:
             stop_grace=self.stop_grace,
             traceparent=_agent_span(sandbox),
         )
+
+    def _mirror(self, spec: SandboxSpec, sandbox: SandboxRecord) -> Path | None:
+        if not isinstance(spec, TaskSpec) or spec.repository is None or sandbox.checkout is None:
+            return None
+        mounted = sandbox.checkout.bundle is None
+        return mirror_path(self.repositories, sandbox.project, repository_key(spec.repository)) if mounted else None
 
     def _profile(self, spec: SandboxSpec) -> Profile:
         """The profile as currently configured: removed mounts and forwarded variables no longer apply."""
