@@ -61,7 +61,7 @@ class SandboxPlan:
     limits: SandboxLimits
     mounts: Sequence[Mount] = ()
     repository: Path | None = None
-    """The mirror that its task is checked out from, to be mounted read-only; None: none, or its worker gets a bundle."""
+    """The mirror that its task is checked out from, to be mounted read-only; None: none, or it gets a bundle."""
     user_namespaces: bool = False
     """Whether its profile allows processes in it to create user namespaces."""
     previous: Previous | None = None
