@@ -12,10 +12,10 @@ import typer
 
 from sandherd.client import Herd, HerdError
 from sandherd.client.herd import task_spec
-from sandherd.contracts.errors import Code
+from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.branch import BranchSaved
 from sandherd.contracts.repositories import Repository
-from sandherd.contracts.requests import BranchView, ListBranches
+from sandherd.contracts.requests import BranchView, DownloadChunk, ListBranches
 from sandherd.contracts.states import BranchState, TaskState
 from sandherd.contracts.subjects import Principal
 from tests.integration.client.conftest import Neighbours, a_task
@@ -57,6 +57,12 @@ def saved(branches: StoredBranches, local: Git, tmp_path: Path, **fields: Any) -
     return a_branch(**(known | fields))
 
 
+async def submitted(neighbours: Neighbours) -> tuple[str, Repository]:
+    """The next task that was submitted, and its repository."""
+    command: Any = await neighbours.take(Principal.SPAWNER)
+    return command.subject, command.data.spec.repository
+
+
 # --- submission --------------------------------------------------------------------------------------------------
 
 
@@ -69,14 +75,13 @@ async def test_run_uploads_a_local_repository(
     status, task, err = await sandherd("run", "do it", *options, "--", "true")
     assert status == 0
     assert f"warning: 1 change in {local.folder} is not committed" in err
-    command = await neighbours.take(Principal.SPAWNER)
-    repository: Repository = command.data.spec.repository
-    assert command.subject == task.strip()
+    name, repository = await submitted(neighbours)
+    assert name == task.strip()
     assert repository.bundle is not None
     assert repository == Repository(
         bundle=repository.bundle, label="web", base="main", ticket="#7", commit_rest=False, push=False
     )
-    assert repository.bundle.subject.split(".")[-2] == command.subject
+    assert repository.bundle.subject.split(".")[-2] == name
     assert repository.bundle.media_type == "application/x-git-bundle"
     (tmp_path / "uploaded").write_bytes(branches.content(repository.bundle))
     assert local("bundle", "list-heads", str(tmp_path / "uploaded")) == f"{local('rev-parse', 'main')} refs/heads/main"
@@ -88,9 +93,8 @@ async def test_run_names_a_repository_by_its_url(
     """Nothing is uploaded."""
     options = ["--repo", URL, "--base", "develop", "--ticket", "PROJ-7", "--join", "--no-push", "--no-follow"]
     assert (await sandherd("run", "do it", *options, "--", "true"))[0] == 0
-    command = await neighbours.take(Principal.SPAWNER)
     wanted = Repository(url=URL, base="develop", ticket="PROJ-7", join=True, push=False)
-    assert command.data.spec.repository == wanted
+    assert (await submitted(neighbours))[1] == wanted
     assert not branches.uploaded
 
 
@@ -99,10 +103,10 @@ async def test_program_submits_with_a_repository(
 ) -> None:
     """By a path or a URL; a spec that begins with something else is refused, and nothing is uploaded."""
     task = await client.submit("do it", ["true"], repository=local.folder)
-    command = await neighbours.take(Principal.SPAWNER)
-    assert (command.subject, command.data.spec.repository.label) == (task, "web")
+    name, repository = await submitted(neighbours)
+    assert (name, repository.label) == (task, "web")
     await client.submit("do it", ["true"], repository=URL)
-    assert (await neighbours.take(Principal.SPAWNER)).data.spec.repository == Repository(url=URL)
+    assert (await submitted(neighbours))[1] == Repository(url=URL)
     branches.uploaded.clear()
     twice = task_spec("do it", ["true"], repository=Repository(url=URL))
     with pytest.raises(HerdError) as refused:
@@ -123,12 +127,11 @@ async def test_tasks_of_a_file_have_repositories(
         f"- {{name: three, text: do it, argv: ['true'], repository: {{url: '{URL}', base: develop}}}}\n"
     )
     running = asyncio.ensure_future(sandherd("tasks", "submit", str(file), "-o", "json"))
-    commands = [await neighbours.take(Principal.SPAWNER) for _ in range(3)]
+    (first, one), (second, two), (_, three) = [await submitted(neighbours) for _ in range(3)]
     await running
-    one, two, three = [command.data.spec.repository for command in commands]
     assert (one.label, one.ticket, two.label, three) == ("web", "7", "web", Repository(url=URL, base="develop"))
-    assert one.bundle.subject != two.bundle.subject
-    assert {owner for owner, _ in branches.uploaded} == {commands[0].subject, commands[1].subject}
+    assert one.bundle != two.bundle
+    assert {owner for owner, _ in branches.uploaded} == {first, second}
 
 
 @pytest.mark.parametrize("saving", [False, True], ids=["at once", "later"])
@@ -146,7 +149,7 @@ async def test_run_ends_with_the_branch(
     if saving:
         await eventually(lambda: any(isinstance(one, ListBranches) for one in neighbours.asked))
         branches.views = [view]
-        size = {"commits": 1, "files_changed": 1, "additions": 1, "deletions": 1}
+        size: dict[str, Any] = {"commits": 1, "files_changed": 1, "additions": 1, "deletions": 1}
         event = BranchSaved(repository="web", branch=BRANCH, commit=view.commit, **size)
         await neighbours.say(neighbours.teller, event)
     status, out, _ = await running
@@ -265,10 +268,10 @@ async def test_branch_is_fetched_into_a_local_repository(
     }  # fmt: skip
 
 
-async def test_bundle_of_another_project_is_refused(
-    branches: StoredBranches, client: Herd, local: Git, tmp_path: Path
+async def test_bundle_that_is_not_what_was_stored_is_refused(
+    neighbours: Neighbours, branches: StoredBranches, client: Herd, local: Git, tmp_path: Path
 ) -> None:
-    """And one whose bytes are not those of its reference; nothing is fetched then."""
+    """Of another project, with other bytes than its reference, expired, or none; nothing is fetched then."""
     view = saved(branches, local, tmp_path)
     assert view.bundle is not None
     foreign = view.bundle.model_copy(update={"subject": view.bundle.subject.replace("default", "other")})
@@ -278,6 +281,9 @@ async def test_bundle_of_another_project_is_refused(
     branches.views = [view]
     branches.artifacts["bundle-0001"] = branches.artifacts["bundle-0001"][:-1] + b"x"
     with pytest.raises(HerdError):
+        await client.fetch_branch(BRANCH, local.folder)
+    await neighbours.answer(Principal.SPAWNER, DownloadChunk, lambda _: Problem(code=Code.NOT_FOUND, message="gone"))
+    with pytest.raises(HerdError, match="expires after 7 days"):
         await client.fetch_branch(BRANCH, local.folder)
     branches.views = [view.model_copy(update={"bundle": None, "problem": "commits refused: forged"})]
     with pytest.raises(HerdError, match="commits refused: forged") as nothing:

@@ -67,9 +67,9 @@ def test_other_files_to_begin_with_are_refused() -> None:
         {"directory": None, "earlier": ResumeSource(task="task-one"), "uploads": False},
         {"directory": None, "earlier": None, "uploads": True},
     ):
-        refuse_other_trees(None, **more)  # type: ignore[arg-type]  # one value for each
+        refuse_other_trees(None, **more)
         with pytest.raises(HerdError):
-            refuse_other_trees(source(), **more)  # type: ignore[arg-type]  # one value for each
+            refuse_other_trees(source(), **more)
     refuse_other_trees(source(), None, None, uploads=False)
 
 
