@@ -219,6 +219,14 @@ BROKEN: dict[str, tuple[str, str | None, list[str] | None]] = {
         None,
         ["Do it", "Sub", "More"],
     ),
+    "submodule-changed": (
+        (
+            "git init -q sub; git -C sub commit -q --allow-empty -m S; git add sub; git commit -qm Sub; "
+            "git -C sub commit -q --allow-empty -m T; touch sub/x; echo 1 > new"
+        ),
+        "1 uncommitted paths (not a file: a repository of its own, or a pipe), the first of them 'sub'",
+        ["Do it", "Sub", "More"],
+    ),
     "signing": (
         "git config commit.gpgSign true; git config user.signingKey none; echo 1 > new",
         None,
