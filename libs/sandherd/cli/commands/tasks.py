@@ -80,7 +80,7 @@ def list_tasks(  # noqa: PLR0913  # one parameter per option
     """List tasks: live ones and those that ended recently. Several conditions must all be met.
 
     WAITS FOR is what a pending task waits for, or the approval that a running one needs from a user. ATTEMPT is the
-    attempt and the maximum number of attempts.
+    attempt and the maximum number of attempts, and of an ended task only how many it took.
     """
     which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
@@ -223,6 +223,9 @@ def retry_task(
 
 
 def _row(task: "TaskView") -> list[object]:
+    from sandherd.contracts.states import TASK_ENDED
+
     text = " ".join(task.text.split())
-    attempt = f"{task.attempt}/{task.max_attempts}"
+    # Of an ended task only the attempts that it took: there is no further one.
+    attempt = task.attempt if task.state in TASK_ENDED else f"{task.attempt}/{task.max_attempts}"
     return [task.task, task.state, task.priority, attempt, task.sandbox, task.submitted_at, task.waits_for, text]
