@@ -1,6 +1,7 @@
 """Tasks with a repository and `sandherd branches`, against a real broker and real git; the spawner is a double."""
 
 import asyncio
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from sandherd.client import Herd, HerdError
 from sandherd.client.herd import task_spec
@@ -24,6 +24,13 @@ from tests.local_git import BRANCH, REF, Git, clone, new_repository
 from tests.polling import eventually
 
 Sandherd = Callable[..., Any]
+
+
+class Typed(io.StringIO):
+    """A terminal on which a line is typed."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -347,29 +354,17 @@ async def test_approval_of_paths_is_confirmed(
     status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths")
     assert (status, branches.pushes) == (2, [])
     assert "--yes" in err
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("typer.confirm", _answering(agrees=False))
+    monkeypatch.setattr("sys.stdin", Typed("n\n"))
     status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths")
     assert (status, branches.pushes) == (130, [])
     assert "  .github/workflows/ci.yml\n" in err
     assert "\x1b" not in err
-    monkeypatch.setattr("typer.confirm", _answering(agrees=True))
+    monkeypatch.setattr("sys.stdin", Typed("Yes\n"))
     branches.on_push = lambda view: view.model_copy(update={"pushed_commit": view.commit, "approve": []})
     assert (await sandherd("branches", "push", BRANCH, "--approve-paths"))[0] == 0
     branches.views = [a_branch(pushed_commit=None, approve=paths)]
     assert (await sandherd("branches", "push", BRANCH, "--approve-paths", "--yes"))[0] == 0
     assert [push.approve_paths for push in branches.pushes] == [True, True]
-
-
-def _answering(*, agrees: bool) -> Callable[..., bool]:
-    def confirm(_question: str, *, abort: bool, err: bool) -> bool:
-        assert abort
-        assert err
-        if not agrees:
-            raise typer.Abort
-        return True
-
-    return confirm
 
 
 async def test_branch_is_deleted_once_confirmed(branches: StoredBranches, sandherd: Sandherd) -> None:

@@ -73,6 +73,33 @@ def test_other_files_to_begin_with_are_refused() -> None:
     refuse_other_trees(source(), None, None, uploads=False)
 
 
+@pytest.mark.parametrize("command", ["show", "fetch", "push", "delete", "diff"])
+def test_hostile_name_of_a_branch_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a connection is made: what git does not accept, and what no name of a branch has here."""
+    names = [
+        "",
+        "*",
+        ">",
+        "../x",
+        "a\n",
+        "a\0",
+        "a b",
+        "a..b",
+        "x.lock",
+        "HEAD",
+        "é",
+        "a\u202eb",
+        "a~1",
+        "a:b",
+        "@{-1}",
+    ]
+    for name in [*names, "a:b", "@{-1}", "x" * 201, "a//b", "/a", "a/", ".a"]:
+        assert status_of(["branches", command, "--", name]) == 2, name
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err.count("\n")) == ("", 1)
+        assert "broker" not in shown.err
+
+
 def test_credential_in_a_url_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     """It is refused before a connection is made."""
     assert status_of(["run", "x", "--repo", "https://ada:s3cretvalue@git.example.org/x", "--", "true"]) == 2
