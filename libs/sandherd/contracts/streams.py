@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.access import AgentBranchSaved, AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.events.base import EventData
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -188,7 +188,8 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         stream="EVENTS",
         service=Principal.SPAWNER,
         filters=_all_events(
-            *(AgentStarted, AgentCompleted, AgentFailed, AgentShutdown, AgentWorkSaved, AgentTranscriptSaved)
+            *(AgentStarted, AgentCompleted, AgentFailed, AgentShutdown),
+            *(AgentWorkSaved, AgentBranchSaved, AgentTranscriptSaved),
         ),
     ),
     Consumer(
@@ -232,6 +233,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=256 * _MIB,
     ),
     Bucket(
+        name="messages",
+        description="Names of messages that clients sent, each reserved for a day after its message expires.",
+        owners=frozenset({Principal.MESSAGE_RELAY}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
         name="revocations",
         description="Revoked credentials, until they expire.",
         owners=frozenset({Principal.SPAWNER}),
@@ -240,6 +247,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
     Bucket(
         name="schedules",
         description="Schedules of tasks, and which of their due times were decided.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
+        name="branches",
+        description="The branches that tasks work on, and what was saved and pushed of each.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=256 * _MIB,
     ),
