@@ -25,7 +25,7 @@ _APPROVED: Final = (
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
-    repository_hosts: Annotated[list[RepositoryHost], NONE, Names, Env("SANDHERD_REPOSITORY_HOSTS")] = list(_HOSTS)
+    repository_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_REPOSITORY_HOSTS")] = list(_HOSTS)
     """The hosts of repositories that tasks may name, because the spawner connects to them; `none`: only local
     repositories, which clients upload."""
     github_token: Annotated[Token | None, Env("GITHUB_TOKEN", secret=True)] = Field(None, repr=False)
@@ -33,7 +33,7 @@ class RepositorySettings(BaseModel):
     git_credentials: Annotated[Path | None, Env("SANDHERD_GIT_CREDENTIALS")] = None
     """A file with credentials of other hosts, one `https://USER:TOKEN@HOST` a line (git-credential-store(1)); it is
     read for each use. No sandbox gets them."""
-    repository_approval: Annotated[list[str], NONE, Names, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
+    repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""

@@ -25,7 +25,7 @@ from spawner.pool.record import WarmState
 
 MOST_VALUES = 100
 """Of one label; its series are that many for each of the other's."""
-MOST_SERIES = 250
+MOST_SERIES = 300
 
 
 def fill(meters: Meters, metric: Metric, values: dict[str, str]) -> None:
