@@ -1,5 +1,8 @@
 """Tasks with a repository: a real spawner, broker and git server; what a worker saves is published as by one."""
 
+import os
+import re
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +20,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd_worker.artifacts import make_artifact
+from spawner import repositories
 from spawner.main import compose
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
@@ -131,6 +135,39 @@ async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
     kinds = [event["type"] for event in person.unique() if event["type"].startswith("branch.")]
     assert kinds == ["branch.created", "branch.saved", "branch.pushed"]
     assert not any(TOKEN in str(event) for event in person.events)
+
+
+async def test_large_files_are_beside_the_mirrors(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
+    home: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The temporary folder of a container is small: bundle and diff are not written there, and none is left."""
+    folder = home / "repositories"
+    abandoned, current = folder / ".scratch-old", folder / ".scratch-new"
+    for one in (abandoned, current):
+        one.mkdir(parents=True)
+        (one / "bundle").touch()
+    os.utime(abandoned, (0, 0))
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 2\n"})
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        after = await reaches(person, task, lambda found: found.pushed_commit is not None)
+    assert after.diff is not None
+    assert [one.name for one in folder.glob(".scratch-*")] == [current.name]
+
+
+def test_no_part_uses_the_temporary_folder() -> None:
+    """A bundle of a whole repository, for sandboxes that see no mirror, needs as much space as the repository."""
+    for file in Path(repositories.__file__).parent.glob("*.py"):
+        for call in re.findall(r"tempfile\.\w+\((.*)\)", file.read_text()):
+            assert "dir=" in call, file.name
 
 
 async def test_paths_to_approve_are_not_pushed_before(

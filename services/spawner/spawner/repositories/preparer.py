@@ -4,12 +4,10 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 """
 
 import asyncio
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sandherd.backoff import Backoff
@@ -199,8 +197,8 @@ class CheckoutPreparer:
         )
 
     async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
-        with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
-            file = Path(folder) / "bundle"
+        with self._mirrors.scratch() as folder:
+            file = folder / "bundle"
             await mirror.write_bundle(branch.branch, file)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 

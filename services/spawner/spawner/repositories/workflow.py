@@ -4,11 +4,10 @@ Each step is written to the branch's record when it is done, so that it can be r
 """
 
 import asyncio
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sandherd.backoff import Backoff
@@ -31,6 +30,8 @@ from spawner.sandboxes.reconciler import FOR_NOW
 _AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
+_ABANDONED: Final = timedelta(days=1)
+"""No step takes as long: a scratch folder of this age is what a killed spawner left."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
 _MAX_DIFF: Final = 16 * 1024 * 1024
 """Maximum bytes of a diff that is stored."""
@@ -63,6 +64,7 @@ class BranchWorkflow:
             await self._lease.wait_held()
             if fence != self._lease.fence:
                 fence = self._lease.fence
+                await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _ABANDONED).timestamp())
                 for key, known in self._live.branch_index.items():
                     self._on_branch(key, known.view)
             await asyncio.sleep(_LEASE_CHECK)
@@ -157,8 +159,8 @@ class BranchWorkflow:
         raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
 
     async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
-        with tempfile.TemporaryDirectory(prefix="diff-") as folder:
-            file = Path(folder) / "diff"
+        with self._mirrors.scratch() as folder:
+            file = folder / "diff"
             await write_diff(mirror, record.base_commit, commit, file)
             if file.stat().st_size > _MAX_DIFF:
                 return None
