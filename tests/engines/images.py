@@ -78,7 +78,12 @@ def make_python(engine: Engine) -> None:
         (folder / "bin" / "pip").chmod(0o755)
         for shared in (prefix / "lib").glob("libpython3*.so*"):
             shutil.copy(shared, folder / "lib" / shared.name, follow_symlinks=False)
-        _make(engine, python_image(), folder, f"RUN {_SLIM}\nCOPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n")
+        _make(
+            engine,
+            python_image(),
+            folder,
+            f"RUN {_SLIM}\nCOPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n",
+        )
 
 
 def make_nats(engine: Engine, name: str) -> None:

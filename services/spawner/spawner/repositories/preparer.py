@@ -106,6 +106,7 @@ class CheckoutPreparer:
 
     async def _failed(self, key: str, error: GitError) -> float | None:
         """Fail the task if a retry can't succeed; otherwise its record states why it waits."""
+        self._count(decisions.outcome_of(error.fault))
         if not error.permanent:
             await self._live.change_task(key, partial(of_task.waiting_because, reason=str(error)))
             _log.warning("repository not available, retrying", task=key, error=str(error))
@@ -137,6 +138,10 @@ class CheckoutPreparer:
         await self._live.change_task(
             key, partial(of_task.with_checkout, branch=branch.id, checkout=checkout, attempt=task.attempt, now=now)
         )
+        self._count(decisions.DONE)
+
+    def _count(self, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step="prepare", outcome=outcome)
 
     # --- the branch ----------------------------------------------------------------------------------------------
 

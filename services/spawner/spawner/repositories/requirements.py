@@ -39,7 +39,9 @@ async def problems(folder: Path) -> dict[str, str | None]:
 def _version(program: str, _changed: int) -> tuple[int, ...] | None:
     """The version of this program; None if it states none. It is read again when the file has changed."""
     try:
-        shown = subprocess.run([program, "version"], capture_output=True, text=True, check=True, timeout=_SECONDS).stdout
+        shown = subprocess.run(
+            [program, "version"], capture_output=True, text=True, check=True, timeout=_SECONDS
+        ).stdout
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
     match = re.match(r"git version (\d+)\.(\d+)", shown)

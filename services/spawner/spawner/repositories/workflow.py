@@ -19,7 +19,7 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.artifacts import DIFF, BranchArtifacts
-from spawner.repositories.decisions import Decide
+from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, paths_to_approve, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
@@ -144,9 +144,11 @@ class BranchWorkflow:
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
         except GitError as error:
+            self._count("save", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
+        self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
         return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
 
@@ -181,9 +183,11 @@ class BranchWorkflow:
                 )
             await self._mirrors.push(mirror, record)
         except GitError as error:
+            self._count("push", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
+        self._count("push", DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
 
     async def _delete(self, record: BranchRecord) -> Decide:
@@ -196,10 +200,14 @@ class BranchWorkflow:
             if at is not None:
                 await mirror.delete_branch(record.branch, expected=at)
         except GitError as error:
+            self._count("push", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.not_deleted, reason=str(error), now=now)
         return partial(decisions.deleted, now=now)
+
+    def _count(self, step: str, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
 
 
 def _idle(record: BranchRecord) -> BranchRecord:
