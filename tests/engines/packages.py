@@ -37,7 +37,7 @@ def unpacked(*packages: str) -> Path:
 
 
 def fetched(name: str, *packages: str) -> Path:
-    """A folder with the files `.deb` of these packages. Raises `subprocess.CalledProcessError` where they can't be had."""
+    """A folder with these packages as files. Raises `subprocess.CalledProcessError` where they can't be had."""
     with alone(f"debs-{name}") as folder:
         if not folder.exists():
             part = folder.with_suffix(".part")

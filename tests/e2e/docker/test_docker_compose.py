@@ -173,7 +173,7 @@ async def test_only_the_spawner_has_git(docker: Docker, built: dict[str, str]) -
     for service in images.SERVICES:
         found = await ran_in(docker, built[service], "/bin/sh", "-c", "command -v git; true")
         assert found.split() == (["/usr/bin/git"] if service == "spawner" else [])
-    history = await docker.images.history(built["spawner"])
+    history: Any = await docker.images.history(built["spawner"])
     (layer,) = [one["Size"] for one in history if "COPY /programs/" in one["CreatedBy"]]
     assert 3_000_000 < layer < 15_000_000
 

@@ -56,7 +56,8 @@ def test_settings_reach_their_services() -> None:
 
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
-    for given, source in (({}, "/dev/null"), ({"SANDHERD_GIT_CREDENTIALS": "/etc/tokens"}, "/etc/tokens")):
+    named: Any = {"SANDHERD_GIT_CREDENTIALS": "/etc/tokens"}
+    for given, source in (({}, "/dev/null"), (named, "/etc/tokens")):
         compose = Compose(DOCKER_GID="0", GITHUB_TOKEN="ghp_visible", **given)
         services = yaml.safe_load(compose.said("config"))["services"]
         spawner = services["spawner"]
@@ -69,7 +70,7 @@ def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
 
 def test_mirrors_outlive_the_container() -> None:
     """They are in the volume of the spawner's home; hosts and sizes are passed on."""
-    given = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
+    given: Any = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
     spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).said("config"))["services"]["spawner"]
     assert "spawner-home:/var/lib/sandherd:rw" in [mount_text(one) for one in spawner["volumes"]]
     assert {name: str(spawner["environment"][name]) for name in given} == given

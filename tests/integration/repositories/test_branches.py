@@ -234,6 +234,40 @@ async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
         assert "no branch nosuch" in (view.error or "")
 
 
+async def test_steps_are_counted_by_outcome(
+    spawner: Make, person: Person, repository: Repository, server: GitServer, upstream: Upstream, herd: Broker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A denied token, a forge that is unavailable and a hook that refuses a push differ, as their alerts do."""
+
+    def counted(service: Service, step: str, outcome: str) -> float:
+        labels = {"step": step, "outcome": outcome}
+        return service.registry.get_sample_value("sandherd_branch_steps_total", labels) or 0.0
+
+    service = spawner()
+    async with service.running():
+        assert (counted(service, "prepare", "denied"), counted(service, "push", "refused")) == (0, 0)
+        server.token = "ghs_another"
+        assert (await person.ended(await person.submit(["true"], repository=repository))).error_type == "repository"
+        assert counted(service, "prepare", "denied") == 1
+        server.token, server.failing = TOKEN, 1
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        assert (counted(service, "prepare", "unavailable"), counted(service, "prepare", "done")) == (1, 1)
+        hook = upstream.path / "hooks" / "pre-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 2\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        await reaches(person, task, lambda found: found.problem is not None)
+        assert (counted(service, "save", "done"), counted(service, "push", "refused")) == (1, 1)
+
+
 async def _is_created(person: Person, task: str) -> bool:
     return await branch_of(person, task) is not None
 

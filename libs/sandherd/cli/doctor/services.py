@@ -65,8 +65,8 @@ _LOST_REMEDY: Final = (
 )
 _REMARK_REMEDIES: Final[Mapping[str, str]] = {
     "harness ": "update the plugin's distribution or uninstall it, and restart the spawner",
-    GIT: "install git 2.31 or later on the spawner's machine, in a folder of its PATH; until then it refuses tasks with "
-    "a repository",
+    GIT: "install git 2.31 or later on the spawner's machine, in a folder of its PATH; until then it refuses tasks "
+    "with a repository",
     MIRRORS: "make the folder writable for the spawner's user, and free space on its file system",
 }
 """By how the names of a service's remarks begin."""

@@ -37,7 +37,7 @@ class Mirrors:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for files of any size, beside the mirrors: the machine's temporary folder may be small, or memory."""
+        """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
             yield Path(folder)
@@ -53,7 +53,7 @@ class Mirrors:
         """The mirror of a repository, by the name under which its project's tasks share it."""
         known = self._mirrors.get((project, repository))
         if known is None:
-            # Sandboxes read mirrors under their own uid, where a runtime mounts them; nobody else may.
+            # Sandboxes read mirrors under their own uid, where a runtime mounts them; no other user may.
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = mirror_path(self._folder, project, repository)
             known = self._mirrors[project, repository] = Mirror(path, self._limits)
