@@ -140,7 +140,7 @@ def build_sandbox(engine: Engine, context: Path, version: str) -> None:
 
 @contextmanager
 def build_context() -> Iterator[Path]:
-    """What a build is sent, with wheels and packages beside it: the repository as it is, and not what lies about in it."""
+    """What a build is sent, with wheels and packages beside it: the repository as it is, not what lies about in it."""
     with _folder() as folder:
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_SENT, ".dockerignore"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()

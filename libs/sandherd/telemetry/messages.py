@@ -106,9 +106,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     ),
     "message-relay": (
         _info("approval requested again", "A restarted agent repeated a request."),
-        _warning("invalid approval entry ignored", "An entry of the bucket breaks its contract.", "Delete the entry."),
-        _warning("approvals bucket unavailable, retrying", "Approvals wait.", _BROKER),
-        _warning("bucket unavailable, retrying", "A record could not be read.", _BROKER),
+        _warning("invalid bucket entry ignored", "An entry of a bucket breaks its contract.", "Delete the entry."),
+        _warning("bucket unavailable, retrying", "Messages or approvals wait.", _BROKER),
         _warning("last event not read, retrying", "The stream did not respond.", _BROKER),
         _warning("lease lost, delivery stopped", "Another replica delivers."),
         _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", _BROKER),

@@ -43,7 +43,7 @@ async def test_retry_continues_the_branch(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream
 ) -> None:
     """A second attempt begins with the commits of the first, and the branch is the same."""
-    script = 'echo "$SANDHERD_ATTEMPT" >> attempts; git add attempts; git commit -qm "$SANDHERD_ATTEMPT"; test "$SANDHERD_ATTEMPT" = 2'
+    script = 'echo "$SANDHERD_ATTEMPT" >> attempts; git add .; git commit -qm more; test "$SANDHERD_ATTEMPT" = 2'
     retry = RetryPolicy(max_attempts=2, first_delay_seconds=0.1, also=frozenset({ErrorType.EXIT_STATUS}))
     async with spawner().running():
         task = await person.submit(["/bin/sh", "-c", script], repository=repository, retry=retry)

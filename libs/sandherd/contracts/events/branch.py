@@ -30,6 +30,9 @@ class BranchCreated(BranchEvent):
     ticket: str | None = None
     """The ticket that its task works on."""
 
+    def summarize(self) -> str:
+        return f"{self.branch} from {self.base}" + (f" at {self.base_commit[:10]}" if self.base_commit else "")
+
 
 class BranchSaved(BranchEvent):
     """Commits of a sandbox were checked and added to the branch in the spawner's mirror."""
@@ -64,6 +67,9 @@ class BranchRefused(BranchEvent):
     reason: str
     """Why, for users to read."""
 
+    def summarize(self) -> str:
+        return f"{self.branch}: {self.reason}"
+
 
 class BranchPushed(BranchEvent):
     """The branch was pushed to the repository."""
@@ -72,6 +78,9 @@ class BranchPushed(BranchEvent):
     tone: ClassVar[Tone | None] = "success"
     commit: str
     """The commit that the repository's branch has now."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}"
 
 
 class BranchPushRefused(BranchEvent):
@@ -87,6 +96,9 @@ class BranchPushRefused(BranchEvent):
     """Why, machine-readable: `denied`, `not_found`, `conflict`, `refused`, `too_large` or `needs_approval`."""
     paths: Paths = Field(default_factory=list)
     """With `needs_approval`: the changed paths that a user has to approve."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}: {self.reason}"
 
 
 class BranchPullRequestOpened(BranchEvent):
@@ -119,3 +131,4 @@ class BranchDeleted(BranchEvent):
     """The branch was deleted."""
 
     type: ClassVar[str] = "branch.deleted"
+    closes_source: ClassVar[bool] = True

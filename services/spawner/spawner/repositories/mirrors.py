@@ -53,7 +53,7 @@ class Mirrors:
         """The mirror of a repository, by the name under which its project's tasks share it."""
         known = self._mirrors.get((project, repository))
         if known is None:
-            # Sandboxes read mirrors under their own uid, where a runtime mounts them; no other user may.
+            # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = mirror_path(self._folder, project, repository)
             known = self._mirrors[project, repository] = Mirror(path, self._limits)

@@ -21,7 +21,6 @@ from spawner.runtimes.layout import SandboxDirectory
 INSIDE: Final = Path("/sandbox")
 TOOLCHAINS: Final = INSIDE / "toolchains"
 REPOSITORY: Final = INSIDE / "repository"
-"""The mirror of the task's repository."""
 USER: Final = 1000
 """The user inside. Some agents refuse to work as root, which is what the spawner may be."""
 

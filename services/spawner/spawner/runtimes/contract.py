@@ -61,8 +61,7 @@ class SandboxPlan:
     limits: SandboxLimits
     mounts: Sequence[Mount] = ()
     repository: Path | None = None
-    """The mirror that its task is checked out from, to be visible in the sandbox, read-only. Only for a runtime that
-    mounts it; None: there is none, or the worker fetches a bundle."""
+    """The mirror that its task is checked out from, to be mounted read-only; None: none, or it gets a bundle."""
     user_namespaces: bool = False
     """Whether its profile allows processes in it to create user namespaces."""
     previous: Previous | None = None
@@ -168,7 +167,7 @@ class Capabilities:
     mounts: bool = False
     """Whether it supports the mounts of profiles."""
     mounts_repository: bool = False
-    """Whether sandboxes see the spawner's mirrors of repositories where they are on its disk."""
+    """Whether it mounts `SandboxPlan.repository`."""
     volumes_only: bool = False
     """Whether these mounts must be volumes, as it can't mount folders of a host."""
     gaps: tuple[str, ...] = ()

@@ -71,10 +71,9 @@ class IsolationLaunch:
         """
         if place.user is None:
             return
-        us = os.getuid(), os.getgid()
-        for folder in place.own_folders:
-            os.chown(folder, *us, follow_symlinks=False)  # first: if interrupted, `own` changes the whole tree again
-        change_owner(place.folder, *us)
+        for folder in place.own_folders:  # first: if interrupted, `own` changes the whole tree again
+            os.chown(folder, os.getuid(), os.getgid(), follow_symlinks=False)
+        change_owner(place.folder, os.getuid(), os.getgid())
         self.release_uid(place)
         (place.folder / "run" / "uid").unlink(missing_ok=True)
 
