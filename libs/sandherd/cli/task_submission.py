@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandherd.cli import branch_output
+from sandherd.cli.dependencies import require_dependencies
 from sandherd.cli.local_repositories import uploaded
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
@@ -23,10 +24,10 @@ from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
 from sandherd.client.repositories.local import LocalRepository
-from sandherd.client.task_work import WorkSource
 from sandherd.client.tasks.resubmission import Resubmission
 from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
+from sandherd.client.work_source import WorkSource
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -80,6 +81,7 @@ async def _with_full_names(herd: Herd, task: TaskSpec, earlier: ResumeSource | N
     """The task with the whole names of those that it depends on, and of the one that it resumes."""
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]
+        await require_dependencies(herd, names)
         task = task.model_copy(update={"depends_on": tuple(names)})
     if earlier is not None:
         earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})

@@ -261,7 +261,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
         _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
         _error("work not saved for the next attempt", "The spool is full.", "Raise the sandbox's disk limit."),
-        _error("branch not saved", "The task's file of a lost worker can't be read.", _REPORT),
+        _error("branch not saved", "An attempt's commits are lost; `error` or `places` has why.", _REPORT),
         _error("worker ended by an error", "An unexpected error; `places` has where.", _REPORT),
         _error("request failed", "A request to the sandbox failed unexpectedly.", _REPORT),
         _warning("herd tool failed", "A tool call of the agent got an error."),

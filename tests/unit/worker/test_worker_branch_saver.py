@@ -1,112 +1,12 @@
 """A branch is saved whatever an agent, which may be hostile, has done to its repository. Git is real."""
 
-import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sandherd.contracts.events import EventData
-from sandherd.contracts.events.access import AgentBranchSaved
-from sandherd.contracts.specs import TaskSpec
-from sandherd_worker.broker_session import CurrentConnection
-from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
-from sandherd_worker.inbox import DeliveredMessages, Inbox
-from sandherd_worker.parts import Parts
-from sandherd_worker.processes import ProcessOwnership, Reaper
-from sandherd_worker.redaction import Redactor
-from sandherd_worker.repository import branch_saver
-from sandherd_worker.repository.branch_saver import BranchSaver
-from sandherd_worker.repository.checkout import check_out
-from sandherd_worker.repository.identity import identity_of
-from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
-from tests.task_repositories import BRANCH, Origin, git
-
-SECRET = "hunter2-hunter2"
-AS_AGENT = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@b; "
-
-
-class AgentTree:
-    """A work tree in which a branch is checked out, and the saver of the branch."""
-
-    def __init__(self, origin: Origin, parts: Parts, spool: Spool, records: Any, said: Any) -> None:
-        self.origin, self.parts, self._spool, self._records, self._said = origin, parts, spool, records, said
-        self.work = parts.who.work_dir
-        self.published: list[EventData] = []
-        self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})
-        self.saver = BranchSaver(self.spec, parts)
-
-    async def check_out(self, *, restored: bool = False, **fields: Any) -> bool:
-        repository = {**self.origin.checkout(), **fields.pop("repository", {})}
-        document = {"text": "Do it", "harness": {"kind": "command", "argv": ["x"]}, "repository": repository, **fields}
-        self.spec = TaskSpec.model_validate(document)
-        self.saver = BranchSaver(self.spec, self.parts)
-        assert self.spec.repository is not None
-
-        async def publish(event: EventData) -> None:
-            self.published.append(event)
-
-        return await check_out(self.spec.repository, identity_of(self.spec), self.parts, publish, restored=restored)
-
-    def agent(self, script: str) -> None:
-        """What the agent does."""
-        ran = subprocess.run(["/bin/bash", "-ec", AS_AGENT + script], cwd=self.work, capture_output=True, check=False)
-        assert ran.returncode == 0, ran.stderr.decode()
-
-    async def saved(self) -> AgentBranchSaved:
-        """Save the branch; returns the event."""
-        assert await self.saver.save() is not None
-        event: AgentBranchSaved = self._said(self._spool)[-1].data
-        return event
-
-    def events(self) -> list[Any]:
-        return [event.data for event in self._said(self._spool)]
-
-    def received(self, saved: AgentBranchSaved) -> Path:
-        """A clone of the base that has accepted the bundle."""
-        assert saved.bundle is not None
-        pieces = [one for one in self._records(self._spool) if one.kind is Kind.ARTIFACT]
-        found = [one.payload for one in pieces if one.subject == saved.bundle.subject]
-        return self.origin.accepted(b"".join(found), saved)
-
-
-@pytest.fixture
-async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
-    """The mirror is mounted, but not checked out yet."""
-    origin = Origin(tmp_path / "origin")
-    who = assignment(
-        tmp_path,
-        SANDHERD_REPOSITORY=str(origin.mirrored()),
-        SANDHERD_MAX_WORK_BYTES="1000000",
-        PATH=os.environ["PATH"],
-        HOME=str(tmp_path),
-    )
-    who.work_dir.mkdir()
-    emitter = Emitter(spool, who, Redactor([SECRET]))
-    parts = Parts(
-        who=who,
-        spool=spool,
-        emitter=emitter,
-        inbox=Inbox(who, emitter, DeliveredMessages(tmp_path / "injected")),
-        line=CurrentConnection(),
-        reaper=reaper,
-        ownership=ProcessOwnership(),
-        stop=StopRequest(),
-    )
-    return AgentTree(origin, parts, spool, records, said)
-
-
-def log(clone: Path) -> list[str]:
-    return git(clone, "log", "--format=%s", "saved").splitlines()
-
-
-def files(clone: Path) -> list[str]:
-    return git(clone, "ls-tree", "-r", "--name-only", "saved").splitlines()
+from tests.task_repositories import BRANCH, git
+from tests.unit.worker.agent_tree import SECRET, AgentTree, files, log
 
 
 async def test_branch_is_published_only_when_it_has_changed(tree: AgentTree) -> None:
@@ -219,6 +119,14 @@ BROKEN: dict[str, tuple[str, str | None, list[str] | None]] = {
         None,
         ["Do it", "Sub", "More"],
     ),
+    "submodule-changed": (
+        (
+            "git init -q sub; git -C sub commit -q --allow-empty -m S; git add sub; git commit -qm Sub; "
+            "git -C sub commit -q --allow-empty -m T; touch sub/x; echo 1 > new"
+        ),
+        "1 uncommitted paths (not a file: a repository of its own, or a pipe), the first of them 'sub'",
+        ["Do it", "Sub", "More"],
+    ),
     "signing": (
         "git config commit.gpgSign true; git config user.signingKey none; echo 1 > new",
         None,
@@ -298,154 +206,3 @@ async def test_file_with_a_secret_is_not_committed(tree: AgentTree) -> None:
     saved = await tree.saved()
     assert "1 uncommitted paths (with a secret of the task), the first of them '.env'" in (saved.left_out or "")
     assert files(tree.received(saved)) == [".gitignore", "README.md", "new", "src/a.py"]
-
-
-HOSTILE = """
-dump='env > "$OUT/$$.env"; ls -l /proc/$$/fd > "$OUT/$$.fd"; cat >/dev/null 2>&1 || true'
-mkdir -p .git/hooks
-for hook in pre-commit commit-msg post-commit reference-transaction post-index-change post-checkout pre-auto-gc; do
-  printf '#!/bin/sh\\nexport OUT=%s; echo '$hook' >> %s/hooks; %s\\n' "$OUT" "$OUT" "$dump" > .git/hooks/$hook
-  chmod +x .git/hooks/$hook
-done
-printf '#!/bin/sh\\nexport OUT=%s; echo fsmonitor >> %s/hooks; %s\\n' "$OUT" "$OUT" "$dump" > .git/monitor
-printf '#!/bin/sh\\nexport OUT=%s; echo filter >> %s/ran; env > %s/$$.env; ls -l /proc/$$/fd > %s/$$.fd; cat\\n' \
-  "$OUT" "$OUT" "$OUT" "$OUT" > .git/filter
-chmod +x .git/monitor .git/filter
-git config core.fsmonitor "$PWD/.git/monitor"
-git config core.hooksPath "$PWD/.git/hooks"
-git config filter.spy.clean "$PWD/.git/filter"
-git config filter.spy.smudge "$PWD/.git/filter"
-git config gpg.program "$PWD/.git/monitor"
-git config commit.gpgSign true
-git config credential.helper "$PWD/.git/monitor"
-git config core.sshCommand "$PWD/.git/monitor"
-git config core.editor "$PWD/.git/monitor"
-git config core.pager "$PWD/.git/monitor"
-git config core.askPass "$PWD/.git/monitor"
-git config diff.external "$PWD/.git/monitor"
-echo '* filter=spy' > .gitattributes
-rm -f "$OUT"/*
-echo 1 > new
-"""
-
-
-async def test_programs_of_the_repository_see_no_secret(
-    tree: AgentTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hooks do not run at all; a filter runs, without variables and descriptors of the worker or the task."""
-    monkeypatch.setenv("SANDHERD_CREDENTIALS", "/secret/place")
-    monkeypatch.setenv("A_SECRET", SECRET)
-    out = tmp_path / "out"
-    out.mkdir()
-    await tree.check_out(env={"API_KEY": SECRET}, secret_env=["API_KEY"])
-    tree.agent(f"export OUT={out};" + HOSTILE)
-    saved = await tree.saved()
-    assert saved.left_out is None
-    assert files(tree.received(saved)) == [".gitattributes", ".gitignore", "README.md", "new", "src/a.py"]
-    assert (out / "ran").exists(), "the filter has run: this test sees what such a program sees"
-    assert not (out / "hooks").exists(), (out / "hooks").read_text()
-    variables = "".join(path.read_text() for path in out.glob("*.env"))
-    assert SECRET not in variables
-    assert not {"API_KEY", "NATS", "CREDENTIALS", "TASK_FILE"} & {
-        name for name in ("API_KEY", "NATS", "CREDENTIALS", "TASK_FILE") if name in variables
-    }
-    descriptors = "".join(path.read_text() for path in out.glob("*.fd"))
-    assert "socket:" not in descriptors
-    assert str(tree.parts.who.state_dir / "spool") not in descriptors
-
-
-async def test_process_that_a_filter_leaves_behind_is_ended(
-    tree: AgentTree, tmp_path: Path, eventually: Callable[..., Any]
-) -> None:
-    """Also one with a session of its own that holds git's output open."""
-    await tree.check_out()
-    pid = tmp_path / "pid"
-    script = f"#!/bin/sh\nsetsid sh -c 'echo $$ > {pid}; exec sleep 600' >/dev/null &\ncat\n"
-    (tree.work / ".git/filter").write_text(script)
-    (tree.work / ".git/filter").chmod(0o755)
-    tree.agent("git config filter.spy.clean $PWD/.git/filter; echo 'new filter=spy' > .gitattributes; echo 1 > new")
-    assert (await tree.saved()).committed_rest
-    process = int(pid.read_text())
-    await eventually(lambda: not Path(f"/proc/{process}").exists(), "its end")
-
-
-async def test_filter_that_never_ends_is_ended_in_time(
-    tree: AgentTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commits are saved without the rest."""
-    monkeypatch.setattr(branch_saver, "REST_SECONDS", 1.0)
-    await tree.check_out()
-    (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
-    (tree.work / ".git/filter").chmod(0o755)
-    tree.agent("echo 1 > one; git add .; git commit -qm One")
-    tree.agent("git config filter.spy.clean $PWD/.git/filter; echo 'new filter=spy' > .gitattributes; echo 1 > new")
-    saved = await tree.saved()
-    assert (saved.commits, saved.committed_rest) == (1, False)
-    assert "what was not committed: it took longer than 1 s" in (saved.left_out or "")
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
-
-
-async def test_late_save_is_reported_and_its_processes_ended(tree: AgentTree, tmp_path: Path) -> None:
-    """After the share of the grace period that saving has; a filter that never ends does not delay the worker."""
-    await tree.check_out()
-    (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
-    (tree.work / ".git/filter").chmod(0o755)
-    tree.agent("git config filter.spy.clean $PWD/.git/filter; echo 'new filter=spy' > .gitattributes; echo 1 > new")
-    object.__setattr__(tree.parts.who, "stop_grace", 1.0)
-    tree.parts.stop.terminate()
-    saved = await tree.saved()
-    assert (saved.bundle, saved.left_out) == (None, "the sandbox had to end before the branch was saved")
-    pid = tmp_path / "pid"
-    assert not pid.exists() or not Path(f"/proc/{pid.read_text().strip()}").exists()
-
-
-# --- continuing a restored work tree
-
-
-async def test_restored_work_tree_is_continued(tree: AgentTree) -> None:
-    """With the agent's commits after the saved ones, and what it had not committed."""
-    await tree.check_out()
-    tree.agent("echo 1 > one; git add .; git commit -qm One; echo 2 > two")
-    assert await tree.check_out(restored=True)
-    assert tree.published == []
-    assert (tree.work / "two").exists()
-    assert log(tree.received(await tree.saved())) == ["Do it", "One", "More"]
-
-
-async def test_restored_work_tree_gets_commits_that_were_saved_since(tree: AgentTree) -> None:
-    """A branch that has more commits by now is continued from its last one."""
-    await tree.check_out()
-    tree.agent("echo mine > mine")
-    tree.origin.continue_branch({"src/a.py": "a = 2\n"})
-    tree.origin.mirrored()
-    assert await tree.check_out(restored=True)
-    assert (tree.published, (tree.work / "src/a.py").read_text()) == ([], "a = 2\n")
-    assert log(tree.received(await tree.saved())) == ["Do it", "Earlier work", "More"]
-
-
-DIVERGED = {
-    "commits": "echo 1 > one; git add .; git commit -qm Other",
-    "files": "echo dirty > src/a.py",
-    "no-repository": "rm -rf .git",
-    "broken": "rm .git/HEAD",
-    "elsewhere": "git checkout -q --detach; git commit -q --allow-empty -m D",
-    "hooked": "git config core.hooksPath /; rm -rf .git/refs; echo > .git/packed-refs",
-}
-
-
-@pytest.mark.parametrize("name", DIVERGED)
-async def test_saved_branch_wins_over_a_restored_one(tree: AgentTree, tmp_path: Path, name: str) -> None:
-    """An error is published, the attempt begins from the checkout, and the restored files are beside it."""
-    await tree.check_out()
-    tree.agent("echo left > left;" + DIVERGED[name])
-    tree.origin.continue_branch({"src/a.py": "a = 2\n"})
-    tree.origin.mirrored()
-    object.__setattr__(tree.parts.who, "previous_dir", tmp_path / "previous")
-    assert not await tree.check_out(restored=True)
-    (error,) = tree.published
-    assert json.loads(error.model_dump_json())["phase"] == "repository"
-    assert (tree.work / "src/a.py").read_text() == "a = 2\n"
-    assert not (tree.work / "left").exists()
-    assert (tmp_path / "previous/work/left").read_text() == "left\n"
-    saved = await tree.saved()
-    assert (saved.commit, saved.bundle, saved.left_out) == (None, None, None)

@@ -49,7 +49,8 @@ def test_mirror_may_be_repacked_meanwhile(origin: Origin, tmp_path: Path, monkey
     """A pack that is gone when it is to be copied was replaced by another one, which is copied then."""
     mirror, copy = origin.mirrored(), empty(tmp_path / "copy")
     git(mirror, "repack", "-adq")
-    names, began = object_copy._names, []
+    names = object_copy._names
+    began: list[bool] = []
 
     def repacking(objects: Path) -> list[str]:
         found = list(names(objects))

@@ -113,7 +113,7 @@ class RestCommit:
     async def _staged(self, variables: Mapping[str, str]) -> str:
         await self._read("update-index", "-q", "--refresh", variables=variables, accepted=frozenset({0, 1}))
         shown = await self._paths(
-            "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all", variables=variables
+            "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty", variables=variables
         )
         deleted = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind == b"D"]
         changed = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind != b"D"]
