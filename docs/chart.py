@@ -35,6 +35,8 @@ SET_BY_THE_CHART: Final = (
     "sandbox_nats_ca",
     "sandbox_nats_cert",
     "sandbox_nats_key",
+    "github_token",
+    "git_credentials",
 )
 """Settings that follow from other values of the chart; its templates give them as variables."""
 _OF_NO_USE: Final = frozenset({"http_port_file", "toolchains", "kubernetes_config"})

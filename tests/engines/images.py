@@ -19,7 +19,7 @@ from typing import Final
 from sandherd.stack.nats import find_binary
 from sandherd.stack.postgres import binaries
 from tests.engines.docker import IMAGE, Engine
-from tests.engines.packages import alone
+from tests.engines.packages import alone, fetched
 
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "deploy" / "images" / "service" / "Dockerfile"
@@ -27,6 +27,17 @@ SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "cli")
 _SENT: Final = ("requirements.lock", "LICENSE", "libs", "services", "deploy/images/service")
 _MINOR: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT: Final = ("test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "__pycache__")
+_GIT: Final = (
+    "git", "ca-certificates", "libcurl3-gnutls", "libnghttp2-14", "libldap-2.5-0", "librtmp1", "libssh2-1", "libpsl5",
+    "libbrotli1",
+)  # fmt: skip
+"""Debian's packages of git that Python's slim image does not have."""
+_SLIM: Final = (
+    "rm -rf /usr/bin/git /usr/bin/git-* /usr/lib/git-core /etc/ssl/certs/ca-certificates.crt"
+    " /usr/lib/*/libcurl-gnutls.so.* /usr/lib/*/libnghttp2.so.* /usr/lib/*/libldap-2.5.so.* /usr/lib/*/liblber-2.5.so.*"
+    " /usr/lib/*/librtmp.so.* /usr/lib/*/libssh2.so.* /usr/lib/*/libpsl.so.* /usr/lib/*/libbrotli*.so.*"
+)
+"""Removes from the tests' Debian what these packages have."""
 _STANDINS: Final = Path(__file__).with_name("standins")
 
 
@@ -54,7 +65,7 @@ def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
 
 
 def make_python(engine: Engine) -> None:
-    """The base of our images: Debian, and in /usr/local the Python that runs these tests, with pip."""
+    """The base of our images: Debian without git, and in /usr/local the Python that runs these tests, with pip."""
     with _folder() as folder:
         prefix, library = Path(sys.base_prefix), Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
         (folder / "bin").mkdir()
@@ -67,7 +78,12 @@ def make_python(engine: Engine) -> None:
         (folder / "bin" / "pip").chmod(0o755)
         for shared in (prefix / "lib").glob("libpython3*.so*"):
             shutil.copy(shared, folder / "lib" / shared.name, follow_symlinks=False)
-        _make(engine, python_image(), folder, "COPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n")
+        _make(
+            engine,
+            python_image(),
+            folder,
+            f"RUN {_SLIM}\nCOPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n",
+        )
 
 
 def make_nats(engine: Engine, name: str) -> None:
@@ -124,7 +140,7 @@ def build_sandbox(engine: Engine, context: Path, version: str) -> None:
 
 @contextmanager
 def build_context() -> Iterator[Path]:
-    """What a build is sent, with wheels beside it: the repository as it is, and not what lies about in it."""
+    """What a build is sent, with wheels and packages beside it: the repository as it is, not what lies about in it."""
     with _folder() as folder:
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_SENT, ".dockerignore"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -132,6 +148,7 @@ def build_context() -> Iterator[Path]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=os.link)
+        shutil.copytree(fetched("git", *_GIT), folder / "deploy/images/service/debs")
         yield folder
 
 
@@ -186,3 +203,4 @@ def _folder() -> Iterator[Path]:
 
 if __name__ == "__main__":
     wheels()
+    fetched("git", *_GIT)

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,18 +36,32 @@ def unpacked(*packages: str) -> Path:
         return root
 
 
+def fetched(name: str, *packages: str) -> Path:
+    """A folder with these packages as files. Raises `subprocess.CalledProcessError` where they can't be had."""
+    with alone(f"debs-{name}") as folder:
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            _download(packages, part)
+            part.rename(folder)
+        return folder
+
+
 def _fetch(packages: list[str], root: Path) -> None:
-    fetched = root / "fetched"
-    shutil.rmtree(fetched, ignore_errors=True)
-    fetched.mkdir(mode=0o755)
+    folder = root / "fetched"
+    _download(packages, folder)
+    for package in folder.glob("*.deb"):
+        _run(["dpkg", "-x", str(package), str(root)], folder)
+    shutil.rmtree(folder)
+
+
+def _download(packages: Iterable[str], folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
     try:
-        _run(["apt-get", "download", "-q", *packages], fetched)
+        _run(["apt-get", "download", "-q", *packages], folder)
     except subprocess.CalledProcessError:
-        _run(["apt-get", "update", "-q"], fetched)
-        _run(["apt-get", "download", "-q", *packages], fetched)
-    for package in fetched.glob("*.deb"):
-        _run(["dpkg", "-x", str(package), str(root)], fetched)
-    shutil.rmtree(fetched)
+        _run(["apt-get", "update", "-q"], folder)
+        _run(["apt-get", "download", "-q", *packages], folder)
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -28,6 +28,8 @@ IDLE_RULES: Final = ("dead", "too_old", "finished", "stuck", "idle", "flooding")
 STEERING_RULES: Final = ("loop",)
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
+BRANCH_STEPS: Final = ("prepare", "save", "push")
+BRANCH_OUTCOMES: Final = ("done", "denied", "refused", "unavailable")
 LATE: Final = ("unknown_sandbox", "unknown_task", "old_attempt", "task_ended", "repeated", "not_its_own")
 
 
@@ -81,6 +83,10 @@ COMMAND: Final = _label("command", "The type of the command.", _types(MessageKin
 WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
 CLAIM: Final = _label("outcome", "The outcome of the claim.", ("claimed", "empty", "lost"))
 DUE_TIME: Final = _label("outcome", "What became of the due time.", get_args(RunOutcome))
+BRANCH_STEP: Final = _label(
+    "step", "A fetch before a task, commits of a sandbox, or a push or deletion at a forge.", BRANCH_STEPS
+)
+BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))

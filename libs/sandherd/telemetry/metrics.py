@@ -101,6 +101,13 @@ _SPAWNER: Final = (
     Metric(
         "sandherd_refusals_total", _C, "{command}", "Commands that were rejected for good, by command.", (of.COMMAND,)
     ),
+    Metric(
+        "sandherd_branch_steps_total",
+        _C,
+        "{step}",
+        "Steps of branches and of tasks with a repository, by outcome.",
+        (of.BRANCH_STEP, of.BRANCH_OUTCOME),
+    ),
     Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
     Metric("sandherd_sandboxes_limit", _G, "{sandbox}", "Maximum of live sandboxes."),
     Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),

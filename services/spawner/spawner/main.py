@@ -39,6 +39,8 @@ from spawner.records.vault import Vault, herd_key
 from spawner.repositories.answers import BranchRequestHandler
 from spawner.repositories.branch_service import BranchService
 from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.requirements import problems
 from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, able
 from spawner.runtimes.factory import WORKER
@@ -93,6 +95,7 @@ class Spawner:
         self._guard: FloodGuard | None = None
         service.health.add("records", self._problem)
         service.examining.add(PartKind.REMARK, self._harnesses.problems)
+        service.examining.add(PartKind.REMARK, partial(problems, mirrors_folder(self._settings.home)))
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""

@@ -141,6 +141,43 @@ async def test_image_is_small_and_read_only(docker: Docker, built: dict[str, str
     assert (await ran_in(docker, built[service], "/bin/sh", "-c", look)).split() == ["10001"]
 
 
+CLONE: Final = """
+set -e
+id -u
+cd /tmp
+git init -q --bare served.git
+git --git-dir=served.git -c user.name=a -c user.email=a@example.org commit-tree -m one \
+  $(git --git-dir=served.git mktree </dev/null) > commit
+git --git-dir=served.git update-ref refs/heads/main $(cat commit)
+git --git-dir=served.git bundle create -q main.bundle main
+git clone -q --bare main.bundle from-bundle.git && git clone -q -b main file:///tmp/served.git checkout
+git -C checkout rev-parse HEAD | cmp - commit && echo cloned
+test $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) -gt 100 && echo authorities
+git ls-remote https://127.0.0.1:9/none.git || true
+"""
+
+
+@pytest.mark.parametrize("image", ["spawner", "sandbox"])
+async def test_image_has_git_for_https(docker: Docker, built: dict[str, str], image: str) -> None:
+    """As its user with a read-only root: bundles, local repositories, and https, which fails here for its port only."""
+    host = {"NetworkMode": "none", "CapDrop": ["ALL"], "ReadonlyRootfs": True, "Tmpfs": {"/tmp": "mode=1777"}}
+    name = built.get(image, f"sandherd/{image}:{VERSION}")
+    shown = await ran_in(docker, name, "/bin/sh", "-c", CLONE, host=host)
+    assert shown.split()[:3] == ["10001", "cloned", "authorities"], shown
+    assert re.search("(Failed|Could not|Couldn't) .*connect", shown), shown
+    assert "is not a git command" not in shown
+
+
+async def test_only_the_spawner_has_git(docker: Docker, built: dict[str, str]) -> None:
+    """No other service runs it; and what the spawner has is less than 15 MB."""
+    for service in images.SERVICES:
+        found = await ran_in(docker, built[service], "/bin/sh", "-c", "command -v git; true")
+        assert found.split() == (["/usr/bin/git"] if service == "spawner" else [])
+    history: Any = await docker.images.history(built["spawner"])
+    (layer,) = [one["Size"] for one in history if "COPY /programs/" in one["CreatedBy"]]
+    assert 3_000_000 < layer < 15_000_000
+
+
 @pytest.mark.parametrize("service", images.SERVICES)
 async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: dict[str, str], service: str) -> None:
     """No package of another service is in it; the base's modules are compiled as well as the packages."""
@@ -153,10 +190,10 @@ async def test_image_has_only_its_packages_all_compiled(docker: Docker, built: d
     assert ours <= names <= ours | set(contents[service])
 
 
-async def ran_in(docker: Docker, image: str, *command: str) -> str:
+async def ran_in(docker: Docker, image: str, *command: str, host: dict[str, Any] | None = None) -> str:
     """What a container of this image says that runs this. Its root is not read-only here: the files' modes count."""
-    host = {"NetworkMode": "none", "CapDrop": ["ALL"]}
-    told: dict[str, Any] = {"Image": image, "Entrypoint": list(command), "HostConfig": host}
+    told: dict[str, Any] = {"Image": image, "Entrypoint": list(command)}
+    told["HostConfig"] = host or {"NetworkMode": "none", "CapDrop": ["ALL"]}
     made = await docker.containers.create(told)
     try:
         await made.start()

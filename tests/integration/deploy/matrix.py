@@ -9,6 +9,14 @@ from tests.integration.deploy.charts import NAMESPACE, Json, merged
 
 KEDA = {"enabled": True, "monitor": "nats-headless.nats:8222", "account": "A" + "B" * 55}
 MODEL = {"secretEnv": {"ANTHROPIC_API_KEY": {"secret": "models", "key": "anthropic"}}}
+FORGES: Json = {
+    "repositories": {
+        "enabled": True,
+        "githubToken": {"secret": "github"},
+        "credentials": {"secret": "forges", "key": "hosts"},
+        "forges": {"ports": [443, 8443]},
+    }
+}
 CHOICES: dict[str, list[Json]] = {
     "runtime": [{}, {"settings": {"runtime": "remote"}}, {"sandboxes": {"namespace": NAMESPACE}}],
     "monitoring": [{}, {"monitoring": {"enabled": True}}, {"monitoring": {"enabled": True, "kind": "ServiceMonitor"}}],
@@ -24,6 +32,11 @@ CHOICES: dict[str, list[Json]] = {
             },
             "telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"},
         },
+    ],
+    "repositories": [
+        {},
+        merged(FORGES, {"repositories": {"mirrors": {"storageClass": "fast", "size": "40Gi"}}}),
+        {"repositories": {"mirrors": {"claim": "mirrors"}}},
     ],
     "setup": [{}, {"setup": {"provision": False, "migrate": False}}, {"nats": {"replicas": 1}}],
     "pods": [

@@ -16,7 +16,9 @@ from tests.integration.deploy.charts import (
     rendered,
     variables,
 )
-from tests.integration.deploy.matrix import MATRIX, MODEL
+from tests.integration.deploy.matrix import FORGES, MATRIX, MODEL
+
+VOLUMES = {"emptyDir", "secret", "configMap", "ephemeral", "persistentVolumeClaim"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
@@ -28,7 +30,7 @@ def test_every_pod_is_restricted(values: Json) -> None:
         assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
         assert whole.get("runAsUser", 1) > 0
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod["spec"].keys()
-        assert all({"emptyDir", "secret", "configMap"} & volume.keys() for volume in pod["spec"]["volumes"])
+        assert all(VOLUMES & volume.keys() for volume in pod["spec"]["volumes"])
         for container in pod["spec"]["containers"]:
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
@@ -77,9 +79,9 @@ def test_only_the_spawner_may_create_pods_in_the_namespaces_of_sandboxes(values:
 
 def test_each_component_sees_only_its_own_secrets() -> None:
     """A credential of another part, or the database, is in no other pod; signing keys are with the spawner alone."""
-    seen = {name: set(secrets(pod)) for name, pod in pods(rendered({"services": {"spawner": MODEL}}))}
+    seen = {name: set(secrets(pod)) for name, pod in pods(rendered({**FORGES, "services": {"spawner": MODEL}}))}
     assert seen == {
-        "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models"},
+        "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models", "github", "forges"},
         "event-ingest": {"sandherd-event-ingest", "the-database"},
         "monitor": {"sandherd-monitor"},
         "message-relay": {"sandherd-message-relay"},

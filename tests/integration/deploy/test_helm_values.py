@@ -80,6 +80,15 @@ WRONG: list[tuple[Json, str, str]] = [
         "not",
     ),
     ({"extraObjects": [{"kind": "ConfigMap"}]}, "extraObjects.0", "apiVersion is required"),
+    ({"settings": {"git_credentials": "/a"}}, "settings", "git_credentials is not allowed"),
+    ({"settings": {"github_token": "a"}}, "settings", "github_token is not allowed"),
+    ({"settings": {"repository_hosts": ["a.org"]}}, "settings.repository_hosts", "set repositories.enabled"),
+    ({"repositories": {"githubToken": {"secret": "a"}}}, "repositories.githubToken", "set repositories.enabled"),
+    ({"repositories": {"credentials": {"secret": "a"}}}, "repositories.credentials", "set repositories.enabled"),
+    ({"repositories": {"githubToken": {"token": "ghp_abc"}}}, "repositories.githubToken", "token is not allowed"),
+    ({"repositories": {"mirrors": {"size": "10G"}}}, "repositories.mirrors.size", "pattern"),
+    ({"repositories": {"mirrors": {"claim": "a", "storageClass": "b"}}}, "repositories.mirrors", "set one of them"),
+    ({"repositories": {"forges": {"ports": []}}}, "repositories.forges.ports", "at least 1"),
     ({"settings": {"kubernetes_dns_ports": [53]}}, "settings", "kubernetes_dns_ports is not allowed"),
 ]
 

@@ -1,5 +1,8 @@
 """Tasks with a repository: a real spawner, broker and git server; what a worker saves is published as by one."""
 
+import os
+import re
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +20,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd_worker.artifacts import make_artifact
+from spawner import repositories
 from spawner.main import compose
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
@@ -133,6 +137,39 @@ async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
     assert not any(TOKEN in str(event) for event in person.events)
 
 
+async def test_large_files_are_beside_the_mirrors(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path,
+    home: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The temporary folder of a container is small: bundle and diff are not written there, and none is left."""
+    folder = home / "repositories"
+    abandoned, current = folder / ".scratch-old", folder / ".scratch-new"
+    for one in (abandoned, current):
+        one.mkdir(parents=True)
+        (one / "bundle").touch()
+    os.utime(abandoned, (0, 0))
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 2\n"})
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        after = await reaches(person, task, lambda found: found.pushed_commit is not None)
+    assert after.diff is not None
+    assert [one.name for one in folder.glob(".scratch-*")] == [current.name]
+
+
+def test_no_part_uses_the_temporary_folder() -> None:
+    """A bundle of a whole repository, for sandboxes that see no mirror, needs as much space as the repository."""
+    for file in Path(repositories.__file__).parent.glob("*.py"):
+        for call in re.findall(r"tempfile\.\w+\((.*)\)", file.read_text()):
+            assert "dir=" in call, file.name
+
+
 async def test_paths_to_approve_are_not_pushed_before(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
@@ -195,6 +232,40 @@ async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
         view = await person.ended(wrong)
         assert (view.state, view.error_type) == ("failed", "repository")
         assert "no branch nosuch" in (view.error or "")
+
+
+async def test_steps_are_counted_by_outcome(
+    spawner: Make, person: Person, repository: Repository, server: GitServer, upstream: Upstream, herd: Broker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A denied token, a forge that is unavailable and a hook that refuses a push differ, as their alerts do."""
+
+    def counted(service: Service, step: str, outcome: str) -> float:
+        labels = {"step": step, "outcome": outcome}
+        return service.registry.get_sample_value("sandherd_branch_steps_total", labels) or 0.0
+
+    service = spawner()
+    async with service.running():
+        assert (counted(service, "prepare", "denied"), counted(service, "push", "refused")) == (0, 0)
+        server.token = "ghs_another"
+        assert (await person.ended(await person.submit(["true"], repository=repository))).error_type == "repository"
+        assert counted(service, "prepare", "denied") == 1
+        server.token, server.failing = TOKEN, 1
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        assert (counted(service, "prepare", "unavailable"), counted(service, "prepare", "done")) == (1, 1)
+        hook = upstream.path / "hooks" / "pre-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 2\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        await reaches(person, task, lambda found: found.problem is not None)
+        assert (counted(service, "save", "done"), counted(service, "push", "refused")) == (1, 1)
 
 
 async def _is_created(person: Person, task: str) -> bool:

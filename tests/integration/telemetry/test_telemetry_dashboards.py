@@ -15,6 +15,7 @@ from tests.integration.telemetry.grafana import Asked, asked, boards, of_postgre
 READER: Final = ROOT / "deploy" / "grafana" / "reader.sql"
 FAULTS: Final = {
     "sandherd_queue_age_seconds": "SandherdTasksWait",
+    "sandherd_branch_steps_total": "SandherdPushesRefused",
     "sandherd_sandboxes_lost_total": "SandherdSandboxesLost",
     "sandherd_orphans_total": "SandherdOrphansStay",
     "sandherd_sandboxes_kept": "SandherdSandboxesPutAside",

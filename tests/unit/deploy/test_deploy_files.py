@@ -40,7 +40,9 @@ def test_foreign_images_are_named_once_with_a_full_tag() -> None:
     assert set(found.values()) == {1}
     assert all(re.fullmatch(r"[a-z/-]+:v?\d+\.\d+[\w.-]*", image) for image in found), found
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", (SERVICE / "Dockerfile").read_text(), flags=re.MULTILINE)
-    assert {base for base, _ in stages} - {name for _, name in stages} == {"${PYTHON_IMAGE}"}
+    names = {name for _, name in stages}
+    assert {base for base, _ in stages} - names == {"${PYTHON_IMAGE}", "${SERVICE:-cli}"}
+    assert {*SERVICES, "cli"} <= names, "the programs of each service"
 
 
 def test_own_images_have_this_version_and_one_dockerfile() -> None:

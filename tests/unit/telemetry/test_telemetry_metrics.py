@@ -22,6 +22,8 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.metrics import BORROWED, METRICS, Metric, MetricKind
 from spawner.main import SCHEDULER_LEASE, SWEEP_LEASE
 from spawner.pool.record import WarmState
+from spawner.repositories.decisions import DONE, outcome_of
+from spawner.repositories.git import GitFault
 
 MOST_VALUES = 100
 """Of one label; its series are that many for each of the other's."""
@@ -130,6 +132,7 @@ def test_values_owned_by_a_service_equal_the_labels() -> None:
     assert set(labels.IDLE_RULES) == {rule.value for rule in Rule}
     assert set(labels.STEERING_RULES) == {LOOP}
     assert set(labels.WARM_STATES) == {state.value for state in WarmState}
+    assert set(labels.BRANCH_OUTCOMES) == {DONE, *map(outcome_of, GitFault)}
     assert set(labels.LEASES) == {SCHEDULER_LEASE, SWEEP_LEASE, DELIVERY_LEASE, WATCH_LEASE, ROOM_LEASE}
 
 

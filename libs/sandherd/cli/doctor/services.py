@@ -12,6 +12,8 @@ from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     BROKER_DATA,
+    GIT,
+    MIRRORS,
     ConsumerBacklog,
     Examination,
     Examine,
@@ -61,9 +63,13 @@ _LOST_REMEDY: Final = (
     "restore broker and history from one backup (docs/backup.md); without a backup, see the lost tasks with `sandherd "
     "tasks list --past`, and submit them again"
 )
-_HARNESS: Final = "harness "
-"""How the spawner's remarks about a harness plugin that can't be used are named."""
-_PLUGIN_REMEDY: Final = "update the plugin's distribution or uninstall it, and restart the spawner"
+_REMARK_REMEDIES: Final[Mapping[str, str]] = {
+    "harness ": "update the plugin's distribution or uninstall it, and restart the spawner",
+    GIT: "install git 2.31 or later on the spawner's machine, in a folder of its PATH; until then it refuses tasks "
+    "with a repository",
+    MIRRORS: "make the folder writable for the spawner's user, and free space on its file system",
+}
+"""By how the names of a service's remarks begin."""
 _DECLARED: Final = f"{len(STREAMS)} streams and {len(BUCKETS)} buckets are as declared"
 
 
@@ -122,9 +128,14 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.REMARK, CheckState.WARNING)):
         wrong = [part for part in one.parts if part.kind is kind and part.problem and part.name != BROKER_DATA]
         if wrong:
-            of_plugins = all(part.name.startswith(_HARNESS) for part in wrong)
-            return Check(name, state, _listed(wrong), _PLUGIN_REMEDY if of_plugins else _REMEDIES[kind])
+            return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+
+
+def _own_remedy(part: Part) -> str:
+    """How a problem of a service's own part is fixed."""
+    known = (remedy for name, remedy in _REMARK_REMEDIES.items() if part.name.startswith(name))
+    return next(known, _REMEDIES[part.kind]) if part.kind is PartKind.REMARK else _REMEDIES[part.kind]
 
 
 def _of_kind(name: str, kind: PartKind, parts: Iterable[Part], well: str, *, whole: bool) -> Check:

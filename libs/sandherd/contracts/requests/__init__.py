@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.diagnostics import (
         BROKER_DATA,
+        GIT,
+        MIRRORS,
         ConsumerBacklog,
         Examination,
         Examine,
@@ -176,8 +178,8 @@ _NAMES: Final = {
     "UploadChunk",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
-    "diagnostics": "BROKER_DATA ConsumerBacklog Examination Examine ExamineEventIngest ExamineMessageRelay "
-    "ExamineMonitor ExamineSpawner Part PartKind",
+    "diagnostics": "BROKER_DATA GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
+    "ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",

@@ -31,6 +31,12 @@ BROKER_DATA: Final = "broker data"
 """The name of event-ingest's remark that the broker lost what the history has."""
 
 
+GIT: Final = "git"
+"""The name of the spawner's remark that git can't be used."""
+MIRRORS: Final = "mirrors"
+"""The name of the spawner's remark that the folder of the mirrors of repositories can't be written."""
+
+
 class Part(Model):
     """A dependency of a service, checked just now."""
 

@@ -17,14 +17,22 @@ from sandherd.contracts.events.branch import (
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
+from spawner.repositories.git import GitFault
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits, branch_id, repository_key
 from spawner.tasks.record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]
 MAX_TASKS: Final = 100
+DONE: Final = "done"
+"""The outcome of a step that succeeded, in metrics."""
 NEEDS_APPROVAL: Final = "needs_approval"
 MAX_RECEIVED: Final = 16
 """Maximum bundles of one branch that wait to be checked. Each contains what the earlier ones of its sandbox do."""
+
+
+def outcome_of(fault: GitFault) -> str:
+    """The outcome of a step that failed, in metrics: what an operator can do about it differs."""
+    return fault.value if fault in {GitFault.DENIED, GitFault.UNAVAILABLE} else GitFault.REFUSED.value
 
 
 def created(

@@ -204,11 +204,15 @@ _MEANINGS: Final = (
     (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),
     (GitFault.UNAVAILABLE, r"ssl_|gnutls|no space left"),
 )
+_NO_PROGRAM: Final = 127
+"""The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
 
 
 def _error(status: int, printed: str) -> GitError:
     """The failure, from git's messages in the locale C; what the remote printed (`remote: …`) never decides."""
+    if status == _NO_PROGRAM:
+        return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine")
     lines = [line for line in printed.splitlines() if line.strip()]
     own = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
     fault = next((fault for fault, pattern in _MEANINGS if re.search(pattern, own)), GitFault.REFUSED)

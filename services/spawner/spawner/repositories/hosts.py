@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from sandherd.contracts.repositories import Repository
 from sandherd.settings import Settings
 from spawner.repositories.git import Credential, GitError, GitFault, RemoteRepository
+from spawner.repositories.requirements import git_problem
 from spawner.spec_resolution import Refusal
 
 FIELD: Final = "spec.repository"
@@ -36,6 +37,8 @@ class RepositoryHosts:
         """Why a task may not name this repository, or None."""
         if repository.checkout is not None:
             return Refusal("checkout is set by the spawner only", FIELD)
+        if (problem := git_problem()) is not None:
+            return Refusal(problem, FIELD)
         if repository.url is None or origin_of(repository.url) in self.origins:
             return None
         hosts = ", ".join(sorted(origin.removeprefix("https://") for origin in self.origins)) or "no host"

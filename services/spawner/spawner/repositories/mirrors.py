@@ -3,9 +3,10 @@
 A mirror is a cache: what a branch's record names can be restored from its repository and its last bundle.
 """
 
+import shutil
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from spawner.repositories.mirror import NO_COMMIT, Mirror
 from spawner.repositories.paths import mirror_path
 from spawner.repositories.record import BranchRecord, repository_key
 
+_SCRATCH: Final = ".scratch-"
+"""No project's name begins with a dot."""
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
@@ -31,6 +34,20 @@ class Mirrors:
         self._folder, self._hosts, self._artifacts = folder, hosts, artifacts
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[tuple[str, str], Mirror] = {}
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
+            yield Path(folder)
+
+    def remove_scratch(self, before: float) -> None:
+        """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""
+        for folder in self._folder.glob(f"{_SCRATCH}*"):
+            with suppress(FileNotFoundError):
+                if folder.stat().st_mtime < before:
+                    shutil.rmtree(folder)
 
     def of(self, project: str, repository: str) -> Mirror:
         """The mirror of a repository, by the name under which its project's tasks share it."""
@@ -108,8 +125,7 @@ class Mirrors:
 
     @asynccontextmanager
     async def _bundle(self, reference: ArtifactRef) -> AsyncIterator[Path]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="bundle-") as file:
+        with self.scratch() as folder, (folder / "bundle").open("w+b") as file:
             try:
                 await self._artifacts.read(reference, file, MAX_BUNDLE)
             except ArtifactMissingError as error:

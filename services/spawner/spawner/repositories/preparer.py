@@ -4,12 +4,10 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 """
 
 import asyncio
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sandherd.backoff import Backoff
@@ -108,6 +106,7 @@ class CheckoutPreparer:
 
     async def _failed(self, key: str, error: GitError) -> float | None:
         """Fail the task if a retry can't succeed; otherwise its record states why it waits."""
+        self._count(decisions.outcome_of(error.fault))
         if not error.permanent:
             await self._live.change_task(key, partial(of_task.waiting_because, reason=str(error)))
             _log.warning("repository not available, retrying", task=key, error=str(error))
@@ -139,6 +138,10 @@ class CheckoutPreparer:
         await self._live.change_task(
             key, partial(of_task.with_checkout, branch=branch.id, checkout=checkout, attempt=task.attempt, now=now)
         )
+        self._count(decisions.DONE)
+
+    def _count(self, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step="prepare", outcome=outcome)
 
     # --- the branch ----------------------------------------------------------------------------------------------
 
@@ -199,8 +202,8 @@ class CheckoutPreparer:
         )
 
     async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
-        with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
-            file = Path(folder) / "bundle"
+        with self._mirrors.scratch() as folder:
+            file = folder / "bundle"
             await mirror.write_bundle(branch.branch, file)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 

@@ -4,11 +4,10 @@ Each step is written to the branch's record when it is done, so that it can be r
 """
 
 import asyncio
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sandherd.backoff import Backoff
@@ -20,7 +19,7 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.artifacts import DIFF, BranchArtifacts
-from spawner.repositories.decisions import Decide
+from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, paths_to_approve, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
@@ -31,6 +30,8 @@ from spawner.sandboxes.reconciler import FOR_NOW
 _AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
+_ABANDONED: Final = timedelta(days=1)
+"""No step takes as long: a scratch folder of this age is what a killed spawner left."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
 _MAX_DIFF: Final = 16 * 1024 * 1024
 """Maximum bytes of a diff that is stored."""
@@ -63,6 +64,7 @@ class BranchWorkflow:
             await self._lease.wait_held()
             if fence != self._lease.fence:
                 fence = self._lease.fence
+                await asyncio.to_thread(self._mirrors.remove_scratch, (self._live.now() - _ABANDONED).timestamp())
                 for key, known in self._live.branch_index.items():
                     self._on_branch(key, known.view)
             await asyncio.sleep(_LEASE_CHECK)
@@ -142,9 +144,11 @@ class BranchWorkflow:
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
         except GitError as error:
+            self._count("save", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
+        self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
         return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
 
@@ -157,8 +161,8 @@ class BranchWorkflow:
         raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
 
     async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
-        with tempfile.TemporaryDirectory(prefix="diff-") as folder:
-            file = Path(folder) / "diff"
+        with self._mirrors.scratch() as folder:
+            file = folder / "diff"
             await write_diff(mirror, record.base_commit, commit, file)
             if file.stat().st_size > _MAX_DIFF:
                 return None
@@ -179,9 +183,11 @@ class BranchWorkflow:
                 )
             await self._mirrors.push(mirror, record)
         except GitError as error:
+            self._count("push", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
+        self._count("push", DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
 
     async def _delete(self, record: BranchRecord) -> Decide:
@@ -194,10 +200,14 @@ class BranchWorkflow:
             if at is not None:
                 await mirror.delete_branch(record.branch, expected=at)
         except GitError as error:
+            self._count("push", outcome_of(error.fault))
             if not error.permanent:
                 raise
             return partial(decisions.not_deleted, reason=str(error), now=now)
         return partial(decisions.deleted, now=now)
+
+    def _count(self, step: str, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
 
 
 def _idle(record: BranchRecord) -> BranchRecord:

@@ -1,0 +1,101 @@
+"""Git repositories in the chart: where mirrors are, who has the credentials, and who may connect to forges."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from sandherd.settings import load
+from tests.integration.deploy.charts import SERVICES, Json, called, merged, pods, rendered, variables
+from tests.integration.deploy.matrix import FORGES
+from tests.integration.deploy.test_helm_network import DNS, OUTSIDE, Place, all_that_reach, ours, reaches
+
+HTTPS = 443
+
+
+def spawner(values: Json) -> Json:
+    spec: Json = called(rendered(values), "Deployment", "spawner")["spec"]["template"]["spec"]
+    return spec
+
+
+def settings_of(values: Json) -> Any:
+    """The settings that the spawner reads, with the variables of its container that are texts."""
+    text = called(rendered(values), "ConfigMap", "settings")["data"]["sandherd.yaml"]
+    (container,) = spawner(values)["containers"]
+    plain = {name: value for name, value in variables(container).items() if isinstance(value, str)}
+    return load(yaml.safe_load(text), {name: plain[name] for name in plain if "GIT" in name}).settings
+
+
+def test_only_the_spawner_reaches_forges_and_only_if_enabled() -> None:
+    """By default there is no rule; with addresses or ports of its own, no other is reachable."""
+    assert all_that_reach(rendered(), OUTSIDE, HTTPS) == {"spawner"}, "the API server, without its addresses"
+    api = {"networkPolicy": {"apiServer": {"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]}}}
+    assert all_that_reach(rendered(api), OUTSIDE, HTTPS) == set()
+    enabled = merged(api, {"repositories": {"enabled": True}})
+    assert all_that_reach(rendered(enabled), OUTSIDE, HTTPS) == {"spawner"}
+    assert all_that_reach(rendered(enabled), OUTSIDE, 22) == set()
+    own = {"ports": [8443], "to": [{"ipBlock": {"cidr": "10.3.0.0/16"}}]}
+    narrow = rendered(merged(enabled, {"repositories": {"forges": own}}))
+    assert all_that_reach(narrow, Place(address="10.3.0.7"), 8443) == {"spawner"}
+    assert all_that_reach(narrow, OUTSIDE, 8443) == all_that_reach(narrow, OUTSIDE, HTTPS) == set()
+    assert reaches(narrow, ours("spawner"), DNS, 53, "UDP")
+
+
+def test_tasks_name_forges_only_if_the_spawner_reaches_them() -> None:
+    """Otherwise they are refused, with the setting's name, instead of waiting for a connection that is dropped."""
+    assert settings_of({}).repository_hosts == []
+    assert "github.com" in settings_of({"repositories": {"enabled": True}}).repository_hosts
+    hosts = {"settings": {"repository_hosts": ["git.example.org"]}, "repositories": {"enabled": True}}
+    assert settings_of(hosts).repository_hosts == ["git.example.org"]
+
+
+def test_credentials_of_forges_are_the_spawners_alone() -> None:
+    """The token is a variable from its Secret, the others are a file; without Secrets there is neither."""
+    found = {name: pod["spec"] for name, pod in pods(rendered(FORGES))}
+    told = {name: variables(spec["containers"][0]) for name, spec in found.items()}
+    assert told["spawner"]["GITHUB_TOKEN"] == {"secretKeyRef": {"name": "github", "key": "token"}}
+    assert told["spawner"]["SANDHERD_GIT_CREDENTIALS"] == "/run/sandherd-git/hosts"
+    assert str(settings_of(FORGES).git_credentials) == "/run/sandherd-git/hosts"
+    (volume,) = [one for one in found["spawner"]["volumes"] if one["name"] == "git-credentials"]
+    assert volume["secret"] == {"secretName": "forges", "defaultMode": 0o440}
+    for name in {*found} - {"spawner"}:
+        assert not {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS"} & told[name].keys()
+        assert not any("git" in one["name"] for one in found[name]["volumes"])
+    bare = variables(spawner({})["containers"][0])
+    assert not {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS"} & bare.keys()
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "volume"),
+    [
+        ({}, {"emptyDir": {"sizeLimit": "10Gi"}}),
+        ({"size": "40Gi"}, {"emptyDir": {"sizeLimit": "40Gi"}}),
+        ({"claim": "mirrors"}, {"persistentVolumeClaim": {"claimName": "mirrors"}}),
+        (
+            {"storageClass": "fast", "size": "1Ti"},
+            {
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"],
+                            "storageClassName": "fast",
+                            "resources": {"requests": {"storage": "1Ti"}},
+                        }
+                    }
+                }
+            },
+        ),
+    ],
+)
+def test_mirrors_have_a_volume_of_their_own(mirrors: Json, volume: Json) -> None:
+    """It is mounted where the spawner puts them, so that they do not fill the rest of its home; only there."""
+    values: Json = {"repositories": {"enabled": True, "mirrors": mirrors}}
+    spec = spawner(values)
+    (found,) = [one for one in spec["volumes"] if one["name"] == "mirrors"]
+    assert found == {"name": "mirrors", **volume}
+    (container,) = spec["containers"]
+    home = variables(container)["SANDHERD_HOME"]
+    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    assert mounts["mirrors"] == {"name": "mirrors", "mountPath": f"{home}/repositories"}
+    others = [pod for name, pod in pods(rendered(values)) if name in SERVICES and name != "spawner"]
+    assert not any(one["name"] == "mirrors" for pod in others for one in pod["spec"]["volumes"])
