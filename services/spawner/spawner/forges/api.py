@@ -23,16 +23,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from gidgethub.abc import GitHubAPI
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from yarl import URL
 
 from spawner.forges.credentials import Token, TokenSource
 from spawner.forges.faults import ForgeError, ForgeFault, refusal
 from spawner.forges.http_client import HttpClient, Reply
 from spawner.forges.locations import ForgeKind, ForgeRepository
-from spawner.forges.rate_limits import Account
+from spawner.forges.rate_limits import ForgeAccount
 
 _ACCEPT: Final = {ForgeKind.GITHUB: "application/vnd.github+json"}
 _GITHUB_VERSION: Final = "2022-11-28"
@@ -61,7 +61,7 @@ class ForgeApi(GitHubAPI):
     """Requests about one repository, with the credential for it. `accounts` has the limits by `Token.account`."""
 
     def __init__(
-        self, repository: ForgeRepository, tokens: TokenSource, http: HttpClient, accounts: dict[str, Account]
+        self, repository: ForgeRepository, tokens: TokenSource, http: HttpClient, accounts: dict[str, ForgeAccount]
     ) -> None:
         super().__init__("sandherd", cache=ReplyCache(), base_url=repository.host.api_url)
         self.repository = repository
@@ -155,7 +155,7 @@ class ForgeApi(GitHubAPI):
         raise self._refusal(f"{method} {_path(url)}", reply, token)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes, token: Token) -> Reply:
-        account = self._accounts.setdefault(token.account, Account())
+        account = self._accounts.setdefault(token.account, ForgeAccount())
         version = {"x-github-api-version": _GITHUB_VERSION} if self._kind is ForgeKind.GITHUB else {}
         async with account.request(write=method != "GET"):
             reply = await self._http.request(method, url, {**headers, **version, **token.headers(self._kind)}, body)
@@ -179,9 +179,9 @@ class ForgeApi(GitHubAPI):
 
     def _check_target(self, url: str) -> None:
         """Raises `ForgeError` for a page of a list that a forge has elsewhere, where its credential is not sent."""
-        own, target = URL(self.base_url), URL(url)
-        if target.origin() != own.origin() or target.user or ".." in target.raw_path.split("/"):
-            raise ForgeError(ForgeFault.REFUSED, f"the next page is not at {own.host}")
+        own, target = urlsplit(self.base_url), urlsplit(url)
+        if (target.scheme, target.netloc) != (own.scheme, own.netloc) or ".." in target.path.split("/"):
+            raise ForgeError(ForgeFault.REFUSED, f"the next page is not at {own.netloc}")
 
 
 def read_as(model: type[ModelT], data: Any, path: str) -> ModelT:
@@ -204,4 +204,4 @@ def _passed_on(reply: Reply) -> Mapping[str, str]:
 
 def _path(url: str) -> str:
     """A URL for a message: its path, without what may be in its query."""
-    return URL(url).path[:200]
+    return urlsplit(url).path[:200]

@@ -7,7 +7,7 @@ from spawner.forges.credentials import ForgeCredentials, StoredTokens, TokenSour
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
-from spawner.forges.rate_limits import Account, RateLimit
+from spawner.forges.rate_limits import ForgeAccount, RateLimit
 
 if TYPE_CHECKING:
     from spawner.forges.github_app import GithubApp
@@ -19,7 +19,7 @@ class Forges:
 
     def __init__(self) -> None:
         self._sources: dict[ForgeHost, TokenSource] = {}
-        self._accounts: dict[ForgeHost, dict[str, Account]] = {}
+        self._accounts: dict[ForgeHost, dict[str, ForgeAccount]] = {}
         self._forges: dict[ForgeRepository, Forge] = {}
         self._http: HttpClient | None = None
 
@@ -83,5 +83,5 @@ class Forges:
             self._http = HttpClient()
         return self._http
 
-    def _limits(self, host: ForgeHost) -> dict[str, Account]:
+    def _limits(self, host: ForgeHost) -> dict[str, ForgeAccount]:
         return self._accounts.setdefault(host, {})

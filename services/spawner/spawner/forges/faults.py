@@ -17,7 +17,7 @@ _LONGEST_SECONDS: Final = 3600.0
 _EPOCH: Final = 1_000_000_000
 """Above this, a reset is a time (GitHub, GitLab); below it, seconds from now (the IETF's draft)."""
 _LIMITED: Final = re.compile(r"rate limit|abuse detection|too many requests|temporarily blocked", re.IGNORECASE)
-_FORBIDDEN, _NOT_FOUND, _GONE, _TIMED_OUT, _CONFLICT, _OFTEN, _SERVER = 403, 404, 410, 408, 409, 429, 500
+_FORBIDDEN, _NOT_FOUND, _DELETED, _TIMED_OUT, _CONFLICT, _OFTEN, _SERVER = 403, 404, 410, 408, 409, 429, 500
 
 
 class ForgeFault(StrEnum):
@@ -75,7 +75,7 @@ def fault_of(status: int) -> ForgeFault:
     """The fault of a status that is no rate limit."""
     if status in {401, 402, _FORBIDDEN, 407, 451}:
         return ForgeFault.DENIED
-    if status in {301, 302, 303, 307, 308, _NOT_FOUND, _GONE}:
+    if status in {301, 302, 303, 307, 308, _NOT_FOUND, _DELETED}:
         return ForgeFault.NOT_FOUND  # moved: redirects are not followed, so that no credential is sent elsewhere
     if status in {_CONFLICT, 412}:
         return ForgeFault.CONFLICT

@@ -17,7 +17,7 @@ from spawner.forges.credentials import Token, checked_token
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.http_client import HttpClient
 from spawner.forges.locations import ForgeRepository
-from spawner.forges.rate_limits import Account
+from spawner.forges.rate_limits import ForgeAccount
 
 PERMISSIONS: Final[Mapping[str, str]] = {
     "contents": "write",
@@ -78,7 +78,7 @@ class _AppJwt:
 class AppTokens:
     """The tokens of an App's installations, by repository; a `TokenSource`."""
 
-    def __init__(self, app: GithubApp, http: HttpClient, accounts: dict[str, Account]) -> None:
+    def __init__(self, app: GithubApp, http: HttpClient, accounts: dict[str, ForgeAccount]) -> None:
         self._app = app
         self._http = http
         self._accounts = accounts

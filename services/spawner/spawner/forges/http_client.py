@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
-from yarl import URL
 
 from spawner.forges.faults import ForgeError, ForgeFault
 
@@ -56,12 +56,11 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = f"can't be reached ({type(error).__name__})"
         # Raised here, so that the client's error, which has the request's headers, is no part of it.
-        raise ForgeError(ForgeFault.UNAVAILABLE, f"{URL(url).host}: {failure}")
+        raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        address = URL(url, encoded=True)
         async with self._session.request(
-            method, address, headers=headers, data=body or None, allow_redirects=False
+            method, url, headers=headers, data=body or None, allow_redirects=False
         ) as response:
             content = await _body(response)
             return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, content)

@@ -58,7 +58,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Account:
+class ForgeAccount:
     """One token or installation: its limits, and the order of its requests."""
 
     def __init__(
