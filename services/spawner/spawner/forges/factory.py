@@ -28,7 +28,7 @@ class Forges:
         self._sources[host] = StoredTokens(read)
 
     def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
-        """Use a GitHub App. To be called in a running event loop."""
+        """Use a GitHub App."""
         from spawner.forges.github_app import AppTokens
 
         self._sources[host] = AppTokens(app, self._client(), self._limits(host))

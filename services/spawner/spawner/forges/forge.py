@@ -197,6 +197,8 @@ class Forge(Protocol):
     ) -> MergeOutcome:
         """Merge a pull request if its head is `commit`; merging one that is merged already is a success.
 
+        Nothing is sent while the forge has not computed whether it can be merged: the outcome is `waiting`.
+
         `queue` leaves the time to the forge: its merge queue, or its own merge when checks have passed.
         """
         ...

@@ -20,7 +20,7 @@ from spawner.forges.forge import (
 )
 from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
 from spawner.forges.github_replies import CombinedStatus, IssueReply
-from spawner.forges.merge_refusals import REFUSALS, refused_merge
+from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import (
     ForgeProject,
@@ -171,7 +171,14 @@ class Gitea:
     async def merge(
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
-        """See `Forge`. `queue` schedules the merge for when all checks have passed."""
+        """See `Forge`. `queue` schedules the merge for when all checks have passed.
+
+        `mergeable` is also false while Gitea checks for conflicts, so it is unknown then.
+        """
+        pull = await self._pull(number)
+        early = early_outcome(pull.model_copy(update={"mergeable": pull.mergeable or None}), commit)
+        if early:
+            return early
         body = {"Do": method.value, "head_commit_id": commit, "delete_branch_after_merge": False}
         body |= {"merge_when_checks_succeed": True} if queue else {}
         try:

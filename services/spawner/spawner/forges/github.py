@@ -35,7 +35,7 @@ from spawner.forges.github_replies import (
     required_checks,
     review_rule,
 )
-from spawner.forges.merge_refusals import REFUSALS, refused_merge
+from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, reviews_of, same_text
 
@@ -181,8 +181,10 @@ class Github:
         self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
     ) -> MergeOutcome:
         """See `Forge`. If the base branch has a merge queue, the pull request is added to it."""
-        if queue:
-            return await self._enqueue(await self._pull(number), commit)
+        pull = await self._pull(number)
+        early = early_outcome(pull, commit)
+        if early or queue:
+            return early or await self._enqueue(pull, commit)
         body = {"sha": commit, "merge_method": method.value}
         try:
             sent = await self._api.send("PUT", f"{_PULL}/merge", body, number=number)
@@ -197,9 +199,6 @@ class Github:
         return await self._enqueue(pull, commit) if outcome.obstacle is Obstacle.QUEUE else outcome
 
     async def _enqueue(self, pull: ForgePull, commit: str) -> MergeOutcome:
-        unsent = ForgeError(ForgeFault.REFUSED, "the pull request is not as expected")
-        if pull.current is not PullRequestState.OPEN or pull.head.sha != commit:
-            return refused_merge(unsent, pull, commit)
         variables = {"id": pull.node_id, "head": commit}
         url = f"{self._api.base_url.removesuffix('/v3')}/graphql"
         sent = await self._api.send("POST", url, {"query": _ENQUEUE, "variables": variables})

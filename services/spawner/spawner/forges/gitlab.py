@@ -30,6 +30,7 @@ from spawner.forges.gitlab_replies import (
     JobStatus,
     MergeRequest,
     chosen_request,
+    early_request_outcome,
     gitlab_checks,
     gitlab_mergeability,
     gitlab_reviews,
@@ -167,6 +168,10 @@ class Gitlab:
         """See `Forge`. Whether a merge is a rebase or a fast-forward is a setting of the project."""
         if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
             return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
+        request = await self._request(number)
+        early = early_request_outcome(request, commit)
+        if early:
+            return early
         later = {"auto_merge": True, "merge_when_pipeline_succeeds": True} if queue else {}
         squash = method is MergeMethod.SQUASH
         body = {"sha": commit, "squash": squash, "should_remove_source_branch": False, **later}

@@ -204,6 +204,16 @@ def merge_outcome(request: MergeRequest, *, queue: bool) -> MergeOutcome:
     return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=plain(request.state, 40))
 
 
+def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | None:
+    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    if request.current is not PullRequestState.OPEN or request.sha != commit:
+        return refused_request(request, commit, "not open at this commit", moved=False)
+    if request.detailed_merge_status not in _STATUSES:
+        reason = plain(request.detailed_merge_status, 60)
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=reason)
+    return None
+
+
 def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: bool) -> MergeOutcome:
     """The outcome of a merge of `commit` that GitLab refused, by the merge request as it is now."""
     if request.current is PullRequestState.MERGED:

@@ -33,19 +33,40 @@ class Reply:
             return self.body.decode(errors="replace")
 
 
+class LostResponseError(aiohttp.ClientError):
+    """The connection was closed without a response."""
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a write once: aiohttp would repeat a PUT, which may have taken effect, when its connection is closed."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET":
+            raise
+        kind = type(error).__name__
+    raise LostResponseError(kind)
+
+
 class HttpClient:
-    """The connections to forges. Created in a running event loop."""
+    """The connections to forges, opened with the first request."""
 
     def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,  # a small response can't become a large one
-            headers={"accept-encoding": "identity"},
-            timeout=_TIMES,
-            max_line_size=_MAX_HEADER,
-            max_field_size=_MAX_HEADER,
-            trust_env=True,  # the machine's proxy, as git has it
-        )
+        self._session: aiohttp.ClientSession | None = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a small response can't become a large one
+                headers={"accept-encoding": "identity"},
+                timeout=_TIMES,
+                max_line_size=_MAX_HEADER,
+                max_field_size=_MAX_HEADER,
+                middlewares=(_once,),
+                trust_env=True,  # the machine's proxy, as git has it
+            )
+        return self._session
 
     async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
         """Send a request. Raises `ForgeError` (unavailable) without a complete response."""
@@ -59,7 +80,7 @@ class HttpClient:
         raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        async with self._session.request(
+        async with self._opened().request(
             method, url, headers=headers, data=body or None, allow_redirects=False
         ) as response:
             content = await _body(response)
@@ -67,7 +88,8 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

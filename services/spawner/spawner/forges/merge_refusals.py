@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from spawner.forges.faults import ForgeError
+from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle, PullRequestState
 from spawner.forges.replies import ForgePull
 
@@ -13,17 +13,26 @@ _WAIT, _NEVER = MergeResult.WAITING, MergeResult.REFUSED
 _TEXTS: Final = (
     (_WAIT, Obstacle.QUEUE, r"merge queue"),
     (_NEVER, Obstacle.HEAD_MOVED, r"head branch was modified|head out of date|sha does not match|head sha"),
+    (_WAIT, Obstacle.BEHIND, r"head branch is out of date|not up.to.date|out.of.date with the base|behind the base"),
     (_WAIT, Obstacle.COMPUTING, r"base branch was modified|try (the merge )?again|merge push out of date"),
     (_NEVER, Obstacle.METHOD, r"not allowed on this repository|merge method|merge style|not allowed an allowed"),
     (_NEVER, Obstacle.DRAFT, r"\bdraft\b|work.in.progress"),
-    (_NEVER, Obstacle.CONFLICT, r"conflict"),
-    (_WAIT, Obstacle.BEHIND, r"not up.to.date|out.of.date with the base|behind the base"),
-    (_NEVER, Obstacle.REVIEWS, r"changes (were )?requested|requested changes"),
+    (_NEVER, Obstacle.CONFLICT, r"conflict|can't be rebased|cannot be rebased"),
+    (_NEVER, Obstacle.REVIEWS, r"changes (were )?requested|request(ed|ing) changes"),
     (_WAIT, Obstacle.REVIEWS, r"approv|review"),
     (_WAIT, Obstacle.CHECKS, r"status checks?|checks? (is|are|has|have) |required check|deployment"),
     (_NEVER, Obstacle.RULES, r"not authorized|not allowed to merge|protected|rule violations|sign|rejected"),
 )
 """What a text means, in this order."""
+
+
+def early_outcome(pull: ForgePull, commit: str) -> MergeOutcome | None:
+    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    if pull.current is not PullRequestState.OPEN or pull.head.sha != commit:
+        return refused_merge(ForgeError(ForgeFault.CONFLICT, "", reason="not open at this commit"), pull, commit)
+    if pull.mergeable is None:
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason="mergeable is unknown")
+    return None
 
 
 def refused_merge(refused: ForgeError, pull: ForgePull, commit: str) -> MergeOutcome:

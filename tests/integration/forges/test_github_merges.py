@@ -1,0 +1,152 @@
+"""Merges at GitHub: of an expected commit, never blind, and once, whatever is lost in between."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from spawner.forges.faults import ForgeError
+from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle, PullRequestState
+from tests.doubles.forges.faults import Way
+from tests.doubles.forges.github import GitHub
+from tests.doubles.forges.github_faults import refused_merge
+from tests.doubles.forges.github_state import Repository
+from tests.doubles.forges.replies import Reply
+from tests.integration.forges.conftest import DRAFT, head_of, pull_of, settled
+
+
+@pytest.fixture
+async def opened(forge: Forge, shop: Repository) -> str:
+    """The head of a pull request whose mergeability is known."""
+    await forge.find_or_create_pull_request(DRAFT)
+    await settled(forge)
+    return head_of(shop)
+
+
+async def test_merge_returns_the_commit_of_the_base_branch(forge: Forge, opened: str, shop: Repository) -> None:
+    """The pull request has it, too."""
+    outcome = await forge.merge(1, opened)
+    assert (outcome.result, outcome.commit) == (MergeResult.MERGED, head_of(shop, "main"))
+    found = (await forge.pull_request(1)).pull_request
+    assert (found.state, found.merged_commit) == (PullRequestState.MERGED, outcome.commit)
+
+
+@pytest.mark.parametrize("method", MergeMethod)
+async def test_method_is_used(forge: Forge, opened: str, shop: Repository, method: MergeMethod) -> None:
+    """A merge commit has two parents, the others one."""
+    outcome = await forge.merge(1, opened, method)
+    assert outcome.commit
+    parents = shop.git.run("rev-list", "--parents", "-1", outcome.commit).split()[1:]
+    assert len(parents) == (2 if method is MergeMethod.MERGE else 1)
+
+
+async def test_merge_is_not_sent_while_mergeability_is_unknown(forge: Forge, github: GitHub, shop: Repository) -> None:
+    """The first request after the creation shows null."""
+    await forge.find_or_create_pull_request(DRAFT)
+    first = await forge.merge(1, head_of(shop))
+    assert (first.result, first.obstacle) == (MergeResult.WAITING, Obstacle.COMPUTING)
+    assert github.calls.number("pulls/merge") == 0
+    assert (await forge.merge(1, head_of(shop))).result is MergeResult.MERGED
+
+
+async def test_lost_response_of_a_merge_is_found(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
+    """The failure is transient; the next call returns the same merge."""
+    github.lose("pulls/merge")
+    with pytest.raises(ForgeError) as failed:
+        await forge.merge(1, opened)
+    assert not failed.value.permanent
+    again = await forge.merge(1, opened)
+    assert (again.result, again.commit) == (MergeResult.MERGED, head_of(shop, "main"))
+    assert github.calls.number("pulls/merge") == 1
+
+
+async def test_merge_that_was_done_by_another_client_meanwhile_is_found(
+    forge: Forge, opened: str, github: GitHub, shop: Repository
+) -> None:
+    """GitHub refuses a merge of what is merged with a text that does not say so."""
+    fault = github.break_off("pulls/merge", Way.REPLACED)
+    fault.reply = refused_merge("Pull Request is not mergeable")
+    assert (await forge.merge(1, opened)).commit == head_of(shop, "main")
+
+
+async def test_head_that_moved_is_not_merged(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
+    """Also if it moves between our last look at it and the merge."""
+    main = head_of(shop, "main")
+    shop.git.commit("feature/sum", {"sum.py": "evil = 1\n"}, "evil")
+    await settled(forge)
+    outcome = await forge.merge(1, opened)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
+    assert head_of(shop, "main") == main
+
+
+async def test_head_that_moves_during_the_request_is_not_merged(
+    forge: Forge, opened: str, github: GitHub, shop: Repository
+) -> None:
+    """`sha` is always sent."""
+    fault = github.break_off("pulls/merge", Way.DELAYED)
+    merging = asyncio.create_task(forge.merge(1, opened))
+    await fault.reached.wait()
+    shop.git.commit("feature/sum", {"sum.py": "evil = 1\n"}, "evil")
+    fault.released.set()
+    outcome = await merging
+    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
+
+
+@pytest.mark.parametrize(
+    ("rules", "obstacle"),
+    [({"checks": ["ci"]}, Obstacle.CHECKS), ({"checks": ["ci", "lint"]}, Obstacle.CHECKS),
+     ({"approvals": 1}, Obstacle.REVIEWS), ({"checks": ["ci"], "ruleset": False}, Obstacle.CHECKS)],
+)  # fmt: skip
+async def test_missing_check_or_approval_means_wait(
+    forge: Forge, opened: str, shop: Repository, rules: dict[str, object], obstacle: Obstacle
+) -> None:
+    """The texts of rulesets and of older protections."""
+    shop.protect("main", **rules)
+    outcome = await forge.merge(1, opened)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.WAITING, obstacle)
+    assert outcome.reason
+
+
+async def test_branch_behind_its_base_means_wait(forge: Forge, opened: str, shop: Repository) -> None:
+    """Once it is updated, the same request succeeds."""
+    shop.protect("main", up_to_date=True)
+    shop.git.commit("main", {"other.py": "1\n"}, "other")
+    await settled(forge)
+    outcome = await forge.merge(1, opened)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.BEHIND)
+
+
+async def test_conflict_draft_and_method_are_refused(forge: Forge, shop: Repository, github: GitHub) -> None:
+    """Waiting changes none of them."""
+    await forge.find_or_create_pull_request(replace(DRAFT, draft=True))
+    await settled(forge)
+    head = head_of(shop)
+    assert (await forge.merge(1, head)).obstacle is Obstacle.DRAFT
+    pull_of(shop).draft = False
+    shop.methods = frozenset({"squash"})
+    assert (await forge.merge(1, head, MergeMethod.REBASE)).obstacle is Obstacle.METHOD
+    shop.git.commit("main", {"sum.py": "total = 3\n"}, "other")
+    await settled(forge)
+    outcome = await forge.merge(1, head)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.CONFLICT)
+
+
+async def test_merge_queue_gets_the_pull_request(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
+    """If the branch has one, by GraphQL, with the expected commit; once more is a success, too."""
+    shop.protect("main", merge_queue=True)
+    github.refuse("POST /api/graphql", Reply(200, {"data": {"enqueuePullRequest": {"mergeQueueEntry": {"id": "x"}}}}))
+    assert (await forge.merge(1, opened)).result is MergeResult.QUEUED
+    already = {"data": None, "errors": [{"message": "Pull request is already in the queue", "type": "UNPROCESSABLE"}]}
+    github.refuse("POST /api/graphql", Reply(200, already))
+    assert (await forge.merge(1, opened, queue=True)).result is MergeResult.QUEUED
+    sent = [call for call in github.calls if call.path.endswith("/graphql")]
+    assert len(sent) == 2
+
+
+async def test_merge_queue_that_refuses_means_wait(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
+    """Its text decides."""
+    shop.protect("main", merge_queue=True)
+    missing = {"data": None, "errors": [{"message": "Required status check ci is expected."}]}
+    github.refuse("POST /api/graphql", Reply(200, missing))
+    outcome = await forge.merge(1, opened)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.CHECKS)
