@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.doubles.forges.github import GitHub
 
 _ERROR: Final = {"$ref": "urn:forge#/components/schemas/basic-error"}
-_ANYWHERE: Final = frozenset({401, 403, 404, 429, 500, 502, 503})
+_ANYWHERE: Final = frozenset({400, 401, 403, 404, 429, 500, 502, 503})
 """Statuses that every operation may have, documented or not."""
 
 
@@ -27,14 +27,19 @@ def parse_body(raw: bytes) -> Any:
 
 
 def check_request(github: "GitHub", call: Call, operation: Operation) -> None:
-    """Record what is not as documented. Raises 422 as GitHub does, except for unknown names, which it ignores."""
-    body = operation.mismatches_of_request(call.body, present=call.body is not ABSENT)
+    """Record what is not as documented. Raises 404 or 422 as GitHub does; it ignores unknown names."""
+    path, body = (
+        operation.mismatches_of_parameters("path", call.parameters),
+        operation.mismatches_of_request(call.body, present=call.body is not ABSENT),
+    )
     found = [
-        *operation.mismatches_of_parameters("path", call.parameters),
+        *path,
         *operation.mismatches_of_parameters("query", call.query),
         *body,
     ]
     github.invalid_requests += [f"request {call.method} {call.path}: {one}" for one in found]
+    if path:
+        raise error(404, "Not Found")
     if serious := [one for one in found if not one.unknown]:
         raise error(422, "Invalid request.\n\n" + "\n".join(one.message for one in serious))
 

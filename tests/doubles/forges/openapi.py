@@ -188,10 +188,14 @@ def _json_schemas(node: Any, joined: frozenset[str], reference: str = "#", *, wh
         made.setdefault("additionalProperties", False)
     if isinstance(node.get("allOf"), list) and whole:
         made.setdefault("unevaluatedProperties", False)
-    if node.get("nullable") is True:
-        del made["nullable"]
-        return {"anyOf": [made, {"type": "null"}]}
-    return made
+    return _with_null(made) if made.pop("nullable", False) is True else made
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(schema.get("type"), str):
+        return {"anyOf": [schema, {"type": "null"}]}
+    known = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [schema["type"], "null"], **known}
 
 
 def _joined(node: Any) -> Iterator[str]:
