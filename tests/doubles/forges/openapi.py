@@ -119,6 +119,7 @@ class Document:
         self.paths: dict[str, Any] = self._whole["paths"]
         every = [Operation(self, path, method) for path, methods in self.paths.items() for method in methods]
         self.operations = sorted(every, key=lambda one: one.order)
+        self.by_id = {one.id: one for one in self.operations}
         self._validators: dict[int, Draft202012Validator] = {}
 
     def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]] | None:

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.doubles.forges.clock import Clock
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_apps import App
-from tests.doubles.forges.github_state import Repository
 from tests.integration.doubles.conftest import Api
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.doubles.forges.calls import Call
 from tests.doubles.forges.documents import excerpt
 from tests.doubles.forges.forge import ViolationError
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub, document
 from tests.doubles.forges.github_pull_shapes import PullShapes
-from tests.doubles.forges.github_state import Repository
 from tests.doubles.forges.replies import Reply
 from tests.integration.doubles.conftest import Api
 
