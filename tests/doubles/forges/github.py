@@ -3,6 +3,7 @@
 The API is at `api_url` (`/api/v3`, as on GitHub Enterprise Server), and git at `url/OWNER/NAME.git`.
 """
 
+import json
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,18 +17,17 @@ from tests.doubles.forges import github_apps, github_issues, github_pulls, githu
 from tests.doubles.forges.bare_repository import BareRepository
 from tests.doubles.forges.calls import Call
 from tests.doubles.forges.clock import Clock
+from tests.doubles.forges.documented import DocumentedForge
 from tests.doubles.forges.documents import github_document
-from tests.doubles.forges.forge import Forge
+from tests.doubles.forges.forge_state import Account, Issue, Pull, Repository, Review, Token
 from tests.doubles.forges.github_access import Access
 from tests.doubles.forges.github_apps import App, TokenForm, new_token
 from tests.doubles.forges.github_exchange import Exchange, Route
-from tests.doubles.forges.github_protocol import check_reply, check_request, parse_body
 from tests.doubles.forges.github_pull_shapes import PullShapes, error
 from tests.doubles.forges.github_rules import refresh
-from tests.doubles.forges.github_state import Account, Issue, Pull, Repository, Review, Token
 from tests.doubles.forges.github_webhooks import Webhooks
-from tests.doubles.forges.openapi import Document, Operation
-from tests.doubles.forges.replies import Reply
+from tests.doubles.forges.openapi import Document, Mismatch
+from tests.doubles.forges.replies import ABSENT, Reply
 
 _ROUTES: Final[dict[str, Route]] = {
     **github_refs.ROUTES, **github_pulls.ROUTES, **github_issues.ROUTES, **github_apps.ROUTES,
@@ -42,10 +42,11 @@ def document() -> Document:
     return Document(github_document(list(_ROUTES)))
 
 
-class GitHub(Forge):
+class GitHub(DocumentedForge):
     """GitHub with the organization `team`; `async with` it. Repositories are private."""
 
     prefix: ClassVar[str] = "/api/v3"
+    error_schema: ClassVar[dict[str, Any] | None] = {"$ref": "urn:forge#/components/schemas/basic-error"}
 
     def __init__(self, clock: Clock | None = None, *, unknown_gets: int = 1, update_gets: int = 1) -> None:
         super().__init__(clock)
@@ -148,44 +149,35 @@ class GitHub(Forge):
         """By the same tokens as the API."""
         return self.access.of_git(request, password)
 
-    def recognize(self, call: Call) -> None:
-        """By the document; other paths are refused, and fail the test."""
-        found = document().find(call.method, call.path)
-        if found is None:
-            self.violations.append(f"{call.method} {call.path} is not served by the double of GitHub")
-            return
-        operation, call.parameters = found
-        call.operation = operation.id
+    @property
+    def document(self) -> Document:
+        """GitHub's own."""
+        return document()
+
+    def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
+        """404 for a number that is none, else 422."""
+        if path:
+            raise error(404, "Not Found")
+        if others:
+            raise error(422, "Invalid request.\n\n" + "\n".join(one.message for one in others))
 
     async def answer(self, request: web.Request, call: Call) -> Reply:
         """By the route of the operation, after all checks."""
         if not call.operation:
             raise error(404, "Not Found")
-        route, operation = _ROUTES[call.operation], self._operation(call)
+        route = _ROUTES[call.operation]
         token = self.access.of_request(call)
         self.access.check_limit(call)
-        call.body = parse_body(await request.read())
+        call.body = _parsed(await request.read())
         repository = self.access.repository(call, token)
         self.access.check_permission(call, token, repository, route)
-        check_request(self, call, operation)
+        self.check_request(call)
         if repository:
             self._refresh(repository)
         return route.respond(Exchange(self, call, token, repository))
 
     def _refresh(self, repository: Repository) -> None:
         refresh(repository, self.unknown_gets)
-
-    def _operation(self, call: Call) -> Operation:
-        return next(one for one in document().operations if one.id == call.operation)
-
-    def check_reply(self, call: Call, reply: Reply) -> Reply:
-        """Against the document: a response that is not as documented fails the test."""
-        if call.operation:
-            mismatches = check_reply(document(), self._operation(call), reply)
-            self.violations += [f"response to {call.method} {call.path}: {one}" for one in mismatches]
-            if mismatches:
-                return Reply(500, {"message": "the double's response is not as documented"})
-        return reply
 
     def add_headers(self, call: Call, reply: Reply) -> None:
         """The time and the limits."""
@@ -216,3 +208,10 @@ class GitHub(Forge):
             "remaining": self.limit - used,
             "reset": int(now - now % _HOUR + _HOUR),
         }
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw) if raw else ABSENT
+    except ValueError as problem:
+        raise error(400, "Problems parsing JSON") from problem

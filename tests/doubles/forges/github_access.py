@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from tests.doubles.forges.calls import Call
+from tests.doubles.forges.forge_state import Pull, Repository, Token
 from tests.doubles.forges.github_apps import fault_of_jwt
 from tests.doubles.forges.github_exchange import Route
 from tests.doubles.forges.github_pull_shapes import error
-from tests.doubles.forges.github_state import Pull, Repository, Token
 from tests.doubles.git_server import RefusedError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.doubles.forges.clock import stamp
+from tests.doubles.forges.forge_state import Account, Repository, new_id
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error
-from tests.doubles.forges.github_state import Account, Repository, new_id
 from tests.doubles.forges.replies import Reply
 
 TokenForm = Literal["opaque", "stateless"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from tests.doubles.forges.calls import Call
+from tests.doubles.forges.forge_state import Issue, Pull, Repository, Token
 from tests.doubles.forges.github_pull_shapes import PullShapes, error
-from tests.doubles.forges.github_state import Issue, Pull, Repository, Token
 from tests.doubles.forges.replies import Reply
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from tests.doubles.forges.forge_state import Comment
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error
-from tests.doubles.forges.github_state import Comment
 from tests.doubles.forges.replies import Reply
 
 

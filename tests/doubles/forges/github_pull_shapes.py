@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from tests.doubles.forges.clock import stamp
+from tests.doubles.forges.forge_state import Check, Issue, Pull, Repository, Review
 from tests.doubles.forges.github_shapes import Shapes, node
-from tests.doubles.forges.github_state import Check, Issue, Pull, Repository, Review
 from tests.doubles.forges.replies import ApiError
 
 

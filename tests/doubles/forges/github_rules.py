@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tests.doubles.forges.github_state import BranchRules, Check, Pull, Repository
+from tests.doubles.forges.forge_state import BranchRules, Check, Pull, Repository
 from tests.doubles.forges.merging import Method, try_merge
 
 _PASSED: Final = frozenset({"success", "neutral", "skipped"})

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.doubles.forges.bare_repository import Commit
 from tests.doubles.forges.clock import stamp
-from tests.doubles.forges.github_state import Account, Check, Comment, Issue, Label, Repository
+from tests.doubles.forges.forge_state import Account, Check, Comment, Issue, Label, Repository
 
 _OF_USERS: Final = (
     "followers", "organizations", "repos", "received_events", "subscriptions",

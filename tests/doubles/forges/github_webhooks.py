@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import aiohttp
 
+from tests.doubles.forges.forge_state import Account, Pull, Repository
 from tests.doubles.forges.github_pull_shapes import PullShapes
-from tests.doubles.forges.github_state import Account, Pull, Repository
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ class Document:
         self.paths: dict[str, Any] = self._whole["paths"]
         every = [Operation(self, path, method) for path, methods in self.paths.items() for method in methods]
         self.operations = sorted(every, key=lambda one: one.order)
+        self.by_id = {one.id: one for one in self.operations}
         self._validators: dict[int, Draft202012Validator] = {}
 
     def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]] | None:
@@ -188,10 +189,14 @@ def _json_schemas(node: Any, joined: frozenset[str], reference: str = "#", *, wh
         made.setdefault("additionalProperties", False)
     if isinstance(node.get("allOf"), list) and whole:
         made.setdefault("unevaluatedProperties", False)
-    if node.get("nullable") is True:
-        del made["nullable"]
-        return {"anyOf": [made, {"type": "null"}]}
-    return made
+    return _with_null(made) if made.pop("nullable", False) is True else made
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(schema.get("type"), str):
+        return {"anyOf": [schema, {"type": "null"}]}
+    known = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [schema["type"], "null"], **known}
 
 
 def _joined(node: Any) -> Iterator[str]:

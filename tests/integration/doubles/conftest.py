@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from tests.doubles.forges.clock import Clock
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
-from tests.doubles.forges.github_state import Repository
 
 
 @dataclass

@@ -9,8 +9,8 @@ import pytest
 from tests.doubles.forges import github_faults
 from tests.doubles.forges.clock import Clock
 from tests.doubles.forges.faults import Way, html, huge, nested
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
-from tests.doubles.forges.github_state import Repository
 from tests.doubles.forges.replies import Reply
 from tests.integration.doubles.conftest import Api
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.forges.clock import Clock
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
-from tests.doubles.forges.github_state import Repository
 from tests.integration.doubles.conftest import Api, run_git
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
-from tests.doubles.forges.github_state import Repository
 from tests.integration.doubles.conftest import Api
 
 PULL = "/repos/team/shop/pulls/1"
