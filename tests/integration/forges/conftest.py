@@ -8,8 +8,8 @@ from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, PullRequestDraft
 from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
 from tests.doubles.forges.clock import Clock
+from tests.doubles.forges.forge_state import Pull, Repository
 from tests.doubles.forges.github import GitHub
-from tests.doubles.forges.github_state import Pull, Repository
 
 DRAFT = PullRequestDraft("feature/sum", "main", "Sum", "Adds up.")
 

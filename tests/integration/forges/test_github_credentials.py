@@ -16,10 +16,10 @@ from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges import github_apps
 from tests.doubles.forges.faults import Way
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_apps import App, TokenForm
 from tests.doubles.forges.github_faults import refused_merge
-from tests.doubles.forges.github_state import Repository
 from tests.doubles.forges.replies import Reply
 from tests.integration.forges.conftest import DRAFT, head_of
 
@@ -47,7 +47,7 @@ async def test_token_of_an_app_is_limited_and_used_again(app_forge: Forge, githu
     (issued,) = github.calls.of("apps/create-installation-access-token")
     assert issued.body == {"repositories": ["shop"], "permissions": dict(PERMISSIONS)}
     (token,) = [one for one in github.tokens.values() if one.kind == "installation"]
-    assert token.repositories == {"team/shop"}
+    assert token.repositories == frozenset({"team/shop"})
 
 
 async def test_token_is_renewed_before_it_expires(
@@ -161,3 +161,18 @@ async def test_no_token_is_shown_anywhere(
     everything = "\n".join([*shown, caplog.text, *(str(call.query) + call.path for call in github.calls)])
     assert token not in everything
     assert token[8:] not in everything
+
+
+async def test_credentials_of_this_host_are_not_used(
+    forge: Forge, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file netrc(5) with an entry for the forge has no effect, and a proxy has."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login x password y\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert await forge.default_branch() == "main"
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(ForgeError) as failed:
+        await forge.default_branch()
+    assert not failed.value.permanent

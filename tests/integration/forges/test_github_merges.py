@@ -8,9 +8,9 @@ import pytest
 from spawner.forges.faults import ForgeError
 from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle, PullRequestState
 from tests.doubles.forges.faults import Way
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_faults import refused_merge
-from tests.doubles.forges.github_state import Repository
 from tests.doubles.forges.replies import Reply
 from tests.integration.forges.conftest import DRAFT, head_of, pull_of, settled
 

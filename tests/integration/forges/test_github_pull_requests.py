@@ -8,9 +8,9 @@ from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import ChecksState, Forge, Obstacle, PullRequestState, ReviewsState, Verdict
 from tests.doubles.forges.faults import Way, html, huge, nested
+from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_faults import primary_limit, secondary_limit
-from tests.doubles.forges.github_state import Repository
 from tests.doubles.forges.replies import Reply
 from tests.integration.forges.conftest import DRAFT, head_of, pull_of, settled
 

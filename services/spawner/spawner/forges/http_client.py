@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -64,7 +65,6 @@ class HttpClient:
                 max_line_size=_MAX_HEADER,
                 max_field_size=_MAX_HEADER,
                 middlewares=(_once,),
-                trust_env=True,  # the machine's proxy, as git has it
             )
         return self._session
 
@@ -81,7 +81,7 @@ class HttpClient:
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         async with self._opened().request(
-            method, url, headers=headers, data=body or None, allow_redirects=False
+            method, url, headers=headers, data=body or None, allow_redirects=False, proxy=_proxy(url)
         ) as response:
             content = await _body(response)
             return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
@@ -90,6 +90,12 @@ class HttpClient:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+def _proxy(url: str) -> str | None:
+    """The machine's proxy, as git has it. aiohttp's own search for one also reads credentials from netrc(5)."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -16,8 +16,9 @@ MAX_TITLE: Final = 200
 """Characters; GitHub permits 256, GitLab 255, with its prefix of a draft."""
 MAX_TEMPLATE: Final = 10_000
 _MAX_TASK: Final = 10_000
-_MAX_ROWS: Final = 100
-_MAX_NAME: Final = 200
+_MAX_CHANGES: Final = 100
+_MAX_CHECKS: Final = 50
+_MAX_NAME: Final = 120
 DEFAULT_TITLE: Final = "$title"
 DEFAULT_BODY: Final = """\
 $task
@@ -86,14 +87,14 @@ def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
 
 
 def body_of(facts: PullRequestFacts, template: str = DEFAULT_BODY) -> str:
-    """The body as Markdown, of at most about 50,000 characters."""
+    """The body as Markdown, of fewer characters than GitHub's limit of 65,536, whatever the facts are."""
     return Template(template).safe_substitute(
         title=code_span(facts.task, MAX_TITLE),
         name=code_span(facts.name, _MAX_NAME),
         ticket=code_span(facts.ticket or "", _MAX_NAME),
         task=code_block(facts.task, _MAX_TASK),
-        changes=_rows([_change(change) for change in facts.changes[:_MAX_ROWS]], len(facts.changes), "No changes."),
-        checks=_rows([_check(*check) for check in facts.checks[:_MAX_ROWS]], len(facts.checks), "No checks."),
+        changes=_rows([_change(change) for change in facts.changes[:_MAX_CHANGES]], len(facts.changes), "No changes."),
+        checks=_rows([_check(*check) for check in facts.checks[:_MAX_CHECKS]], len(facts.checks), "No checks."),
         cost="unknown" if facts.cost_micro_dollars is None else f"{facts.cost_micro_dollars / 1_000_000:,.4f} USD",
         session=_link(facts.session_url),
         closes=f"Closes #{facts.closes}" if facts.closes is not None and facts.closes > 0 else "",
