@@ -9,6 +9,7 @@ from tests.doubles.forges.openapi import Document, Mismatch, Operation
 from tests.doubles.forges.replies import ABSENT, Reply
 
 _NOT_MODIFIED = 304
+_ERROR = 400
 
 
 class DocumentedForge(Forge):
@@ -62,6 +63,7 @@ class DocumentedForge(Forge):
     def _mismatches(self, operation: Operation, reply: Reply) -> list[Mismatch]:
         if not reply.is_json or reply.status == _NOT_MODIFIED:
             return []
-        if reply.status not in operation.statuses and reply.status in self.general_statuses:
+        general = reply.status not in operation.statuses and reply.status in self.general_statuses
+        if general or (reply.status >= _ERROR and not operation.describes(reply.status)):
             return self.document.mismatches(self.error_schema, reply.body) if self.error_schema else []
         return operation.mismatches_of_response(reply.status, reply.body, present=reply.body is not ABSENT)

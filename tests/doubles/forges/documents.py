@@ -20,7 +20,8 @@ _LOCK: Final = FORGE_DOCUMENTS / "package-lock.json"
 
 def github_document(operations: Sequence[str]) -> dict[str, Any]:
     """These operations of GitHub's document, and the components that they refer to."""
-    digest = hashlib.sha256(_LOCK.read_bytes() + json.dumps(sorted(operations)).encode()).hexdigest()[:16]
+    known = _LOCK.read_bytes(), json.dumps(sorted(operations)).encode(), Path(__file__).read_bytes()
+    digest = hashlib.sha256(b"".join(known)).hexdigest()[:16]
     stored = _STORE / f"github-{digest}.json"
     if not stored.exists():
         _STORE.mkdir(parents=True, exist_ok=True)

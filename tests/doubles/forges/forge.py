@@ -37,6 +37,8 @@ class Forge(ABC):
 
     prefix: ClassVar[str]
     """The path of the API."""
+    etags: ClassVar[bool] = True
+    """Whether responses have ETags."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
@@ -164,7 +166,7 @@ class Forge(ABC):
             return Reply(500, {"message": f"the double failed: {error!r}"})
 
     async def _send(self, request: web.Request, call: Call, reply: Reply, fault: Fault | None) -> web.StreamResponse:
-        if call.method == "GET" and reply.status == _OK and reply.body is not ABSENT:
+        if self.etags and call.method == "GET" and reply.status == _OK and reply.body is not ABSENT:
             reply = _unless_known(call, reply)
         call.status = reply.status
         self.add_headers(call, reply)

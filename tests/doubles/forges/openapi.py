@@ -17,7 +17,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 _URI: Final = "urn:forge"
-_LONG: Final = ("ref", "branch", "basehead", "path")
+_LONG: Final = ("ref", "branch", "basehead", "head")
 """Parameters that may contain slashes."""
 _FORMATS: Final = FormatChecker(formats=())
 _CONTAINERS: Final = ("allOf", "anyOf", "oneOf")
@@ -95,6 +95,11 @@ class Operation:
         if not present:
             return [Mismatch("", "this operation needs a body")] if described.get("required") else []
         return self._document.mismatches(described["content"]["application/json"]["schema"], body)
+
+    def describes(self, status: int) -> bool:
+        """Whether the body of this status is described, or the status is unknown."""
+        described = self._described["responses"].get(str(status))
+        return described is None or "content" in self._document.resolve(described)
 
     def mismatches_of_response(self, status: int, body: Any, *, present: bool) -> list[Mismatch]:
         """Of a response with this status."""
