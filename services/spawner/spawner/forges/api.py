@@ -19,7 +19,6 @@ cancelled, and it neither limits the size of responses nor sends conditional req
 for Gitea with fewer parts than these few requests.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -33,37 +32,34 @@ from spawner.forges.faults import ForgeError, ForgeFault, refusal
 from spawner.forges.http_client import HttpClient, Reply
 from spawner.forges.locations import ForgeKind, ForgeRepository
 from spawner.forges.rate_limits import ForgeAccount
+from spawner.forges.reply_cache import ReplyCache
 
 _ACCEPT: Final = {ForgeKind.GITHUB: "application/vnd.github+json"}
 _GITHUB_VERSION: Final = "2022-11-28"
 """The version of GitHub's REST API that GitHub Enterprise Server has, too."""
-_CACHED_REPLIES: Final = 128
 _CACHED_BYTES: Final = 128 * 1024
 """The maximum size of a response that is stored for conditional requests."""
 _MAX_ITEMS: Final = 1000
 _SUCCESS: Final = frozenset({200, 201, 202, 204})
 _UNAUTHORIZED, _NOT_MODIFIED = 401, 304
-Answer = tuple[str | None, str | None, Any, str | None]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class ReplyCache(OrderedDict[str, Answer]):
-    """The last responses by URL, for conditional requests."""
-
-    def __setitem__(self, url: str, answer: Answer) -> None:
-        super().__setitem__(url, answer)
-        self.move_to_end(url)
-        while len(self) > _CACHED_REPLIES:
-            self.popitem(last=False)
-
-
 class ForgeApi(GitHubAPI):
-    """Requests about one repository, with the credential for it. `accounts` has the limits by `Token.account`."""
+    """Requests about one repository, with the credential for it. `accounts` has the limits by `Token.account`.
+
+    Requests are conditional if there are `replies`.
+    """
 
     def __init__(
-        self, repository: ForgeRepository, tokens: TokenSource, http: HttpClient, accounts: dict[str, ForgeAccount]
+        self,
+        repository: ForgeRepository,
+        tokens: TokenSource,
+        http: HttpClient,
+        accounts: dict[str, ForgeAccount],
+        replies: ReplyCache | None = None,
     ) -> None:
-        super().__init__("sandherd", cache=ReplyCache(), base_url=repository.host.api_url)
+        super().__init__("sandherd", cache=replies, base_url=repository.host.api_url)
         self.repository = repository
         self._tokens = tokens
         self._http = http

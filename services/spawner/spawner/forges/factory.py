@@ -8,6 +8,7 @@ from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
 from spawner.forges.rate_limits import ForgeAccount, RateLimit
+from spawner.forges.reply_cache import ReplyCache
 
 if TYPE_CHECKING:
     from spawner.forges.github_app import GithubApp
@@ -22,6 +23,7 @@ class Forges:
         self._accounts: dict[ForgeHost, dict[str, ForgeAccount]] = {}
         self._forges: dict[ForgeRepository, Forge] = {}
         self._http: HttpClient | None = None
+        self._replies = ReplyCache()
 
     def add_token(self, host: ForgeHost, read: Callable[[], str]) -> None:
         """Use a token that an operator stored, which `read` returns."""
@@ -61,7 +63,7 @@ class Forges:
     def _open(self, repository: ForgeRepository, tokens: TokenSource) -> Forge:
         from spawner.forges.api import ForgeApi
 
-        api = ForgeApi(repository, tokens, self._client(), self._limits(repository.host))
+        api = ForgeApi(repository, tokens, self._client(), self._limits(repository.host), self._replies)
         match repository.host.kind:
             case ForgeKind.GITHUB:
                 from spawner.forges.github import Github
