@@ -22,8 +22,8 @@ from tests.doubles.forges.forge_state import Account, BranchRules, Issue, Reposi
 from tests.doubles.forges.gitea_document import gitea_document
 from tests.doubles.forges.gitea_exchange import Exchange, Route, refused
 from tests.doubles.forges.gitea_shapes import GiteaShapes
-from tests.doubles.forges.github_rules import refresh
 from tests.doubles.forges.openapi import Document, Mismatch
+from tests.doubles.forges.pull_states import refresh
 from tests.doubles.forges.replies import ABSENT, Reply
 from tests.doubles.git_server import RefusedError
 

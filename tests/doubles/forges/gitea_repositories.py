@@ -5,7 +5,7 @@ from typing import Any, Final
 from tests.doubles.forges.bare_repository import GitError
 from tests.doubles.forges.forge_state import Comment, Label
 from tests.doubles.forges.gitea_exchange import Exchange, Route, refused
-from tests.doubles.forges.github_rules import latest, outcome
+from tests.doubles.forges.pull_states import latest, outcome
 from tests.doubles.forges.replies import Reply
 
 

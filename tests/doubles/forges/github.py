@@ -24,9 +24,9 @@ from tests.doubles.forges.github_access import Access
 from tests.doubles.forges.github_apps import App, TokenForm, new_token
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import PullShapes, error
-from tests.doubles.forges.github_rules import refresh
 from tests.doubles.forges.github_webhooks import Webhooks
 from tests.doubles.forges.openapi import Document, Mismatch
+from tests.doubles.forges.pull_states import refresh
 from tests.doubles.forges.replies import ABSENT, Reply
 
 _ROUTES: Final[dict[str, Route]] = {
