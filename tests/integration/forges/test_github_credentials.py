@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,16 +13,13 @@ from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.github_app import PERMISSIONS, GithubApp
 from spawner.forges.locations import ForgeRepository
-from spawner.repositories.git import RemoteRepository
-from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges import github_apps
 from tests.doubles.forges.faults import Way
-from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_apps import App, TokenForm
 from tests.doubles.forges.github_faults import refused_merge
 from tests.doubles.forges.replies import Reply
-from tests.integration.forges.conftest import DRAFT, head_of
+from tests.integration.forges.conftest import DRAFT
 
 
 @pytest.fixture(params=["opaque", "stateless"])
@@ -40,14 +38,18 @@ def app_forge(app: App, forges: Forges, repository: ForgeRepository, tmp_path: P
     return forges.of(repository)
 
 
-async def test_token_of_an_app_is_limited_and_used_again(app_forge: Forge, github: GitHub, app: App) -> None:
+async def test_token_of_an_app_is_limited_and_used_again(
+    app_forge: Forge, forges: Forges, github: GitHub, repository: ForgeRepository
+) -> None:
     """It is for one repository, with the permissions that the client needs, and for all requests of an hour."""
-    await app_forge.find_or_create_pull_request(DRAFT)
+    await app_forge.find_or_create_pull_request(replace(DRAFT, labels=("agent",), reviewers=("grace",)))
     await app_forge.pull_request(1)
     (issued,) = github.calls.of("apps/create-installation-access-token")
     assert issued.body == {"repositories": ["shop"], "permissions": dict(PERMISSIONS)}
     (token,) = [one for one in github.tokens.values() if one.kind == "installation"]
     assert token.repositories == frozenset({"team/shop"})
+    credential = await forges.credentials(repository.host).git_credential(repository)
+    assert (credential.username, credential.password) == ("x-access-token", token.value)
 
 
 async def test_token_is_renewed_before_it_expires(
@@ -98,21 +100,6 @@ async def test_unusable_key_is_denied_without_its_text(
             await forges.of(repository).default_branch()
         assert failed.value.fault is ForgeFault.DENIED
         assert "secretsecret" not in "".join(traceback.format_exception(failed.value))
-
-
-async def test_token_pushes_with_git(
-    app_forge: Forge, forges: Forges, repository: ForgeRepository, shop: Repository, tmp_path: Path
-) -> None:
-    """The same token as the API's, by the mirror, which sends it to this origin only."""
-    credential = await forges.credentials(repository.host).git_credential(repository)
-    assert credential.origin == repository.host.origin
-    remote = RemoteRepository(f"{repository.url}.git", credential)
-    mirror = Mirror(tmp_path / "mirror.git")
-    await mirror.fetch(remote)
-    await mirror.create_branch("feature/new", head_of(shop))
-    await mirror.push(remote, "feature/new", expected=NO_COMMIT)
-    assert shop.git.head("feature/new") == head_of(shop)
-    assert credential.password not in repr(credential)
 
 
 async def test_replaced_token_is_used(forges: Forges, github: GitHub, repository: ForgeRepository) -> None:

@@ -1,12 +1,10 @@
 """Merges at GitHub: of an expected commit, never blind, and once, whatever is lost in between."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from spawner.forges.faults import ForgeError
-from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle, PullRequestState
+from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
@@ -23,14 +21,6 @@ async def opened(forge: Forge, shop: Repository) -> str:
     return head_of(shop)
 
 
-async def test_merge_returns_the_commit_of_the_base_branch(forge: Forge, opened: str, shop: Repository) -> None:
-    """The pull request has it, too."""
-    outcome = await forge.merge(1, opened)
-    assert (outcome.result, outcome.commit) == (MergeResult.MERGED, head_of(shop, "main"))
-    found = (await forge.pull_request(1)).pull_request
-    assert (found.state, found.merged_commit) == (PullRequestState.MERGED, outcome.commit)
-
-
 @pytest.mark.parametrize("method", MergeMethod)
 async def test_method_is_used(forge: Forge, opened: str, shop: Repository, method: MergeMethod) -> None:
     """A merge commit has two parents, the others one."""
@@ -40,26 +30,6 @@ async def test_method_is_used(forge: Forge, opened: str, shop: Repository, metho
     assert len(parents) == (2 if method is MergeMethod.MERGE else 1)
 
 
-async def test_merge_is_not_sent_while_mergeability_is_unknown(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """The first request after the creation shows null."""
-    await forge.find_or_create_pull_request(DRAFT)
-    first = await forge.merge(1, head_of(shop))
-    assert (first.result, first.obstacle) == (MergeResult.WAITING, Obstacle.COMPUTING)
-    assert github.calls.number("pulls/merge") == 0
-    assert (await forge.merge(1, head_of(shop))).result is MergeResult.MERGED
-
-
-async def test_lost_response_of_a_merge_is_found(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
-    """The failure is transient; the next call returns the same merge."""
-    github.lose("pulls/merge")
-    with pytest.raises(ForgeError) as failed:
-        await forge.merge(1, opened)
-    assert not failed.value.permanent
-    again = await forge.merge(1, opened)
-    assert (again.result, again.commit) == (MergeResult.MERGED, head_of(shop, "main"))
-    assert github.calls.number("pulls/merge") == 1
-
-
 async def test_merge_that_was_done_by_another_client_meanwhile_is_found(
     forge: Forge, opened: str, github: GitHub, shop: Repository
 ) -> None:
@@ -67,29 +37,6 @@ async def test_merge_that_was_done_by_another_client_meanwhile_is_found(
     fault = github.break_off("pulls/merge", Way.REPLACED)
     fault.reply = refused_merge("Pull Request is not mergeable")
     assert (await forge.merge(1, opened)).commit == head_of(shop, "main")
-
-
-async def test_head_that_moved_is_not_merged(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
-    """Also if it moves between our last look at it and the merge."""
-    main = head_of(shop, "main")
-    shop.git.commit("feature/sum", {"sum.py": "evil = 1\n"}, "evil")
-    await settled(forge)
-    outcome = await forge.merge(1, opened)
-    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
-    assert head_of(shop, "main") == main
-
-
-async def test_head_that_moves_during_the_request_is_not_merged(
-    forge: Forge, opened: str, github: GitHub, shop: Repository
-) -> None:
-    """`sha` is always sent."""
-    fault = github.break_off("pulls/merge", Way.DELAYED)
-    merging = asyncio.create_task(forge.merge(1, opened))
-    await fault.reached.wait()
-    shop.git.commit("feature/sum", {"sum.py": "evil = 1\n"}, "evil")
-    fault.released.set()
-    outcome = await merging
-    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
 
 
 @pytest.mark.parametrize(

@@ -6,45 +6,12 @@ import pytest
 
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
-from spawner.forges.forge import ChecksState, Forge, Obstacle, PullRequestState, ReviewsState, Verdict
-from tests.doubles.forges.faults import Way, html, huge, nested
+from spawner.forges.forge import ChecksState, Forge, Obstacle, ReviewsState, Verdict
+from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_faults import primary_limit, secondary_limit
-from tests.doubles.forges.replies import Reply
 from tests.integration.forges.conftest import DRAFT, head_of, pull_of, settled
-
-
-async def test_pull_request_is_created_once_and_found_after(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """The second call finds it, and sends no write."""
-    created = await forge.find_or_create_pull_request(DRAFT)
-    writes = sum(call.is_write for call in github.calls)
-    again = await forge.find_or_create_pull_request(DRAFT)
-    assert again == created
-    assert (created.number, created.state, created.head_commit) == (1, PullRequestState.OPEN, head_of(shop))
-    assert created.url == f"{github.url}/team/shop/pull/1"
-    assert sum(call.is_write for call in github.calls) == writes == 1
-
-
-async def test_lost_response_creates_no_second_pull_request(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """The failure is transient, and the next call finds what was created."""
-    github.lose("pulls/create")
-    with pytest.raises(ForgeError) as failed:
-        await forge.find_or_create_pull_request(DRAFT)
-    assert (failed.value.fault, failed.value.permanent) == (ForgeFault.UNAVAILABLE, False)
-    assert (await forge.find_or_create_pull_request(DRAFT)).number == 1
-    assert len(shop.pulls) == 1
-
-
-async def test_pull_request_created_by_another_meanwhile_is_found(
-    forge: Forge, github: GitHub, shop: Repository
-) -> None:
-    """The list does not have it yet, and the creation is refused because it exists."""
-    await forge.find_or_create_pull_request(DRAFT)
-    github.refuse("pulls/list", Reply(200, []))
-    assert (await forge.find_or_create_pull_request(DRAFT)).number == 1
-    assert github.calls.number("pulls/create") == 2
-    assert len(shop.pulls) == 1
 
 
 async def test_branch_that_the_api_does_not_see_yet_is_transient(forge: Forge, shop: Repository) -> None:
@@ -93,25 +60,6 @@ async def test_unknown_reviewer_does_not_prevent_the_pull_request(forge: Forge) 
     assert "not a collaborator" in created.unapplied[0]
 
 
-async def test_pull_request_that_a_user_closed_is_not_opened_again(forge: Forge, shop: Repository) -> None:
-    """With the same commit it is found as closed; with a new one, there is a new pull request."""
-    draft = replace(DRAFT, commit=head_of(shop))
-    await forge.find_or_create_pull_request(draft)
-    pull_of(shop).state = "closed"
-    assert (await forge.find_or_create_pull_request(draft)).state is PullRequestState.CLOSED
-    shop.git.commit("feature/sum", {"sum.py": "total = 2\n"}, "more")
-    second = await forge.find_or_create_pull_request(replace(DRAFT, commit=head_of(shop)))
-    assert (second.number, second.state) == (2, PullRequestState.OPEN)
-
-
-async def test_unknown_mergeability_means_wait(forge: Forge) -> None:
-    """`mergeable` is null at first."""
-    await forge.find_or_create_pull_request(DRAFT)
-    first, second = [(await forge.pull_request(1)).mergeability for _ in range(2)]
-    assert (first.verdict, first.obstacle) == (Verdict.UNKNOWN, Obstacle.COMPUTING)
-    assert second.verdict is Verdict.YES
-
-
 async def test_conflict_is_seen(forge: Forge, shop: Repository) -> None:
     """By the state of the pull request."""
     await forge.find_or_create_pull_request(DRAFT)
@@ -135,12 +83,6 @@ async def test_checks_of_both_kinds_are_counted(forge: Forge, github: GitHub, sh
     shop.report_status(commit, "lint", "failure", now)
     found = (await forge.pull_request(1)).checks
     assert (found.state, found.failed, found.passed) == (ChecksState.FAILED, ("lint",), ("ci",))
-
-
-async def test_no_check_is_not_success(forge: Forge) -> None:
-    """Checks may start later; the combined status of GitHub calls that pending."""
-    await forge.find_or_create_pull_request(DRAFT)
-    assert (await forge.pull_request(1)).checks.state is ChecksState.NONE
 
 
 async def test_reviews_are_those_of_the_head_commit(forge: Forge, github: GitHub, shop: Repository) -> None:
@@ -173,28 +115,6 @@ async def test_one_pull_request_needs_few_requests(forge: Forge, github: GitHub)
     assert github.calls.number() == 2
     await forge.pull_request(1)
     assert github.calls.number() == 7
-
-
-async def test_repository_and_issues(forge: Forge, github: GitHub, shop: Repository) -> None:
-    """An issue is none if it is a pull request or does not exist; a rule protects a branch before it exists."""
-    issue = github.open_issue(shop, "Sum is missing")
-    created = await forge.find_or_create_pull_request(DRAFT)
-    assert [await forge.issue_exists(number) for number in (issue.number, created.number, 99)] == [True, False, False]
-    assert await forge.default_branch() == "main"
-    shop.protect("release/*", approvals=1)
-    branches = ("release/2", "feature/sum", "absent")
-    assert [await forge.branch_protected(name) for name in branches] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    "reply", [html(), huge(9_000_000), nested(100_000), html(200)], ids=["502", "huge", "nested", "200"]
-)
-async def test_hostile_response_is_an_error_of_ours(forge: Forge, github: GitHub, reply: Reply) -> None:
-    """No page of a proxy, and no body that is too large or nested too deeply, is another exception."""
-    github.refuse("repos/get", reply)
-    with pytest.raises(ForgeError):
-        await forge.default_branch()
-    assert await forge.default_branch() == "main"
 
 
 async def test_response_that_is_cut_off_is_transient(forge: Forge, github: GitHub) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from spawner.forges.api import read_as
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
     Checks,
@@ -29,6 +30,7 @@ from spawner.forges.github_replies import (
 )
 from spawner.forges.gitlab_replies import (
     Approvals,
+    GitlabProject,
     JobStatus,
     MergeRequest,
     chosen_request,
@@ -39,7 +41,7 @@ from spawner.forges.gitlab_replies import (
     refused_request,
 )
 from spawner.forges.merge_refusals import early_outcome, refused_merge
-from spawner.forges.replies import ForgePull, Review, ReviewRule, checks_of, chosen, reviews_of
+from spawner.forges.replies import ForgeProject, ForgePull, Review, ReviewRule, checks_of, chosen, named, reviews_of
 
 HEAD, OTHER = "a" * 40, "b" * 40
 DRAFT = PullRequestDraft("feature/sum", "main", "Sum", "Adds up.", commit=HEAD)
@@ -312,3 +314,27 @@ def test_mergeable_of_gitea_is_ambiguous() -> None:
     assert gitea_mergeability(pull(), Reviews(ReviewsState.REQUIRED)).obstacle is Obstacle.REVIEWS
     branch = GiteaBranch(enable_status_check=True, status_check_contexts=["ci", "lint/*"])
     assert branch.required_checks() == ["ci"]
+
+
+@pytest.mark.parametrize("sha", ["--upload-pack=x", HEAD + "\n", HEAD.upper(), "a" * 41, "main"])
+def test_commit_is_an_id_and_nothing_else(sha: str) -> None:
+    """Git gets it as an argument."""
+    with pytest.raises(ForgeError, match="pattern_mismatch"):
+        read_as(ForgePull, {"number": 1, "state": "open", "head": {"ref": "a", "sha": sha}, "base": {"ref": "b"}}, "x")
+    with pytest.raises(ForgeError, match="pattern_mismatch"):
+        read_as(MergeRequest, request().model_dump() | {"merge_commit_sha": sha}, "x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["-rf", "a..b", "a b", "a\x00", "a\n", "a~1", "a^", "a:b", "a?", "a*", "a[", "a\\", "@{u}", "@", "/a", "a/", "a//b",
+     ".a", "a/.b", "a.", "a.lock", "a.lock/b", "x" * 300],
+)  # fmt: skip
+def test_default_branch_is_a_valid_name(name: str) -> None:
+    """As git has it; none at all is a fault of its own."""
+    for model in (ForgeProject, GitlabProject):
+        with pytest.raises(ForgeError, match="value_error"):
+            read_as(model, {"default_branch": name}, "x")
+    assert read_as(ForgeProject, {"default_branch": "release/v1.2-@x"}, "x").default_branch == "release/v1.2-@x"
+    with pytest.raises(ForgeError, match="no default branch"):
+        named(read_as(GitlabProject, {"default_branch": None}, "x").default_branch)

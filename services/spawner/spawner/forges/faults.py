@@ -12,6 +12,7 @@ from spawner.forges.plain_text import plain
 _REASON_CHARACTERS: Final = 300
 _SECONDARY_SECONDS: Final = 60.0
 """How long to wait after a secondary limit whose response does not say it: GitHub's documentation wants a minute."""
+_NOT_SEEN_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 3600.0
 """GitHub's limits are per hour; more is not believed."""
 _EPOCH: Final = 1_000_000_000
@@ -69,6 +70,17 @@ def refusal(what: str, status: int, headers: Mapping[str, str], body: Any, now: 
     wait = wait_seconds(status, headers, reason, now)
     fault = ForgeFault.UNAVAILABLE if wait is not None else fault_of(status)
     return ForgeError(fault, f"{what}: HTTP status {status}", status=status, reason=reason, retry_after=wait)
+
+
+def not_seen(refused: ForgeError) -> ForgeError:
+    """The error instead of a refusal because a branch or pull request does not exist that was created right before."""
+    return ForgeError(
+        ForgeFault.UNAVAILABLE,
+        "the forge does not see the branch or its pull request yet",
+        status=refused.status,
+        reason=refused.reason,
+        retry_after=_NOT_SEEN_SECONDS,
+    )
 
 
 def fault_of(status: int) -> ForgeFault:

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from spawner.forges.api import ForgeApi, read_as
-from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
     ChecksState,
@@ -30,6 +30,7 @@ from spawner.forges.replies import (
     ReviewRule,
     checks_of,
     chosen,
+    named,
     reviews_of,
     same_text,
 )
@@ -82,7 +83,7 @@ class Gitea:
             if found is not None:
                 return found
         if refused.status in {404, 409}:
-            raise _not_seen(refused)
+            raise not_seen(refused)
         raise refused
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> None:
@@ -162,7 +163,7 @@ class Gitea:
             base=plain(pull.base.ref, 255),
             head_commit=plain(pull.head.sha, 64),
             draft=is_draft(pull),
-            merged_commit=pull.merge_commit_sha if state is PullRequestState.MERGED else None,
+            merged_commit=pull.merge_commit_sha or None if state is PullRequestState.MERGED else None,
             unapplied=unapplied,
         )
 
@@ -220,7 +221,7 @@ class Gitea:
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return (await self._api.get(ForgeProject, _REPO)).default_branch
+        return named((await self._api.get(ForgeProject, _REPO)).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""
@@ -238,13 +239,3 @@ def _sentence(what: str, error: ForgeError) -> str:
     if not error.permanent:
         raise error
     return f"{what} were refused: {error.reason or error}"
-
-
-def _not_seen(refused: ForgeError) -> ForgeError:
-    return ForgeError(
-        ForgeFault.UNAVAILABLE,
-        "Gitea does not see the branch or its pull request yet",
-        status=refused.status,
-        reason=refused.reason,
-        retry_after=2.0,
-    )

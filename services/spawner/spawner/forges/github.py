@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from spawner.forges.api import ForgeApi, read_as
-from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
     ChecksState,
@@ -37,7 +37,7 @@ from spawner.forges.github_replies import (
 )
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, reviews_of, same_text
+from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
 
 _PULLS: Final = "/repos/{owner}/{repo}/pulls"
 _PULL: Final = "/repos/{owner}/{repo}/pulls/{number}"
@@ -46,8 +46,6 @@ _ENQUEUE: Final = (
     "{ mergeQueueEntry { id } } }"
 )
 _QUEUED_ALREADY: Final = re.compile(r"already (in the (merge )?queue|queued|enqueued)", re.IGNORECASE)
-_NOT_SEEN_SECONDS: Final = 2.0
-"""The delay if the API does not see a branch yet that was pushed just before."""
 
 
 class Github:
@@ -83,9 +81,9 @@ class Github:
             found = await self._found(draft)
             if found is not None:
                 return found
-            raise _not_seen(refused)
+            raise not_seen(refused)
         if refused.status == 422 and "head invalid" in refused.reason:
-            raise _not_seen(refused)
+            raise not_seen(refused)
         raise refused
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
@@ -171,7 +169,7 @@ class Github:
             base=plain(pull.base.ref, 255),
             head_commit=plain(pull.head.sha, 64),
             draft=pull.draft,
-            merged_commit=pull.merge_commit_sha if state is PullRequestState.MERGED else None,
+            merged_commit=pull.merge_commit_sha or None if state is PullRequestState.MERGED else None,
             unapplied=unapplied,
         )
 
@@ -224,7 +222,7 @@ class Github:
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return (await self._api.get(ForgeProject, "/repos/{owner}/{repo}")).default_branch
+        return named((await self._api.get(ForgeProject, "/repos/{owner}/{repo}")).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""
@@ -235,13 +233,3 @@ class Github:
                 return False
             raise
         return issue.pull_request is None
-
-
-def _not_seen(refused: ForgeError) -> ForgeError:
-    return ForgeError(
-        ForgeFault.UNAVAILABLE,
-        "GitHub does not see the branch or its pull request yet",
-        status=refused.status,
-        reason=refused.reason,
-        retry_after=_NOT_SEEN_SECONDS,
-    )

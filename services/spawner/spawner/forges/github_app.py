@@ -22,7 +22,7 @@ from spawner.forges.rate_limits import ForgeAccount
 PERMISSIONS: Final[Mapping[str, str]] = {
     "contents": "write",
     "pull_requests": "write",
-    "issues": "write",  # labels of a pull request are an issue's
+    "issues": "read",
     "checks": "read",
     "statuses": "read",
 }

@@ -15,7 +15,7 @@ from spawner.forges.forge import (
     Verdict,
 )
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import ForgePull, Name, ReviewRule, Text, checks_of, obstacle_of
+from spawner.forges.replies import Commit, ForgePull, Name, ReviewRule, Text, checks_of, obstacle_of
 
 _PASSED: Final = frozenset({"success", "neutral", "skipped"})
 _PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
@@ -81,7 +81,7 @@ class MergeReply(BaseModel):
     """The result of a merge."""
 
     merged: bool = False
-    sha: Text = ""
+    sha: Commit = ""
 
 
 class GraphError(BaseModel):

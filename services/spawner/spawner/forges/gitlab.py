@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from spawner.forges.api import ForgeApi, read_as
-from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
     ChecksState,
@@ -39,14 +39,13 @@ from spawner.forges.gitlab_replies import (
     undrafted,
 )
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import same_text
+from spawner.forges.replies import named, same_text
 
 _PROJECT: Final = "/projects/{project}"
 _REQUESTS: Final = f"{_PROJECT}/merge_requests"
 _REQUEST: Final = f"{_REQUESTS}/{{number}}"
 _REFUSALS: Final = frozenset({405, 406, 409, 422})
 _CONFLICT: Final = 409
-_NOT_SEEN_SECONDS: Final = 2.0
 _NOT_SEEN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
 
 
@@ -92,8 +91,8 @@ class Gitlab:
             found = await self._found(draft)
             if found is not None:
                 return found
-            raise _not_seen(refused)
-        raise _not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
+            raise not_seen(refused)
+        raise not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
 
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
         """What differs, and sentences about what can't be changed. Whether it is a draft is left to users."""
@@ -210,7 +209,7 @@ class Gitlab:
 
     async def default_branch(self) -> str:
         """See `Forge`."""
-        return (await self._project()).default_branch
+        return named((await self._project()).default_branch)
 
     async def issue_exists(self, number: int) -> bool:
         """See `Forge`."""
@@ -221,13 +220,3 @@ class Gitlab:
                 return False
             raise
         return issue.moved_to_id is None
-
-
-def _not_seen(refused: ForgeError) -> ForgeError:
-    return ForgeError(
-        ForgeFault.UNAVAILABLE,
-        "GitLab does not see the branch or its merge request yet",
-        status=refused.status,
-        reason=refused.reason,
-        retry_after=_NOT_SEEN_SECONDS,
-    )

@@ -19,7 +19,7 @@ from spawner.forges.forge import (
     Verdict,
 )
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import Name, Number, Text, checks_of
+from spawner.forges.replies import Branch, Commit, Name, Number, Text, checks_of
 
 DRAFT_PREFIX: Final = "Draft: "
 _STATUSES: Final = {
@@ -78,9 +78,9 @@ class MergeRequest(BaseModel):
     target_branch: str
     source_project_id: int | None = None
     target_project_id: int | None = None
-    sha: Text = ""
-    merge_commit_sha: str | None = None
-    squash_commit_sha: str | None = None
+    sha: Commit = ""
+    merge_commit_sha: Commit = ""
+    squash_commit_sha: Commit = ""
     detailed_merge_status: str = "unchecked"
     merge_when_pipeline_succeeds: bool = False
     head_pipeline: Pipeline | None = None
@@ -137,7 +137,7 @@ class JobStatus(BaseModel):
 class GitlabProject(BaseModel):
     """A project."""
 
-    default_branch: Text = ""
+    default_branch: Branch = ""
     merge_method: str = "merge"
 
 

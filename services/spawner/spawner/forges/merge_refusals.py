@@ -42,7 +42,7 @@ def refused_merge(refused: ForgeError, pull: ForgePull, commit: str) -> MergeOut
     """
     reason = refused.reason
     if pull.current is PullRequestState.MERGED:
-        return MergeOutcome(MergeResult.MERGED, commit=pull.merge_commit_sha)
+        return MergeOutcome(MergeResult.MERGED, commit=pull.merge_commit_sha or None)
     if pull.current is PullRequestState.CLOSED:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
     if pull.head.sha != commit:

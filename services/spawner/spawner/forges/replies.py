@@ -1,11 +1,13 @@
 """What the replies of GitHub and Gitea have in common, and how reviews are counted. All pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
+from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
     Checks,
     ChecksState,
@@ -19,8 +21,8 @@ from spawner.forges.plain_text import plain
 
 _NAME_CHARACTERS: Final = 200
 _MAX_NAMES: Final = 100
+_INVALID: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-/.]|[/.]$|\.lock(/|$)|^@$")
 
-Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 Name = Annotated[str, AfterValidator(lambda text: plain(text, _NAME_CHARACTERS))]
 Number = Annotated[int, Field(ge=1, le=2**53)]
 
@@ -31,6 +33,19 @@ def _empty_if_none(value: Any) -> Any:
 
 Text = Annotated[str, BeforeValidator(_empty_if_none)]
 """A text, empty if it is null."""
+Commit = Annotated[str, BeforeValidator(_empty_if_none), Field(pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")]
+"""A commit's id, empty if it is null: git gets it as an argument, so it is nothing else."""
+
+
+def _branch(name: str) -> str:
+    """Raises `ValueError` for a name that git would refuse (git-check-ref-format(1)) or take for an option."""
+    if len(name) > _NAME_CHARACTERS or _INVALID.search(name):
+        raise ValueError("no name of a branch")
+    return name
+
+
+Branch = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_branch)]
+"""A branch's name, empty if it is null."""
 
 
 class ForgeUser(BaseModel):
@@ -50,14 +65,14 @@ class ForgeProject(BaseModel):
     """A repository, as a part of a reply."""
 
     full_name: str = ""
-    default_branch: str = ""
+    default_branch: Branch = ""
 
 
 class BranchEnd(BaseModel):
     """One end of a pull request; its repository is missing if it was deleted."""
 
     ref: str
-    sha: str = ""
+    sha: Commit = ""
     repo: ForgeProject | None = None
 
 
@@ -73,7 +88,7 @@ class ForgePull(BaseModel):
     merged_at: str | None = None
     mergeable: bool | None = None
     mergeable_state: str = "unknown"
-    merge_commit_sha: str | None = None
+    merge_commit_sha: Commit = ""
     head: BranchEnd
     base: BranchEnd
     labels: list[Label] | None = None
@@ -105,6 +120,13 @@ def chosen(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str)
 def same_text(one: str, other: str) -> bool:
     """Whether two texts differ by line endings and surrounding whitespace only, which forges change."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
+
+
+def named(default_branch: str) -> str:
+    """The default branch. Raises `ForgeError` (not found) if the repository has none."""
+    if not default_branch:
+        raise ForgeError(ForgeFault.NOT_FOUND, "the repository has no default branch; name a base branch")
+    return default_branch
 
 
 def checks_of(results: Iterable[tuple[str, ChecksState]], required: Iterable[str] = ()) -> Checks:
