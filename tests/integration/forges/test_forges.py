@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
@@ -24,8 +25,34 @@ from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges.faults import Way, html, huge, nested
 from tests.doubles.forges.replies import Reply
+from tests.http_servers import stop_server
 from tests.integration.forges.conftest import DRAFT, settled
 from tests.integration.forges.sites import Site, opened_site
+
+
+class Stranger:
+    """Another server, to which a forge refers; it has what our client would want."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: list[web.Request] = []
+
+    async def receive(self, request: web.Request) -> web.Response:
+        self.requests.append(request)
+        return web.json_response({"default_branch": "evil"} if request.path == "/" else [])
+
+
+@pytest.fixture
+async def stranger() -> AsyncIterator[Stranger]:
+    other = Stranger()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", other.receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    other.url = "http://{}:{}".format(*runner.addresses[0])
+    yield other
+    await stop_server(runner)
 
 
 @pytest.fixture(params=ForgeKind)
@@ -194,6 +221,8 @@ async def test_head_that_moved_is_not_merged(forge: Forge, site: Site, mergeable
     assert (second.result, second.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
     assert first.result is not MergeResult.MERGED
     assert site.head("main") == main
+    (sent,) = site.double.calls.of(site.merge)
+    assert mergeable in sent.body.values()
 
 
 async def test_conflict_is_not_merged(forge: Forge, site: Site, mergeable: str) -> None:
@@ -236,8 +265,8 @@ async def test_token_pushes_with_git(forge: Forge, forges: Forges, site: Site, t
 @pytest.mark.parametrize(
     "reply",
     [html(), html(200), huge(9_000_000), nested(100_000), Reply(200, [1]), Reply(200, {"default_branch": 5}),
-     Reply(302, None, {"location": "http://127.0.0.1:1/"}), Reply(204), Reply(299, {})],
-    ids=["502", "page", "huge", "nested", "list", "type", "redirect", "empty", "299"],
+     Reply(204), Reply(299, {})],
+    ids=["502", "page", "huge", "nested", "list", "type", "empty", "299"],
 )  # fmt: skip
 async def test_hostile_response_is_an_error_of_ours(forge: Forge, site: Site, reply: Reply) -> None:
     """Whatever is sent where a repository is expected."""
@@ -247,14 +276,27 @@ async def test_hostile_response_is_an_error_of_ours(forge: Forge, site: Site, re
     assert await forge.default_branch() == "main"
 
 
-async def test_next_page_elsewhere_is_not_requested(forge: Forge, site: Site) -> None:
+async def test_next_page_elsewhere_is_not_requested(forge: Forge, site: Site, stranger: Stranger) -> None:
     """The credential is sent to the API's host only, and a list does not go on forever."""
-    for target in ("http://127.0.0.1:1/api", f"{site.double.url}@127.0.0.1:1/x", "http://[/"):
-        site.double.refuse(site.listing, Reply(200, [], {"link": f'<{target}>; rel="next"'}))
+    authority = stranger.url.removeprefix("http://")
+    targets = (stranger.url, f"{site.double.url}@{authority}/x", "http://[/", f"{site.double.url}/../x")
+    for target in targets:
+        site.double.refuse(site.listing, Reply(200, [{}], {"link": f'<{target}>; rel="next"'}))
         with pytest.raises(ForgeError):
             await forge.find_or_create_pull_request(DRAFT)
-    assert site.double.calls.number(site.listing) == 3
+    assert len(site.double.calls) == len(targets)
+    assert stranger.requests == []
     assert site.shop.pulls == {}
+
+
+async def test_redirect_is_not_followed(forge: Forge, site: Site, stranger: Stranger) -> None:
+    """It would take the credential elsewhere; a repository that was moved is not found."""
+    for status in (301, 302, 307, 308):
+        site.double.refuse(site.default, Reply(status, None, {"location": stranger.url}))
+        with pytest.raises(ForgeError) as failed:
+            await forge.default_branch()
+        assert failed.value.fault is ForgeFault.NOT_FOUND
+    assert stranger.requests == []
 
 
 async def test_token_is_in_no_message(forge: Forge, site: Site) -> None:

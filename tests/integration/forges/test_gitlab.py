@@ -12,6 +12,7 @@ from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle, Pull
 from spawner.forges.gitlab import Gitlab
 from spawner.forges.gitlab_replies import GitlabUser, MergeRequest
 from spawner.forges.locations import ForgeKind
+from tests.doubles.forges.replies import Reply
 from tests.integration.forges.conftest import DRAFT, settled
 from tests.integration.forges.sites import GitlabSite, opened_site
 
@@ -58,6 +59,13 @@ async def test_rebase_is_a_setting_of_the_project(forge: Forge, site: GitlabSite
     outcome = await forge.merge(1, site.head(), MergeMethod.REBASE)
     assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.METHOD)
     assert site.double.calls.number("merge") == 0
+
+
+async def test_head_that_only_the_merge_sees_as_moved_is_not_merged(forge: Forge, site: GitlabSite) -> None:
+    """A get of the merge request may be older than what the merge knows."""
+    site.double.refuse("merge", Reply(409, {"message": f"SHA does not match HEAD of source branch: {'b' * 40}"}))
+    outcome = await forge.merge(1, site.head())
+    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.HEAD_MOVED)
 
 
 class UserApi:
