@@ -118,7 +118,7 @@ class BareRepository:
 
     def changes(self, base: str, head: str) -> list[tuple[int, int, str]]:
         """The added and removed lines of each file since the merge base."""
-        lines = self.run("diff", "--numstat", f"{base}...{head}", "--").splitlines()
+        lines = self.run("diff", "--numstat", "--no-renames", f"{base}...{head}", "--").splitlines()
         numbers = [line.split("\t", 2) for line in lines]
         return [(int(a) if a != "-" else 0, int(b) if b != "-" else 0, name) for a, b, name in numbers]
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from tests.doubles.forges import github_apps, github_graphql, github_issues, github_pulls, github_refs
+from tests.doubles.forges import github_apps, github_graphql, github_issues, github_pulls, github_refs, github_reviews
 from tests.doubles.forges.calls import Call
 from tests.doubles.forges.clock import Clock
 from tests.doubles.forges.documents import published_document
@@ -25,7 +25,8 @@ from tests.doubles.forges.openapi import Document, Mismatch
 from tests.doubles.forges.replies import ABSENT, Reply
 
 _ROUTES: Final[dict[str, Route]] = {
-    **github_refs.ROUTES, **github_pulls.ROUTES, **github_issues.ROUTES, **github_apps.ROUTES,
+    **github_refs.ROUTES, **github_pulls.ROUTES, **github_reviews.ROUTES, **github_issues.ROUTES,
+    **github_apps.ROUTES,
 }  # fmt: skip
 _HOUR: Final = 3600
 _GRAPHQL: Final = "/graphql"

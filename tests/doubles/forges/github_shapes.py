@@ -208,6 +208,10 @@ class Shapes:
             "updated_at": stamp(status.at),
         }
 
+    def full_status(self, repository: Repository, status: Check, creator: Account) -> dict[str, Any]:
+        """`status`, which names its creator."""
+        return {**self.status(repository, status), "creator": self.account(creator)}
+
 
 def node(kind: str, value: object) -> str:
     """The global id of an object, as GraphQL uses it."""
