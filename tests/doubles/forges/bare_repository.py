@@ -118,12 +118,12 @@ class BareRepository:
 
     def changes(self, base: str, head: str) -> list[tuple[int, int, str]]:
         """The added and removed lines of each file since the merge base."""
-        lines = self.run("diff", "--numstat", f"{base}...{head}", "--").splitlines()
+        lines = self.run("diff", "--numstat", "--no-renames", f"{base}...{head}", "--").splitlines()
         numbers = [line.split("\t", 2) for line in lines]
         return [(int(a) if a != "-" else 0, int(b) if b != "-" else 0, name) for a, b, name in numbers]
 
     def commit(
-        self, branch: str, files: Mapping[str, str | None], message: str = "change", base: str | None = None
+        self, branch: str, files: Mapping[str, str | bytes | None], message: str = "change", base: str | None = None
     ) -> str:
         """Commit files on a branch, as another user's push would; `None` deletes one. The commit."""
         parent = self.head(branch) or (self.head(base) if base else None)
@@ -138,11 +138,12 @@ class BareRepository:
         self.move(branch, made, self.head(branch))
         return made
 
-    def _stage(self, name: str, text: str | None, index: Mapping[str, str]) -> None:
-        if text is None:
+    def _stage(self, name: str, content: str | bytes | None, index: Mapping[str, str]) -> None:
+        if content is None:
             self.run("rm", "--quiet", "--cached", "--", name, env=index)
             return
-        blob = self.run("hash-object", "-w", "--stdin", stdin=text.encode())
+        raw = content.encode() if isinstance(content, str) else content
+        blob = self.run("hash-object", "-w", "--stdin", stdin=raw)
         self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", env=index)
 
     def write(self, tree: str, parents: list[str], message: str) -> str:

@@ -24,6 +24,8 @@ class Call:
     parameters: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names are in lower case."""
+    raw: bytes = b""
+    """The body as it was received by the API."""
     body: Any = None
     principal: str = ""
     """Who sent it: the login, or the installation; empty without a valid token."""

@@ -13,29 +13,39 @@ from typing import Any, Final
 
 from tests.npm_packages import FORGE_DOCUMENTS, ROOT, node_with
 
-GITHUB: Final = Path("node_modules/@octokit/openapi/generated/api.github.com.json")
+_PUBLISHED: Final = {
+    "github": "node_modules/@octokit/openapi/generated/api.github.com.json",
+    "github-webhooks": "node_modules/@octokit/openapi-webhooks/generated/api.github.com.json",
+}
+_GRAPHQL: Final = Path("node_modules/@octokit/graphql-schema/schema.graphql")
 _STORE: Final = ROOT / "build" / "openapi"
 _LOCK: Final = FORGE_DOCUMENTS / "package-lock.json"
 
 
-def github_document(operations: Sequence[str]) -> dict[str, Any]:
-    """These operations of GitHub's document, and the components that they refer to."""
+def published_document(name: str, operations: Sequence[str]) -> dict[str, Any]:
+    """These operations (or webhooks) of a published document, and the components that they refer to."""
     known = _LOCK.read_bytes(), json.dumps(sorted(operations)).encode(), Path(__file__).read_bytes()
     digest = hashlib.sha256(b"".join(known)).hexdigest()[:16]
-    stored = _STORE / f"github-{digest}.json"
+    stored = _STORE / f"{name}-{digest}.json"
     if not stored.exists():
         _STORE.mkdir(parents=True, exist_ok=True)
         with (_STORE / ".lock").open("w") as only_one:
             fcntl.flock(only_one, fcntl.LOCK_EX)
             if not stored.exists():
-                _store(stored, operations)
+                _store(stored, _PUBLISHED[name], operations)
     document: dict[str, Any] = json.loads(stored.read_bytes())
     return document
 
 
-def _store(stored: Path, operations: Sequence[str]) -> None:
+def github_graphql() -> str:
+    """GitHub's schema of GraphQL, in its language."""
     _, folder = node_with(FORGE_DOCUMENTS)
-    whole = folder / GITHUB
+    return (folder / _GRAPHQL).read_text(encoding="utf-8")
+
+
+def _store(stored: Path, published: str, operations: Sequence[str]) -> None:
+    _, folder = node_with(FORGE_DOCUMENTS)
+    whole = folder / published
     part = excerpt(json.loads(whole.read_bytes()), operations)
     for other in whole.parent.glob("*.json"):
         if other != whole:
@@ -48,7 +58,7 @@ def _store(stored: Path, operations: Sequence[str]) -> None:
 def excerpt(document: dict[str, Any], operations: Sequence[str]) -> dict[str, Any]:
     """The operations with these ids, and all that they refer to. Raises `KeyError` if the document lacks one."""
     paths: dict[str, Any] = {}
-    for path, methods in document["paths"].items():
+    for path, methods in {**document.get("paths", {}), **document.get("webhooks", {})}.items():
         chosen = {name: one for name, one in methods.items() if one.get("operationId") in operations}
         if chosen:
             paths[path] = chosen

@@ -89,7 +89,7 @@ class Forge(ABC):
         """Whether a request of git is admitted; variables for hooks. Raises `git_server.RefusedError`."""
 
     @abstractmethod
-    async def answer(self, request: web.Request, call: Call) -> Reply:
+    async def answer(self, call: Call) -> Reply:
         """The response to a request to the API. Raises `ApiError`."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Forge(ABC):
         )
         self.calls.append(call)
         if path.startswith(self.prefix + "/"):
-            call.path = path.removeprefix(self.prefix)
+            call.path, call.raw = path.removeprefix(self.prefix), await request.read()
             self.recognize(call)
         else:
             call.operation = _git_operation(request)
@@ -158,7 +158,7 @@ class Forge(ABC):
 
     async def _reply(self, request: web.Request, call: Call) -> Reply:
         try:
-            return self.check_reply(call, await self.answer(request, call))
+            return self.check_reply(call, await self.answer(call))
         except ApiError as error:
             return self.check_reply(call, error.reply)
         except Exception as error:  # noqa: BLE001  # aiohttp would only log it, and the test has to fail

@@ -43,6 +43,10 @@ class Token:
     principal: str = ""
     """What limits count for: the account, or the installation."""
 
+    def reaches(self, full_name: str) -> bool:
+        """Whether it is valid for a repository."""
+        return self.repositories is None or full_name in self.repositories
+
     def permits(self, permission: str, level: str) -> bool:
         """Whether it has a permission at this level."""
         if self.permissions is None:
@@ -152,7 +156,9 @@ class Pull(Issue):
     shown_unknown: bool = True
     """Whether the latest get showed `mergeable: null`, or there was none."""
     queued: bool = False
-    """Whether it is in the merge queue."""
+    """Whether it is in the merge queue, or merged once its checks succeed."""
+    auto_merge: Method | None = None
+    """How it is merged once its requirements are met."""
 
 
 @dataclass
@@ -171,6 +177,8 @@ class Repository:
     issues: dict[int, Issue] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     labels: dict[str, Label] = field(default_factory=dict)
+    verified: set[str] = field(default_factory=set)
+    """Commits that the forge signed."""
     collaborators: set[str] = field(default_factory=set)
     """Logins of those who can review."""
     unseen: int = 0

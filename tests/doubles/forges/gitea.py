@@ -144,7 +144,7 @@ class Gitea(DocumentedForge):
         if path or others:
             raise refused(422, "; ".join(str(one) for one in (*path, *others)))
 
-    async def answer(self, request: web.Request, call: Call) -> Reply:
+    async def answer(self, call: Call) -> Reply:
         """By the route of the operation, after all checks."""
         if not call.operation:
             raise refused(404, "The target couldn't be found.")
@@ -154,7 +154,7 @@ class Gitea(DocumentedForge):
         if token is None:
             raise refused(401, "token is required" if not kind else "user does not exist [uid: 0, name: ]")
         call.principal = token.principal
-        call.body = _parsed(await request.read(), call)
+        call.body = _parsed(call.raw, call)
         self.check_request(call)
         if not token.permits(route.scope, route.level):
             raise refused(403, f"token does not have at least one of required scope(s): [{route.level}:{route.scope}]")

@@ -71,7 +71,7 @@ class Access:
         if "repo" not in call.parameters:
             return None
         found = self._github.repositories.get(f"{call.parameters['owner']}/{call.parameters['repo']}")
-        if found is None or (token is not None and not _reaches(token, found)):
+        if found is None or (token is not None and not token.reaches(found.full_name)):
             raise error(404, "Not Found")
         return found
 
@@ -96,14 +96,10 @@ class Access:
             raise RefusedError(
                 401, "Invalid username or token. Password authentication is not supported for Git operations."
             )
-        if found is None or not _reaches(token, found):
+        if found is None or not token.reaches(found.full_name):
             raise RefusedError(404, "Repository not found.")
         pushes = "git-receive-pack" in request.path_qs
         if not token.permits("contents", "write" if pushes else "read"):
             raise RefusedError(403, f"Permission to {name}.git denied to {token.account.login}.")
         refusal = "" if token.permits("workflows", "write") else _WORKFLOW
         return {"REMOTE_USER": token.account.login, "FORGE_WORKFLOWS": refusal}
-
-
-def _reaches(token: Token, repository: Repository) -> bool:
-    return token.repositories is None or repository.full_name in token.repositories

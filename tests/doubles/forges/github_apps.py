@@ -152,6 +152,14 @@ def repository_installation(exchange: Exchange) -> Reply:
     return Reply(200, _shown(exchange, app))
 
 
+def revoke_token(exchange: Exchange) -> Reply:
+    """The installation's token revokes itself."""
+    if exchange.sender.kind != "installation":
+        raise error(403, "Resource not accessible by personal access token")
+    exchange.github.revoke(exchange.sender.value)
+    return Reply(204)
+
+
 def _shown(exchange: Exchange, app: App) -> dict[str, Any]:
     base = f"{exchange.github.api_url}/app/installations/{app.installation}"
     epoch = stamp(datetime(2026, 1, 1, tzinfo=UTC))
@@ -196,6 +204,7 @@ def get_user(exchange: Exchange) -> Reply:
 ROUTES: Final = {
     "apps/create-installation-access-token": Route(create_token),
     "apps/get-repo-installation": Route(repository_installation),
+    "apps/revoke-installation-access-token": Route(revoke_token),
     "rate-limit/get": Route(rate_limit),
     "users/get-authenticated": Route(get_user),
 }

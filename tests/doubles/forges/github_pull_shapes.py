@@ -48,6 +48,7 @@ class PullShapes(Shapes):
             "number": issue.number,
             "state": issue.state,
             "locked": False,
+            "active_lock_reason": None,
             "title": issue.title,
             "body": issue.body,
             "user": self.account(issue.author),
@@ -92,8 +93,14 @@ class PullShapes(Shapes):
             "base": self._end(repository, pull.base, pull.base_sha),
             "_links": {name: {"href": link} for name, link in links.items()},
             "author_association": "MEMBER",
-            "auto_merge": None,
+            "auto_merge": self._auto_merge(pull),
         }
+
+    def _auto_merge(self, pull: Pull) -> dict[str, Any] | None:
+        if pull.auto_merge is None:
+            return None
+        about = {"merge_method": pull.auto_merge, "commit_title": pull.title, "commit_message": ""}
+        return {"enabled_by": self.account(pull.merged_by or pull.author), **about}
 
     def _end(self, repository: Repository, branch: str, sha: str) -> dict[str, Any]:
         return {

@@ -1,8 +1,8 @@
 """GitHub's routes of pull requests."""
 
-from typing import Any, Final
+from typing import Final
 
-from tests.doubles.forges.forge_state import Account, Pull, Review
+from tests.doubles.forges.forge_state import Account, Pull
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error, failed
 from tests.doubles.forges.github_rules import refusal, state
@@ -174,49 +174,6 @@ def _update_now(exchange: Exchange, pull: Pull) -> None:
         refresh(exchange.repository, exchange.github.unknown_gets)
 
 
-def list_reviews(exchange: Exchange) -> Reply:
-    pull = exchange.pull()
-    return exchange.listed(pull.reviews, lambda one: exchange.shapes.review(exchange.repository, pull, one))
-
-
-def create_review(exchange: Exchange) -> Reply:
-    """Authors can't approve their own pull requests."""
-    pull, states = exchange.pull(), {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED"}
-    event, account = exchange.body.get("event", "COMMENT"), exchange.sender.account
-    if event == "APPROVE" and account.login == pull.author.login:
-        raise error(422, "Unprocessable Entity: Can not approve your own pull request")
-    state_now = states.get(event, "COMMENTED")
-    made = Review(account, state_now, pull.head_sha, exchange.github.clock.now(), exchange.body.get("body", ""))
-    pull.reviews.append(made)
-    return Reply(200, exchange.shapes.review(exchange.repository, pull, made))
-
-
-def list_reviewers(exchange: Exchange) -> Reply:
-    shown: list[Any] = [exchange.shapes.account(one) for one in exchange.pull().reviewers]
-    return Reply(200, {"users": shown, "teams": []})
-
-
-def request_reviewers(exchange: Exchange) -> Reply:
-    """Only collaborators, and not the author."""
-    pull, github = exchange.pull(), exchange.github
-    for login in exchange.body.get("reviewers", []):
-        if login == pull.author.login:
-            raise error(422, "Review cannot be requested from pull request author.")
-        if login not in exchange.repository.collaborators:
-            text = "Reviews may only be requested from collaborators. One or more of the users or teams you specified "
-            raise error(422, f"{text}is not a collaborator of the {exchange.repository.full_name} repository.")
-    known = {one.login for one in pull.reviewers}
-    new = [login for login in exchange.body.get("reviewers", []) if login not in known]
-    pull.reviewers += [github.account(login) for login in new]
-    return Reply(201, exchange.shapes.pull(exchange.repository, pull))
-
-
-def remove_reviewers(exchange: Exchange) -> Reply:
-    pull, removed = exchange.pull(), set(exchange.body["reviewers"])
-    pull.reviewers = [one for one in pull.reviewers if one.login not in removed]
-    return Reply(200, exchange.shapes.pull(exchange.repository, pull))
-
-
 ROUTES: Final = {
     "pulls/list": Route(list_pulls, "pull_requests"),
     "pulls/create": Route(create_pull, "pull_requests", "write"),
@@ -225,9 +182,4 @@ ROUTES: Final = {
     "pulls/merge": Route(merge_pull, "contents", "write"),
     "pulls/check-if-merged": Route(is_merged, "contents"),
     "pulls/update-branch": Route(update_branch, "pull_requests", "write"),
-    "pulls/list-reviews": Route(list_reviews, "pull_requests"),
-    "pulls/create-review": Route(create_review, "pull_requests", "write"),
-    "pulls/list-requested-reviewers": Route(list_reviewers, "pull_requests"),
-    "pulls/request-reviewers": Route(request_reviewers, "pull_requests", "write"),
-    "pulls/remove-requested-reviewers": Route(remove_reviewers, "pull_requests", "write"),
 }

@@ -201,6 +201,14 @@ def combined_status(exchange: Exchange) -> Reply:
     return Reply(200, whole, headers)
 
 
+def list_statuses(exchange: Exchange) -> Reply:
+    """All statuses of a commit, also those that a later one of the same context replaced; newest first."""
+    sha = _commit(exchange)
+    every = [one for one in reversed(exchange.repository.checks) if one.is_status and one.commit == sha]
+    creator = exchange.github.account("ci")
+    return exchange.listed(every, lambda one: exchange.shapes.full_status(exchange.repository, one, creator))
+
+
 def get_commit(exchange: Exchange) -> Reply:
     return Reply(200, exchange.shapes.commit(exchange.repository, exchange.repository.git.show(_commit(exchange))))
 
@@ -228,5 +236,6 @@ ROUTES: Final = {
     "repos/merge": Route(merge_branches, "contents", "write"),
     "checks/list-for-ref": Route(check_runs, "checks"),
     "repos/get-combined-status-for-ref": Route(combined_status, "statuses"),
+    "repos/list-commit-statuses-for-ref": Route(list_statuses, "statuses"),
     "repos/get-commit": Route(get_commit, "contents"),
 }

@@ -48,7 +48,8 @@ def _violations(repository: Repository, pull: Pull) -> Iterator[str]:
     for rules in repository.rules_of(pull.base):
         yield from _of_checks(repository, pull, rules)
         yield from _of_reviews(pull, rules)
-        if rules.signatures:
+        commits = repository.git.between(pull.base_sha, pull.head_sha) if rules.signatures else []
+        if not repository.verified.issuperset(commits):
             yield "Commits must have verified signatures."
         if rules.merge_queue:
             yield "Changes must be made through the merge queue"

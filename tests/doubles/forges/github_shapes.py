@@ -87,6 +87,7 @@ class Shapes:
             **dict.fromkeys(counts, 0),
             "open_issues": opened, "open_issues_count": opened,
             "default_branch": repository.default_branch,
+            "topics": [],
             "homepage": None, "language": None, "license": None,
             "archived": False, "disabled": False, "visibility": "private" if repository.private else "public",
             "pushed_at": stamp(repository.created), "created_at": stamp(repository.created),
@@ -153,6 +154,13 @@ class Shapes:
                 "committer": person,
                 "message": commit.message,
                 "comment_count": 0,
+                "verification": {
+                    "verified": commit.sha in repository.verified,
+                    "reason": "valid" if commit.sha in repository.verified else "unsigned",
+                    "payload": None,
+                    "signature": None,
+                    "verified_at": None,
+                },
                 "tree": {"sha": commit.tree, "url": f"{base}/git/trees/{commit.tree}"},
             },
         }
@@ -199,6 +207,10 @@ class Shapes:
             "created_at": stamp(status.at),
             "updated_at": stamp(status.at),
         }
+
+    def full_status(self, repository: Repository, status: Check, creator: Account) -> dict[str, Any]:
+        """`status`, which names its creator."""
+        return {**self.status(repository, status), "creator": self.account(creator)}
 
 
 def node(kind: str, value: object) -> str:

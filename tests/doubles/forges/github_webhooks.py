@@ -5,13 +5,27 @@ import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Final
 from uuid import uuid4
 
 import aiohttp
 
+from tests.doubles.forges.documents import published_document
 from tests.doubles.forges.forge_state import Account, Pull, Repository
 from tests.doubles.forges.github_pull_shapes import PullShapes
+from tests.doubles.forges.openapi import Document
+
+EVENTS: Final = (
+    "pull-request/opened", "pull-request/synchronize", "pull-request/closed", "pull-request/enqueued",
+    "pull-request/dequeued", "pull-request-review/submitted", "check-run/completed",
+)  # fmt: skip
+
+
+@cache
+def document() -> Document:
+    """What GitHub publishes of these events."""
+    return Document(published_document("github-webhooks", EVENTS))
 
 
 @dataclass(frozen=True)
@@ -31,22 +45,26 @@ class Delivery:
 class Webhooks:
     """Deliveries in the order of the changes. None is sent by itself: a test sends, repeats, delays or forges them."""
 
-    def __init__(self, shapes: Callable[[], PullShapes]) -> None:
-        self._shapes = shapes
+    def __init__(self, shapes: Callable[[], PullShapes], violations: list[str]) -> None:
+        self._shapes, self._violations = shapes, violations
         self.deliveries: list[Delivery] = []
 
-    def pull(self, repository: Repository, pull: Pull, action: str, sender: Account) -> None:
-        """An event `pull_request`."""
-        shapes = self._shapes()
-        state = {"merged": pull.merged is not None, "mergeable": None, "mergeable_state": "unknown"}
-        self.add("pull_request", repository, sender, action=action, number=pull.number,
-                 pull_request={**shapes.pull(repository, pull), **state})  # fmt: skip
+    def pull(self, repository: Repository, pull: Pull, action: str, sender: Account) -> Delivery:
+        """An event `pull_request`; actions are `opened`, `synchronize`, `closed`, `enqueued` and `dequeued`."""
+        whole = self._shapes().full_pull(repository, pull, None, "unknown")
+        more: dict[str, Any] = {"before": "0" * 40, "after": pull.head_sha} if action == "synchronize" else {}
+        more |= {"reason": "MERGE" if pull.merged else "CI_FAILURE"} if action == "dequeued" else {}
+        return self.add("pull_request", action, repository, sender, number=pull.number, pull_request=whole, **more)
 
-    def add(self, event: str, repository: Repository, sender: Account, **payload: Any) -> Delivery:
-        """Any event."""
+    def add(self, event: str, action: str, repository: Repository, sender: Account, **payload: Any) -> Delivery:
+        """Any of the events in `EVENTS`. What is not as published fails the test that uses GitHub."""
         shapes = self._shapes()
         about = {"repository": shapes.repository(repository), "sender": shapes.account(sender)}
-        self.deliveries.append(Delivery(event, {**payload, **about}))
+        self.deliveries.append(Delivery(event, {"action": action, **payload, **about}))
+        name = f"{event}/{action}".replace("_", "-")
+        described = document().by_id[name]
+        found = described.mismatches_of_request(self.deliveries[-1].payload, present=True)
+        self._violations += [f"webhook {name}: {one}" for one in found]
         return self.deliveries[-1]
 
     async def send(self, delivery: Delivery, url: str, secret: str, *, signature: str | None = None) -> int:

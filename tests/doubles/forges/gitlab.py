@@ -139,7 +139,7 @@ class GitLab(DocumentedForge):
         if path or others:
             raise ApiError(400, {"error": ", ".join(str(one) for one in (*path, *others))})
 
-    async def answer(self, request: web.Request, call: Call) -> Reply:
+    async def answer(self, call: Call) -> Reply:
         """By the route of the operation, after all checks."""
         if not call.operation:
             raise ApiError(404, {"error": "404 Not Found"})
@@ -147,7 +147,7 @@ class GitLab(DocumentedForge):
         call.principal = token.principal
         if not {"api", *(() if route.writes else ("read_api",))} & set(token.permissions or ()):
             raise ApiError(403, {"error": "insufficient_scope", "error_description": _SCOPE, "scope": "api"})
-        call.body = _parsed(await request.read())
+        call.body = _parsed(call.raw)
         self.check_request(call)
         return route.respond(Exchange(self, call, token, self._project(call)))
 

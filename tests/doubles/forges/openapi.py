@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.exceptions import relevance
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
@@ -20,6 +21,7 @@ _URI: Final = "urn:forge"
 _LONG: Final = ("ref", "branch", "basehead", "head")
 """Parameters that may contain slashes."""
 _FORMATS: Final = FormatChecker(formats=())
+_SHOWN: Final = 300
 _CONTAINERS: Final = ("allOf", "anyOf", "oneOf")
 
 
@@ -145,8 +147,7 @@ class Document:
 
     def mismatches(self, schema: dict[str, Any], value: Any) -> list[Mismatch]:
         """What of a value is not as a schema says."""
-        errors = self._validator(schema).iter_errors(value)
-        return [Mismatch(one.json_path, one.message[:300], one.validator == "additionalProperties") for one in errors]
+        return [_mismatch(one) for one in self._validator(schema).iter_errors(value)]
 
     def accepts(self, schema: dict[str, Any], text: str) -> bool:
         """Whether the text of a parameter is a value of its type."""
@@ -163,6 +164,13 @@ class Document:
             made = Draft202012Validator(schema, registry=self._registry, format_checker=_FORMATS)
             self._validators[id(schema)] = made
         return self._validators[id(schema)]
+
+
+def _mismatch(error: ValidationError) -> Mismatch:
+    """Of several possible schemas, what is wrong with the one that fits best."""
+    while error.context:
+        error = min(error.context, key=relevance)
+    return Mismatch(error.json_path, error.message[:_SHOWN], error.validator == "additionalProperties")
 
 
 def _pattern(template: str) -> str:

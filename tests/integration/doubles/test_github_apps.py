@@ -59,6 +59,14 @@ async def test_installation_token(api: Api, shop: Repository, github: GitHub, cl
     assert (await api("GET", "/repos/team/shop/pulls", token=token)).status == 401
 
 
+async def test_token_revokes_itself(api: Api, shop: Repository, github: GitHub) -> None:
+    """It is not valid afterwards; a person's token is not revoked that way."""
+    token = github.installation_token(github.install_app())
+    assert (await api("DELETE", "/installation/token", token=token)).status == 204
+    assert (await api("GET", "/repos/team/shop", token=token)).status == 401
+    assert (await api("DELETE", "/installation/token")).status == 403
+
+
 async def test_bot_is_the_author(api: Api, shop: Repository, github: GitHub, clock: Clock) -> None:
     """What an installation's token creates belongs to the bot of the app."""
     app = github.install_app("sandherd")

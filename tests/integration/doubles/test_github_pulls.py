@@ -182,6 +182,19 @@ async def test_checks_and_statuses_are_two_lists(
     assert (await api("GET", PULL)).json["mergeable_state"] == "unstable"
 
 
+async def test_all_statuses_and_files(api: Api, opened: dict[str, Any], shop: Repository, github: GitHub) -> None:
+    """Each status is listed, newest first; the files are those that the branch changes."""
+    sha = opened["head"]["sha"]
+    for state in ("pending", "success"):
+        shop.report_status(sha, "lint", state, github.clock.now())
+    listed = (await api("GET", f"/repos/team/shop/commits/{sha}/statuses")).json
+    assert [one["state"] for one in listed] == ["success", "pending"]
+    shop.git.commit("feature/sum", {"README.md": None})
+    shop.git.commit("main", {"other.py": "1\n"})
+    files = (await api("GET", f"{PULL}/files")).json
+    assert [(one["filename"], one["status"]) for one in files] == [("README.md", "removed"), ("sum.py", "added")]
+
+
 async def test_lists_have_pages(api: Api, shop: Repository) -> None:
     """A list is cut after `per_page`, and a link leads to the next page."""
     for number in range(5):
