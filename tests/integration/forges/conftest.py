@@ -14,10 +14,16 @@ from tests.doubles.forges.github import GitHub
 DRAFT = PullRequestDraft("feature/sum", "main", "Sum", "Adds up.")
 
 
+class GithubServer(GitHub):
+    """GitHub whose GraphQL is beside `/api/v3`, as on GitHub Enterprise Server: the double has it below its prefix."""
+
+    prefix = "/api"
+
+
 @pytest.fixture
 async def github() -> AsyncIterator[GitHub]:
     """GitHub; it fails the test if a request is not as documented, or a merge was blind or unguarded."""
-    async with GitHub(Clock()) as running:
+    async with GithubServer(Clock()) as running:
         yield running
     assert running.blind_merges == []
     assert running.unguarded_merges == []
@@ -41,7 +47,7 @@ async def forges() -> AsyncIterator[Forges]:
 
 
 def host_of(github: GitHub) -> ForgeHost:
-    return ForgeHost(ForgeKind.GITHUB, github.url)
+    return ForgeHost(ForgeKind.GITHUB, github.url, github.api_url)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle
+from spawner.forges.github import graphql_url
+from spawner.forges.locations import GITHUB, ForgeHost, ForgeKind
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
@@ -81,19 +83,42 @@ async def test_conflict_draft_and_method_are_refused(forge: Forge, shop: Reposit
 async def test_merge_queue_gets_the_pull_request(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
     """If the branch has one, by GraphQL, with the expected commit; once more is a success, too."""
     shop.protect("main", merge_queue=True)
-    github.refuse("POST /api/graphql", Reply(200, {"data": {"enqueuePullRequest": {"mergeQueueEntry": {"id": "x"}}}}))
     assert (await forge.merge(1, opened)).result is MergeResult.QUEUED
-    already = {"data": None, "errors": [{"message": "Pull request is already in the queue", "type": "UNPROCESSABLE"}]}
-    github.refuse("POST /api/graphql", Reply(200, already))
+    assert pull_of(shop).queued
     assert (await forge.merge(1, opened, queue=True)).result is MergeResult.QUEUED
-    sent = [call for call in github.calls if call.path.endswith("/graphql")]
-    assert len(sent) == 2
+    already = {"data": None, "errors": [{"message": "Pull request is already in the queue", "type": "UNPROCESSABLE"}]}
+    github.refuse("graphql/enqueuePullRequest", Reply(200, already))
+    assert (await forge.merge(1, opened, queue=True)).result is MergeResult.QUEUED
 
 
-async def test_merge_queue_that_refuses_means_wait(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
-    """Its text decides."""
+async def test_branch_without_a_merge_queue_is_refused(forge: Forge, opened: str) -> None:
+    """Waiting would not give it one."""
+    outcome = await forge.merge(1, opened, queue=True)
+    assert (outcome.result, outcome.obstacle) == (MergeResult.REFUSED, Obstacle.QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "obstacle"),
+    [("Head sha didn't match expected value", MergeResult.REFUSED, Obstacle.HEAD_MOVED),
+     ("Pull request is not in a mergeable state", MergeResult.WAITING, Obstacle.RULES),
+     ("Required status check ci is expected.", MergeResult.WAITING, Obstacle.CHECKS)],
+)  # fmt: skip
+async def test_text_of_the_merge_queue_decides(
+    forge: Forge, opened: str, github: GitHub, shop: Repository, text: str, result: MergeResult, obstacle: Obstacle
+) -> None:
+    """GraphQL has the status 200 for errors."""
     shop.protect("main", merge_queue=True)
-    missing = {"data": None, "errors": [{"message": "Required status check ci is expected."}]}
-    github.refuse("POST /api/graphql", Reply(200, missing))
+    github.refuse("graphql/enqueuePullRequest", Reply(200, {"data": None, "errors": [{"message": text}]}))
     outcome = await forge.merge(1, opened)
-    assert (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.CHECKS)
+    assert (outcome.result, outcome.obstacle) == (result, obstacle)
+
+
+def test_place_of_graphql() -> None:
+    """At github.com, on GitHub Enterprise Server, and where an operator has the API."""
+    enterprise = ForgeHost(ForgeKind.GITHUB, "https://github.example.com")
+    hosts = (GITHUB, enterprise, ForgeHost(ForgeKind.GITHUB, "https://x.ghe.com", "https://api.x.ghe.com/"))
+    assert [graphql_url(host.api_url) for host in hosts] == [
+        "https://api.github.com/graphql",
+        "https://github.example.com/api/graphql",
+        "https://api.x.ghe.com/graphql",
+    ]

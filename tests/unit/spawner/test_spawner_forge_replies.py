@@ -81,6 +81,7 @@ def request(**changes: Any) -> MergeRequest:
         ("1 review requesting changes by reviewers with write access.", REFUSED, Obstacle.REVIEWS),
         ("Merge commits are not allowed on this repository.", REFUSED, Obstacle.METHOD),
         ("This branch can't be rebased", REFUSED, Obstacle.CONFLICT),
+        ("The target branch does not have a merge queue", REFUSED, Obstacle.QUEUE),
         ("Changes must be made through the merge queue", WAITING, Obstacle.QUEUE),
         ("Repository rule violations found Changes must be made through the merge queue", WAITING, Obstacle.QUEUE),
         ("You're not authorized to push to this branch.", REFUSED, Obstacle.RULES),

@@ -92,7 +92,7 @@ class ForgeApi(GitHubAPI):
         items: list[Any] = []
         following: str | None = path
         while following:
-            page, following, _ = await self._page(following, values)
+            page, following, _ = await self._page(following, values, path)
             found = page.get(key) if isinstance(page, dict) else page
             if not isinstance(found, list) or (following and not found):
                 raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {path}: the response has no list")
@@ -106,12 +106,12 @@ class ForgeApi(GitHubAPI):
         """Send a write, and return the parsed response. Raises `ForgeError`; it may have taken effect nevertheless."""
         return await self._call(method, path, values, dict(body))
 
-    async def _page(self, url: str, values: Mapping[str, Any]) -> tuple[Any, str | None, int]:
+    async def _page(self, url: str, values: Mapping[str, Any], path: str) -> tuple[Any, str | None, int]:
         try:
             return await self._make_request("GET", url, {**self._own, **values}, b"", self._accept)
         except (ValueError, RecursionError, LookupError) as error:
             kind = type(error).__name__
-        raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {_path(url)}: the response can't be read ({kind})")
+        raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {path}: the response can't be read ({kind})")
 
     async def _call(self, method: str, path: str, values: Mapping[str, Any], body: Any = b"") -> Any:
         try:

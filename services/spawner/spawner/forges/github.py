@@ -1,7 +1,6 @@
 """GitHub, and GitHub Enterprise Server: the REST API, and GraphQL for the merge queue."""
 
 import re
-from dataclasses import replace
 from typing import Any, Final
 
 from spawner.forges.api import ForgeApi, read_as
@@ -194,17 +193,18 @@ class Github:
             return MergeOutcome(MergeResult.MERGED, commit=read_as(MergeReply, sent, _PULL).sha or None)
         pull = await self._pull(number)
         outcome = refused_merge(refused, pull, commit)
-        return await self._enqueue(pull, commit) if outcome.obstacle is Obstacle.QUEUE else outcome
+        queued = (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.QUEUE)
+        return await self._enqueue(pull, commit) if queued else outcome
 
     async def _enqueue(self, pull: ForgePull, commit: str) -> MergeOutcome:
         variables = {"id": pull.node_id, "head": commit}
-        url = f"{self._api.base_url.removesuffix('/v3')}/graphql"
-        sent = await self._api.send("POST", url, {"query": _ENQUEUE, "variables": variables})
+        sent = await self._api.send(
+            "POST", graphql_url(self._api.base_url), {"query": _ENQUEUE, "variables": variables}
+        )
         reason = graph_error(read_as(GraphReply, sent, "graphql"))
         if not reason or _QUEUED_ALREADY.search(reason):
             return MergeOutcome(MergeResult.QUEUED)
-        outcome = refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
-        return replace(outcome, result=MergeResult.WAITING) if outcome.obstacle is Obstacle.QUEUE else outcome
+        return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
 
     # --- the repository ------------------------------------------------------------------------------------------
 
@@ -233,3 +233,8 @@ class Github:
                 return False
             raise
         return issue.pull_request is None
+
+
+def graphql_url(api_url: str) -> str:
+    """Where GraphQL is: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
+    return f"{api_url.removesuffix('/v3')}/graphql"

@@ -11,6 +11,7 @@ REFUSALS: Final = frozenset({404, 405, 409, 422})
 """Statuses of a merge that are no failure of the request: 404 is Gitea's for one that is closed."""
 _WAIT, _NEVER = MergeResult.WAITING, MergeResult.REFUSED
 _TEXTS: Final = (
+    (_NEVER, Obstacle.QUEUE, r"not have a merge queue"),
     (_WAIT, Obstacle.QUEUE, r"merge queue"),
     (_NEVER, Obstacle.HEAD_MOVED, r"head branch was modified|head out of date|sha does not match|head sha"),
     (_WAIT, Obstacle.BEHIND, r"head branch is out of date|not up.to.date|out.of.date with the base|behind the base"),
