@@ -10,14 +10,9 @@ from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
 from tests.doubles.forges.clock import Clock
 from tests.doubles.forges.forge_state import Pull, Repository
 from tests.doubles.forges.github import GitHub
+from tests.integration.forges.sites import GithubServer
 
 DRAFT = PullRequestDraft("feature/sum", "main", "Sum", "Adds up.")
-
-
-class GithubServer(GitHub):
-    """GitHub whose GraphQL is beside `/api/v3`, as on GitHub Enterprise Server: the double has it below its prefix."""
-
-    prefix = "/api"
 
 
 @pytest.fixture

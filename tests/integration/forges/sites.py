@@ -14,6 +14,12 @@ from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.gitlab import GitLab
 
 
+class GithubServer(GitHub):
+    """GitHub whose GraphQL is beside `/api/v3`, as on GitHub Enterprise Server: the double has it below its prefix."""
+
+    prefix = "/api"
+
+
 class Site(ABC):
     """A forge with the repository `team/shop`, which has a commit on `main` and another on `feature/sum`."""
 
@@ -32,7 +38,7 @@ class Site(ABC):
 
     @property
     def repository(self) -> ForgeRepository:
-        return ForgeRepository(ForgeHost(self.kind, self.double.url), "team", "shop")
+        return ForgeRepository(ForgeHost(self.kind, self.double.url, self.double.api_url), "team", "shop")
 
     def head(self, branch: str = "feature/sum") -> str:
         found = self.shop.git.head(branch)
@@ -149,7 +155,7 @@ class GitlabSite(Site):
 
 
 _SITES: dict[ForgeKind, tuple[Any, Any]] = {
-    ForgeKind.GITHUB: (GitHub, GithubSite),
+    ForgeKind.GITHUB: (GithubServer, GithubSite),
     ForgeKind.GITLAB: (GitLab, GitlabSite),
     ForgeKind.GITEA: (Gitea, GiteaSite),
 }

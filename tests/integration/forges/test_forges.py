@@ -155,6 +155,13 @@ async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> 
     status = await forge.pull_request(1)
     assert (status.mergeability.verdict, status.mergeability.obstacle) == (Verdict.NO, Obstacle.DRAFT)
     assert (await forge.merge(1, site.head())).result is not MergeResult.MERGED
+    await forge.mark_ready(1)
+    writes = site.writes()
+    await forge.mark_ready(1)
+    assert site.writes() == writes
+    assert (pull.draft, pull.title) == (False, "Total")
+    await settled(forge)
+    assert (await forge.merge(1, site.head())).result is MergeResult.MERGED
 
 
 async def test_checks_and_reviews_decide(forge: Forge, site: Site) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle
-from spawner.forges.github import graphql_url
+from spawner.forges.github_replies import graphql_url
 from spawner.forges.locations import GITHUB, ForgeHost, ForgeKind
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository

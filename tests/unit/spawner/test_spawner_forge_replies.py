@@ -41,7 +41,17 @@ from spawner.forges.gitlab_replies import (
     refused_request,
 )
 from spawner.forges.merge_refusals import early_outcome, refused_merge
-from spawner.forges.replies import ForgeProject, ForgePull, Review, ReviewRule, checks_of, chosen, named, reviews_of
+from spawner.forges.replies import (
+    ForgeProject,
+    ForgePull,
+    Review,
+    ReviewRule,
+    checks_of,
+    chosen,
+    named,
+    reviews_of,
+    title_parts,
+)
 
 HEAD, OTHER = "a" * 40, "b" * 40
 DRAFT = PullRequestDraft("feature/sum", "main", "Sum", "Adds up.", commit=HEAD)
@@ -339,3 +349,9 @@ def test_default_branch_is_a_valid_name(name: str) -> None:
     assert read_as(ForgeProject, {"default_branch": "release/v1.2-@x"}, "x").default_branch == "release/v1.2-@x"
     with pytest.raises(ForgeError, match="no default branch"):
         named(read_as(GitlabProject, {"default_branch": None}, "x").default_branch)
+
+
+@pytest.mark.parametrize("mark", ["Draft: ", "draft:", "[Draft] ", "(draft) ", "WIP: ", "[wip] Draft: ", ""])
+def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
+    """Also those that users write; words of the title are none."""
+    assert title_parts(f"{mark}Draft the sums") == (mark, "Draft the sums")

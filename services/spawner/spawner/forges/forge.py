@@ -188,6 +188,10 @@ class Forge(Protocol):
         """
         ...
 
+    async def mark_ready(self, number: int) -> None:
+        """Make a draft ready for review; no request to change it is sent if it is."""
+        ...
+
     async def pull_request(self, number: int) -> PullRequestStatus:
         """A pull request with its checks and reviews. Unchanged parts cost nothing of the rate limit."""
         ...

@@ -33,6 +33,7 @@ from spawner.forges.replies import (
     named,
     reviews_of,
     same_text,
+    title_parts,
 )
 
 _REPO: Final = "/repos/{owner}/{repo}"
@@ -88,9 +89,9 @@ class Gitea:
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> None:
         changes = {}
-        prefix = WIP_PREFIX if pull.title.startswith(WIP_PREFIX) else ""
-        if not same_text(pull.title.removeprefix(WIP_PREFIX), draft.title):
-            changes["title"] = f"{prefix}{draft.title}"
+        mark, title = title_parts(pull.title)
+        if not same_text(title, draft.title):
+            changes["title"] = f"{mark}{draft.title}"
         if not same_text(pull.body, draft.body):
             changes["body"] = draft.body
         if changes:
@@ -130,6 +131,12 @@ class Gitea:
         except ForgeError as error:
             return [_sentence("reviewers", error)]
         return []
+
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        pull = await self._pull(number)
+        if is_draft(pull) and pull.current is PullRequestState.OPEN:
+            await self._api.send("PATCH", _PULL, {"title": title_parts(pull.title)[1]}, number=number)
 
     # --- state ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from spawner.forges.forge import Mergeability, Obstacle, PullRequestState, Reviews, ReviewsState, Verdict
-from spawner.forges.replies import ForgePull
+from spawner.forges.replies import ForgePull, title_parts
 
 WIP_PREFIX: Final = "WIP: "
 """The prefix of a title that makes a pull request a draft."""
@@ -33,7 +33,7 @@ class BranchProtection(BaseModel):
 
 def is_draft(pull: ForgePull) -> bool:
     """Whether it is a draft, by its field or its title."""
-    return pull.draft or pull.title.startswith(WIP_PREFIX)
+    return pull.draft or bool(title_parts(pull.title)[0])
 
 
 def gitea_mergeability(pull: ForgePull, reviews: Reviews) -> Mergeability:

@@ -20,6 +20,8 @@ from spawner.forges.forge import (
     ReviewsState,
 )
 from spawner.forges.github_replies import (
+    ENQUEUE,
+    MARK_READY,
     BranchRule,
     CheckRun,
     CombinedStatus,
@@ -30,6 +32,7 @@ from spawner.forges.github_replies import (
     github_checks,
     github_mergeability,
     graph_error,
+    graphql_url,
     protects,
     required_checks,
     review_rule,
@@ -40,10 +43,6 @@ from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, name
 
 _PULLS: Final = "/repos/{owner}/{repo}/pulls"
 _PULL: Final = "/repos/{owner}/{repo}/pulls/{number}"
-_ENQUEUE: Final = (
-    "mutation($id: ID!, $head: GitObjectID!) { enqueuePullRequest(input: {pullRequestId: $id, expectedHeadOid: $head}) "
-    "{ mergeQueueEntry { id } } }"
-)
 _QUEUED_ALREADY: Final = re.compile(r"already (in the (merge )?queue|queued|enqueued)", re.IGNORECASE)
 
 
@@ -123,6 +122,14 @@ class Github:
             return [f"{what} were refused: {error.reason or error}"]
         return []
 
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        pull = await self._pull(number)
+        if pull.draft and pull.current is PullRequestState.OPEN:
+            reason = await self._mutate(MARK_READY, {"id": pull.node_id})
+            if reason:
+                raise ForgeError(ForgeFault.REFUSED, "the draft can't be made ready", reason=reason)
+
     # --- state ---------------------------------------------------------------------------------------------------
 
     async def pull_request(self, number: int) -> PullRequestStatus:
@@ -197,14 +204,16 @@ class Github:
         return await self._enqueue(pull, commit) if queued else outcome
 
     async def _enqueue(self, pull: ForgePull, commit: str) -> MergeOutcome:
-        variables = {"id": pull.node_id, "head": commit}
-        sent = await self._api.send(
-            "POST", graphql_url(self._api.base_url), {"query": _ENQUEUE, "variables": variables}
-        )
-        reason = graph_error(read_as(GraphReply, sent, "graphql"))
+        reason = await self._mutate(ENQUEUE, {"id": pull.node_id, "head": commit})
         if not reason or _QUEUED_ALREADY.search(reason):
             return MergeOutcome(MergeResult.QUEUED)
         return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
+
+    async def _mutate(self, query: str, variables: dict[str, str]) -> str:
+        """Send a mutation of GraphQL; returns the text of its errors, empty if it took effect."""
+        url = graphql_url(self._api.base_url)
+        sent = await self._api.send("POST", url, {"query": query, "variables": variables})
+        return graph_error(read_as(GraphReply, sent, "graphql"))
 
     # --- the repository ------------------------------------------------------------------------------------------
 
@@ -233,8 +242,3 @@ class Github:
                 return False
             raise
         return issue.pull_request is None
-
-
-def graphql_url(api_url: str) -> str:
-    """Where GraphQL is: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
-    return f"{api_url.removesuffix('/v3')}/graphql"

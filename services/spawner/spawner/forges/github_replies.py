@@ -22,6 +22,15 @@ _PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "requir
 """Rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
 
 
+ENQUEUE: Final = (
+    "mutation($id: ID!, $head: GitObjectID!) { enqueuePullRequest(input: {pullRequestId: $id, expectedHeadOid: $head}) "
+    "{ mergeQueueEntry { id } } }"
+)
+MARK_READY: Final = (
+    "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }"
+)
+
+
 class CheckRun(BaseModel):
     """A check of a GitHub App, such as Actions."""
 
@@ -153,3 +162,8 @@ def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Me
 def graph_error(reply: GraphReply) -> str:
     """The text of a GraphQL request's errors; empty if it succeeded."""
     return plain("; ".join(error.message or error.type or "error" for error in (reply.errors or [])[:5]), 300)
+
+
+def graphql_url(api_url: str) -> str:
+    """Where GraphQL is: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
+    return f"{api_url.removesuffix('/v3')}/graphql"

@@ -36,10 +36,9 @@ from spawner.forges.gitlab_replies import (
     gitlab_reviews,
     merge_outcome,
     refused_request,
-    undrafted,
 )
 from spawner.forges.plain_text import plain
-from spawner.forges.replies import named, same_text
+from spawner.forges.replies import named, same_text, title_parts
 
 _PROJECT: Final = "/projects/{project}"
 _REQUESTS: Final = f"{_PROJECT}/merge_requests"
@@ -97,9 +96,9 @@ class Gitlab:
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
         """What differs, and sentences about what can't be changed. Whether it is a draft is left to users."""
         changes: dict[str, Any] = {}
-        prefix = DRAFT_PREFIX if request.title.startswith(DRAFT_PREFIX) else ""
-        if not same_text(undrafted(request.title), draft.title):
-            changes["title"] = f"{prefix}{draft.title}"
+        mark, title = title_parts(request.title)
+        if not same_text(title, draft.title):
+            changes["title"] = f"{mark}{draft.title}"
         if not same_text(request.description, draft.body):
             changes["description"] = draft.body
         labels = [label for label in draft.labels if label not in request.labels]
@@ -120,6 +119,12 @@ class Gitlab:
             ids += [user.id for user in users[:1]]
             unapplied += [] if users else [f"reviewers were refused: there is no user {plain(name, 60)}"]
         return [*present.values(), *ids] if ids else [], unapplied
+
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        request = await self._request(number)
+        if request.draft and request.current is PullRequestState.OPEN:
+            await self._api.send("PUT", _REQUEST, {"title": title_parts(request.title)[1]}, number=number)
 
     # --- state ---------------------------------------------------------------------------------------------------
 

@@ -225,8 +225,3 @@ def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: b
     obstacle = _STATUSES.get(request.detailed_merge_status) or Obstacle.COMPUTING
     result = MergeResult.REFUSED if request.detailed_merge_status in _REFUSED else MergeResult.WAITING
     return MergeOutcome(result, obstacle=obstacle, reason=reason)
-
-
-def undrafted(title: str) -> str:
-    """A title without the prefix that makes a merge request a draft."""
-    return title.removeprefix(DRAFT_PREFIX)

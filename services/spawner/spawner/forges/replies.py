@@ -21,6 +21,7 @@ from spawner.forges.plain_text import plain
 
 _NAME_CHARACTERS: Final = 200
 _MAX_NAMES: Final = 100
+_DRAFT_MARKS: Final = re.compile(r"(?:\s*(?:\[(?:draft|wip)\]|\(draft\)|(?:draft|wip):)\s*)+", re.IGNORECASE)
 _INVALID: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-/.]|[/.]$|\.lock(/|$)|^@$")
 
 Name = Annotated[str, AfterValidator(lambda text: plain(text, _NAME_CHARACTERS))]
@@ -115,6 +116,12 @@ def chosen(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str)
     opened = (pull for pull in own if pull.current is PullRequestState.OPEN)
     same = (pull for pull in own if draft.commit and pull.head.sha == draft.commit)
     return next(opened, None) or next(same, None)
+
+
+def title_parts(title: str) -> tuple[str, str]:
+    """What makes a pull request of GitLab or Gitea a draft, at the begin of its title, and the rest."""
+    found = _DRAFT_MARKS.match(title)
+    return (found[0], title[found.end() :]) if found else ("", title)
 
 
 def same_text(one: str, other: str) -> bool:
