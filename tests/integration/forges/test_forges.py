@@ -315,3 +315,6 @@ async def test_token_is_in_no_message(forge: Forge, site: Site) -> None:
         with pytest.raises(ForgeError, match=r"no: \*\*\*") as failed:
             await forge.default_branch()
         assert sent not in repr(vars(failed.value))
+    site.double.refuse(site.default, Reply(200, {"default_branch": sent}))
+    with pytest.raises(ForgeError):
+        await forge.default_branch()

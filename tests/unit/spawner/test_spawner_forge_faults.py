@@ -158,3 +158,27 @@ async def test_no_request_is_sent_while_a_limit_blocks() -> None:
             async with account.request(write=write):
                 pytest.fail("sent")
         assert failed.value.retry_after == 30
+
+
+TOKEN = "ghp_" + "".join(chr(65 + number % 26) for number in range(36))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"message": "x" * 280 + TOKEN},
+        {"message": "x" * 590 + TOKEN},
+        {"message": "\u200b" * (20_000 - 20) + TOKEN},
+        {"message": "\u200b".join(TOKEN)},
+        {"message": "no", "errors": [{"resource": "x" * 70 + TOKEN, "field": TOKEN, "code": TOKEN}]},
+        {"message": {"x" * 70 + TOKEN: ["no"]}},
+        {"error": TOKEN, "error_description": ""},
+        {"errors": [TOKEN, [TOKEN]]},
+        "x" * 295 + TOKEN,
+    ],
+)
+def test_no_part_of_a_credential_remains(body: Any) -> None:
+    """Wherever the text is cut, and whatever is between its characters."""
+    reason = reason_of(body, TOKEN)
+    assert TOKEN[:8] not in reason
+    assert TOKEN[8:16] not in reason

@@ -28,7 +28,7 @@ from gidgethub.abc import GitHubAPI
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from spawner.forges.credentials import Token, TokenSource
-from spawner.forges.faults import ForgeError, ForgeFault, refusal
+from spawner.forges.faults import MASK, ForgeError, ForgeFault, refusal
 from spawner.forges.http_client import HttpClient, Reply
 from spawner.forges.locations import ForgeKind, ForgeRepository
 from spawner.forges.rate_limits import ForgeAccount
@@ -74,7 +74,7 @@ class ForgeApi(GitHubAPI):
 
         `path` is a URI template (RFC 6570) of these values, and of the repository's `owner`, `repo` and `project`.
         """
-        return self._read(model, await self._call("GET", path, values), path)
+        return read_as(model, await self._call("GET", path, values), path)
 
     async def get_all(
         self,
@@ -100,7 +100,7 @@ class ForgeApi(GitHubAPI):
             following = None if first_page else following
             if len(items) > _MAX_ITEMS:
                 raise ForgeError(ForgeFault.REFUSED, f"GET {path}: the list has more than {_MAX_ITEMS} entries")
-        return [self._read(model, item, path) for item in items]
+        return [read_as(model, item, path) for item in items]
 
     async def send(self, method: str, path: str, body: Mapping[str, Any], **values: Any) -> Any:
         """Send a write, and return the parsed response. Raises `ForgeError`; it may have taken effect nevertheless."""
@@ -126,10 +126,6 @@ class ForgeApi(GitHubAPI):
     def _accept(self) -> str:
         return _ACCEPT.get(self._kind, "application/json")
 
-    @staticmethod
-    def _read(model: type[ModelT], data: Any, path: str) -> ModelT:
-        return read_as(model, data, path)
-
     # --- what gidgethub calls ------------------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
@@ -147,8 +143,9 @@ class ForgeApi(GitHubAPI):
                 token = renewed
                 reply = await self._exchange(method, url, headers, body, token)
         if reply.status in _SUCCESS or (reply.status == _NOT_MODIFIED and "if-none-match" in headers):
-            return reply.status, _passed_on(reply), reply.body
-        raise self._refusal(f"{method} {_path(url)}", reply, token)
+            return reply.status, _passed_on(reply), reply.body.replace(token.value.encode(), MASK.encode())
+        what = f"{method} {_path(url)}"
+        raise refusal(what, reply.status, reply.headers, reply.parsed(), datetime.now(UTC), hidden=token.value)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes, token: Token) -> Reply:
         account = self._accounts.setdefault(token.account, ForgeAccount())
@@ -162,16 +159,6 @@ class ForgeApi(GitHubAPI):
                 if refused.retry_after is not None:
                     account.limit = account.limit.blocked(refused.retry_after, now)
         return reply
-
-    def _refusal(self, what: str, reply: Reply, token: Token) -> ForgeError:
-        error = refusal(what, reply.status, reply.headers, reply.parsed(), datetime.now(UTC))
-        return ForgeError(
-            error.fault,
-            f"{what}: HTTP status {reply.status}",
-            status=reply.status,
-            reason=token.removed_from(error.reason),
-            retry_after=error.retry_after,
-        )
 
     def _check_target(self, url: str) -> None:
         """Raises `ForgeError` for a page of a list that a forge has elsewhere, where its credential is not sent."""

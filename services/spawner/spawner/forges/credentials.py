@@ -15,7 +15,6 @@ from spawner.repositories.git import Credential
 _GIT_USERS: Final = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2", ForgeKind.GITEA: "oauth2"}
 """The user name beside a token: GitHub wants this one of an App; the others accept any."""
 _MAX_TOKEN: Final = 8192
-MASK: Final = "***"
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,6 @@ class Token:
     def headers(self, kind: ForgeKind) -> Mapping[str, str]:
         """The header of an API request. GitLab accepts project, personal and OAuth tokens as a bearer, too."""
         return {"authorization": f"{'token' if kind is ForgeKind.GITEA else 'Bearer'} {self.value}"}
-
-    def removed_from(self, text: str) -> str:
-        """The text without this token."""
-        return text.replace(self.value, MASK)
 
 
 class TokenSource(Protocol):

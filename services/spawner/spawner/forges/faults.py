@@ -7,9 +7,11 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from spawner.forges.plain_text import plain
+from spawner.forges.plain_text import plain, without_controls
 
 _REASON_CHARACTERS: Final = 300
+_READ_CHARACTERS: Final = 20_000
+MASK: Final = "***"
 _SECONDARY_SECONDS: Final = 60.0
 """How long to wait after a secondary limit whose response does not say it: GitHub's documentation wants a minute."""
 _NOT_SEEN_SECONDS: Final = 2.0
@@ -64,9 +66,14 @@ class ForgeError(Exception):
         return self.fault is not ForgeFault.UNAVAILABLE
 
 
-def refusal(what: str, status: int, headers: Mapping[str, str], body: Any, now: datetime) -> ForgeError:
-    """The error of a response that is no success. `headers` have names in lower case, `body` is the parsed JSON."""
-    reason = reason_of(body)
+def refusal(
+    what: str, status: int, headers: Mapping[str, str], body: Any, now: datetime, *, hidden: str = ""
+) -> ForgeError:
+    """The error of a response that is no success. `headers` have names in lower case, `body` is the parsed JSON.
+
+    `hidden` is the credential of the request, which is in no part of the error.
+    """
+    reason = reason_of(body, hidden)
     wait = wait_seconds(status, headers, reason, now)
     fault = ForgeFault.UNAVAILABLE if wait is not None else fault_of(status)
     return ForgeError(fault, f"{what}: HTTP status {status}", status=status, reason=reason, retry_after=wait)
@@ -133,25 +140,41 @@ def header(headers: Mapping[str, str], name: str) -> str:
     return headers.get(f"x-ratelimit-{name}") or headers.get(f"ratelimit-{name}") or ""
 
 
-def reason_of(body: Any) -> str:
-    """The text of an error's body: `message`, which GitLab also sends as a list or an object, and GitHub's `errors`."""
+def reason_of(body: Any, hidden: str = "") -> str:
+    """The text of an error's body: `message`, which GitLab also sends as a list or an object, and GitHub's `errors`.
+
+    `hidden` is a credential, which is masked before anything is cut: no part of it remains.
+    """
     if not isinstance(body, Mapping):
-        return plain(body, _REASON_CHARACTERS) if isinstance(body, str) else ""
+        return plain(_masked(body, hidden), _REASON_CHARACTERS) if isinstance(body, str) else ""
     parts = [body.get("message") or body.get("error_description") or body.get("error"), body.get("errors")]
-    return plain("; ".join(text for part in parts for text in _texts(part)), _REASON_CHARACTERS)
+    texts = (text for part in parts for text in _texts(part, hidden))
+    return plain("; ".join(texts), _REASON_CHARACTERS)
 
 
-def _texts(part: Any, depth: int = 3) -> list[str]:
+def _masked(text: str, hidden: str) -> str:
+    """A text that is clean, and short enough for the next steps; it may be cut in the middle of a credential."""
+    clean = without_controls(text[:_READ_CHARACTERS])
+    if hidden:
+        clean = clean.replace(hidden, MASK)
+        if len(text) > _READ_CHARACTERS:
+            clean = clean[: -len(hidden)]
+    return clean[: 2 * _REASON_CHARACTERS]
+
+
+def _texts(part: Any, hidden: str, depth: int = 3) -> list[str]:
     if isinstance(part, str):
-        return [part[: 2 * _REASON_CHARACTERS]]
+        return [_masked(part, hidden)]
     if isinstance(part, list) and depth:
-        return [text for each in part[:10] for text in _texts(each, depth - 1)]
+        return [text for each in part[:10] for text in _texts(each, hidden, depth - 1)]
     if isinstance(part, Mapping) and depth:
         if "message" in part:
-            return _texts(part["message"], depth - 1)
+            return _texts(part["message"], hidden, depth - 1)
         if "code" in part:
-            return [" ".join(str(part.get(key) or "")[:80] for key in ("resource", "field", "code")).strip()]
+            parts = (part.get(name) for name in ("resource", "field", "code"))
+            return [" ".join(_masked(text, hidden)[:80] for text in parts if isinstance(text, str))]
+        pairs = list(part.items())[:10]
         return [
-            f"{str(key)[:80]} {text}" for key, value in list(part.items())[:10] for text in _texts(value, depth - 1)
+            f"{_masked(key, hidden)[:80]} {text}" for key, value in pairs for text in _texts(value, hidden, depth - 1)
         ]
     return []
