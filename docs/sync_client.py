@@ -35,6 +35,7 @@ CLASSES: Final = (
     Wrapped("sandherd.client.sandboxes.operations", "SandboxOperations", "sandbox_operations"),
     Wrapped("sandherd.client.task_files", "TaskFiles", "task_files"),
     Wrapped("sandherd.client.task_groups", "TaskGroups", "task_groups"),
+    Wrapped("sandherd.client.branches", "BranchOperations", "branches"),
     Wrapped("sandherd.client.approvals", "ApprovalOperations", "approval_operations"),
     Wrapped("sandherd.client.subscription_operations", "SubscriptionOperations", "subscription_operations"),
     Wrapped("sandherd.client.project_operations", "ProjectOperations", "project_operations"),

@@ -1,13 +1,15 @@
-"""One real task, from submission to history, with the commands that a user would type.
+"""One real task, from submission to a branch and the history, with the commands that a user would type.
 
-It starts the whole stack in `build/demo`, gives an agent a task, shows what it does, and then looks at what was kept.
-The exit status is 1 if anything of that did not happen.
+It starts the whole stack in `build/demo` and makes a git repository with a failing test. An agent fixes it on a branch
+of its own; the demo shows what the agent does, gets the branch, and checks what was stored. The exit status is 1 if
+anything of that did not happen.
 """
 
 import asyncio
 import os
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -27,12 +29,13 @@ from sandherd.client.errors import HerdError
 from sandherd.client.events.decoder import from_history as as_event
 from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
-from sandherd.contracts.requests import Audit, SandboxView, TaskView
+from sandherd.contracts.requests import Audit, BranchView, SandboxView, TaskView
 
 ROOT: Final = Path(__file__).parent.parent
 HOME: Final = Path(os.environ.get("DEMO_HOME", ROOT / "build" / "demo"))
 AGENT: Final = os.environ.get("DEMO_AGENT", "examples/binomial/agent.sh")
-SCRIPT: Final = Path(AGENT).name if Path(AGENT).is_absolute() else AGENT
+TEXT: Final = "Fix the failing test"
+BRANCH_SOURCE: Final = "/sandherd/spawner/br-"
 RESULT: Final = "126410606437752"
 COMMAND_SECONDS: Final = 120
 SETTLE_SECONDS: Final = 30
@@ -54,6 +57,7 @@ class Kept:
     events: list[Event]
     output: str
     audit: Audit
+    branch: BranchView
 
 
 def main() -> int:
@@ -78,22 +82,35 @@ def main() -> int:
 
 
 def _work(measured: list[Row]) -> None:
-    submitted = time.time()
+    submitted, repository = time.time(), _repository()
     with _timed("the task, as its user waited", measured):
-        sandherd("run", "Compute C(50, 25)", "--file", AGENT, "--", "sh", SCRIPT)
+        script = (ROOT / AGENT).read_text()
+        sandherd("run", TEXT, "--repo", repository, "--", "sh", "-c", script, hidden=script)
     with _timed("the same, asked for by this program", measured):
         kept = asyncio.run(_ask(submitted))
-    with _timed("looking back, four commands", measured):
-        _look_back(kept.task.sandbox or "")
+    with _timed("looking back, five commands", measured):
+        _look_back(kept, repository)
     _check(kept)
+    _check_repository(repository, kept.branch.branch)
     measured += _explained(kept)
 
 
-def _look_back(sandbox: str) -> None:
+def _repository() -> str:
+    """A new repository with a failing test."""
+    folder = HOME.parent / f"{HOME.name}-repository" / "binomial"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["sh", str(ROOT / "examples/binomial/make_repository.sh"), str(folder)], check=True)
+    return str(folder)
+
+
+def _look_back(kept: Kept, repository: str) -> None:
+    sandbox = kept.task.sandbox or ""
     sandherd("trajectory", sandbox)
-    sandherd("events", sandbox, "--type", "agent.file_edited")
     sandherd("logs", sandbox)
     sandherd("audit", sandbox)
+    sandherd("diff", kept.task.task)
+    sandherd("branches", "fetch", kept.branch.branch, "--into", repository)
 
 
 async def _ask(since: float) -> Kept:
@@ -111,6 +128,7 @@ async def _ask(since: float) -> Kept:
             events=[as_event(event) async for event in herd.events(task=task.task)],
             output="".join([chunk.text async for chunk in herd.output(name)]),
             audit=await herd.audit(name),
+            branch=await herd.branch(task.task),
         )
 
 
@@ -119,23 +137,40 @@ async def _settled(herd: Herd, sandbox: str) -> None:
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         view, audit = await herd.sandbox(sandbox), await herd.audit(sandbox)
-        if view.state == "terminated" and not audit.unstored and all(source.closed for source in audit.sources):
+        if view.state == "terminated" and not audit.unstored and _closed(audit):
             return
         await asyncio.sleep(0.05)
+
+
+def _closed(audit: Audit) -> bool:
+    """Whether every source has published its last event; that of a branch follows when the branch is deleted."""
+    return all(source.closed or source.source.startswith(BRANCH_SOURCE) for source in audit.sources)
 
 
 def _check(kept: Kept) -> None:
     """Check what is kept against what was done."""
     edits = [event.data for event in kept.events if event.type == "agent.file_edited"]
-    require([edit.change_type for edit in edits] == ["created", "modified"], f"the edits seen were {edits}")
-    require("-        result = result * (n - i) / (i + 1)" in (edits[1].full_diff or ""), "the diff is not the edit's")
+    require([edit.change_type for edit in edits] == ["modified"], f"the edits seen were {edits}")
+    require("-        result = result * (n - i) / (i + 1)" in (edits[0].full_diff or ""), "the diff is not the edit's")
     require(f"C(50, 25) = {RESULT}, checked" in kept.output, "the terminal does not show the result")
     require(kept.sandbox.state == "terminated", f"the sandbox is {kept.sandbox.state}")
     audit = kept.audit
     require(audit.missing == 0 and audit.unstored == 0, f"something is missing: {audit}")
-    require(all(source.closed for source in audit.sources), "a source has not said its last word")
+    require(_closed(audit), "a source has not published its last event")
     stored = sum(source.stored for source in audit.sources)
-    require(stored == len(kept.events), f"{len(kept.events)} events were said and {stored} stored")
+    require(stored == len(kept.events), f"{len(kept.events)} events were published and {stored} stored")
+
+
+def _check_repository(repository: str, branch: str) -> None:
+    """Check the branch that was fetched: its test passes, and the base's does not."""
+
+    def passes(name: str) -> bool:
+        subprocess.run(["git", "-C", repository, "checkout", "--quiet", name], check=True)
+        test = [sys.executable, "-B", "test_binomial.py"]
+        return subprocess.run(test, cwd=repository, capture_output=True, check=False).returncode == 0
+
+    require(passes(branch), "the test fails on the branch")
+    require(not passes("main"), "the test passes without the branch")
 
 
 def _explained(kept: Kept) -> list[Row]:
@@ -152,14 +187,18 @@ def _explained(kept: Kept) -> list[Row]:
         ("submit → agent.started", between("task.submitted", "agent.started"), ""),
         ("agent.started → agent.completed", between("agent.started", "agent.completed"), ""),
         ("agent.completed → sandbox gone", between("agent.completed", "sandbox.terminated"), ""),
-        ("events said / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
+        ("events stored / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
         ("isolation", kept.sandbox.isolation or "none", ""),
     ]
 
 
-def sandherd(*arguments: str) -> None:
-    """Run a command as a user would, showing it. Raises `DemoFailedError` if it fails."""
-    console.print(f"\n[bold cyan]$ sandherd {escape(shlex.join(arguments))}[/]", soft_wrap=True)
+def sandherd(*arguments: str, hidden: str | None = None) -> None:
+    """Run a command as a user would, showing it. Raises `DemoFailedError` if it fails.
+
+    In place of the text `hidden`, the command that reads it is shown.
+    """
+    shown = " ".join(f'"$(cat {AGENT})"' if word == hidden else shlex.quote(word) for word in arguments)
+    console.print(f"\n[bold cyan]$ sandherd {escape(shown)}[/]", soft_wrap=True)
     status = subprocess.run(_command(arguments), cwd=ROOT, timeout=COMMAND_SECONDS, check=False).returncode
     require(status == 0, f"`sandherd {arguments[0]}` ended with status {status}")
 

@@ -34,19 +34,20 @@ def run_demo(home: Path, agent: Path | None = None) -> subprocess.CompletedProce
 
 
 def shows_what_was_done(done: "subprocess.CompletedProcess[str]") -> None:
-    """It ended with status 0, and has shown the result, both edits, and what it took."""
+    """It ended with status 0, and has shown the result, the edit, the branch, and what it took."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "C(50, 25) = 126410606437752, checked" in done.stdout
-    assert "created binomial.py" in done.stdout
     assert "modified binomial.py" in done.stdout
+    assert "bugfix/fix-the-failing-test" in done.stdout
+    assert "+        result = result * (n - i) // (i + 1)" in done.stdout
     assert "submit → agent.started" in done.stdout
     # A command costs its start: what the demo wants to know for itself, it asks without any.
-    assert done.stdout.count("$ sandherd ") == 7
+    assert done.stdout.count("$ sandherd ") == 8
     assert "Where the time went" in done.stdout
 
 
 def test_demo_shows_its_results(home: Path) -> None:
-    """The status is 0; the result, both edits and the cost are shown."""
+    """The status is 0; the result, the branch and the cost are shown."""
     shows_what_was_done(run_demo(home))
 
 

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = {"make test": "it is what runs this test", ".ci/run": "it is what runs this test"}
 LIMIT = 240.0
+EXAMPLE = ROOT / "build" / "binomial"
+"""The repository that the first example of README makes."""
 
 
 def blocks(document: Path) -> list[str]:
@@ -52,6 +54,7 @@ DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob(
 def home() -> Iterator[Path]:
     """A stack home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
     directory = Path(tempfile.mkdtemp(prefix="home-"))
+    shutil.rmtree(EXAMPLE, ignore_errors=True)
     yield directory
     subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=surroundings(directory), check=False, capture_output=True)
     shutil.rmtree(directory, ignore_errors=True)

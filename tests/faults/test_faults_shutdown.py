@@ -36,8 +36,9 @@ def processes_of(sandbox: str) -> list[int]:
 @pytest.fixture
 async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
     """A stack that a test may stop and start."""
-    # A worker that has not joined the herd yet can't say anything without a spawner, and takes all of its grace.
-    monkeypatch.setenv("SANDHERD_STOP_GRACE", "3")
+    # A worker that has not joined the herd yet can't publish anything without a spawner, and takes all of its grace;
+    # another one needs some of it on a busy machine.
+    monkeypatch.setenv("SANDHERD_STOP_GRACE", "15")
     home = Path(tempfile.mkdtemp(prefix="stopping-"))
     try:
         await up(home)
@@ -81,13 +82,14 @@ async def kill_supervisor(stack: Stack) -> None:
 async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = True) -> None:
     """As it is found after the next `up`: said to be stopped, ended, and nothing missing.
 
-    An agent that had not `begun` may not have had anything to say.
+    An agent that had not `begun` may not have had anything to say: then its worker is found to be lost.
     """
     async with stack.herd() as herd:
         view, audit = await stack.whole(herd, sandbox)
         ended = await herd.task(task)
         types = [event.envelope["type"] async for event in herd.events(sandbox=sandbox)]
-    assert (ended.state, ended.error_type) == (TaskState.FAILED, "stopped")
+    assert ended.state is TaskState.FAILED
+    assert ended.error_type == "stopped" or (not begun and ended.error_type == "worker_lost")
     assert view.state is SandboxState.TERMINATED
     assert audit.missing == 0
     assert audit.dead == 0

@@ -34,3 +34,11 @@ def is_directory(parent: int, name: str) -> bool | None:
         return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return None
+
+
+def is_link(parent: int, name: str) -> bool:
+    """Whether an entry exists and is a symbolic link."""
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False

@@ -35,6 +35,11 @@ def batch_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, ("batches",))
 
 
+def branch_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The branches that tasks work on, those that changed last first."""
+    return _names(ctx, incomplete, ("branches",))
+
+
 def project_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The projects: with an operator's credential all that are known."""
     return _names(ctx, incomplete, ("projects",))
@@ -136,6 +141,10 @@ async def _batches(herd: "Herd") -> list[str]:
     return list(dict.fromkeys(one[BATCH_LABEL] for one in labels if BATCH_LABEL in one))
 
 
+async def _branches(herd: "Herd") -> list[str]:
+    return list(dict.fromkeys(view.branch for view in (await herd.branches(limit=LIMIT)).branches))
+
+
 async def _projects(herd: "Herd") -> list[str]:
     return [view.project for view in await herd.projects()]
 
@@ -152,6 +161,7 @@ _LISTS: Final[Mapping[str, Callable[["Herd"], Awaitable[list[str]]]]] = {
     "sandboxes": _sandboxes,
     "tasks": _tasks,
     "batches": _batches,
+    "branches": _branches,
     "projects": _projects,
     "schedules": _schedules,
     "secrets": _secrets,

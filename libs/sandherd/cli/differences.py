@@ -69,13 +69,14 @@ def _run_git(folder: Path, out: IO[bytes], errors: IO[bytes]) -> int:
         ) from None
 
 
-def show(patch: IO[bytes], task: str, output: Format) -> None:
-    """Show a task's patch: to a terminal without control characters, to anything else unchanged, or in JSON.
+def show(patch: IO[bytes], name: str, output: Format, *, kind: str = "task", command: str = "sandherd diff") -> None:
+    """Show the patch of a task or a branch: to a terminal without control characters, to anything else unchanged.
 
-    Raises `HerdError` if it is too large for a JSON document.
+    Or in JSON. Raises `HerdError` if it is too large for a JSON document.
     """
     if output.is_json:
-        console.document(output, {"task": task, "diff": _document(patch, task).decode(errors="replace")})
+        text = _document(patch, f"{command} {name}").decode(errors="replace")
+        console.document(output, {kind: name, "diff": text})
     elif sys.stdout.isatty():
         _show_on_terminal(patch)
     else:
@@ -83,14 +84,14 @@ def show(patch: IO[bytes], task: str, output: Format) -> None:
             write_exactly(data)
 
 
-def _document(patch: IO[bytes], task: str) -> bytes:
+def _document(patch: IO[bytes], command: str) -> bytes:
     data = patch.read(LARGEST_DOCUMENT + 1)
     if len(data) > LARGEST_DOCUMENT:
         raise HerdError.of(
             Code.TOO_LARGE,
             f"the patch has more than {LARGEST_DOCUMENT} bytes",
             field="output",
-            remedy=f"write it to a file: `sandherd diff {task} >FILE`",
+            remedy=f"write it to a file: `{command} >FILE`",
         )
     return data
 

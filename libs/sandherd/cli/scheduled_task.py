@@ -76,6 +76,8 @@ def _of_file(path: Path) -> TaskSpec:
         raise _wrong(f"{path}: it has {len(found)} tasks", "tasks", "a schedule starts one: write one file for each")
     if found[0].earlier is not None:
         raise _wrong(f"{path}: a session belongs to one task", "resume", "remove `resume`")
+    if found[0].repository is not None:
+        raise _wrong(f"{path}: a schedule can't upload a local repository", "repository.path", "name its `url`")
     spec = found[0].spec
     labels = {key: value for key, value in spec.labels.items() if not key.startswith(RESERVED_PREFIX)}
     return spec.model_copy(update={"labels": labels})

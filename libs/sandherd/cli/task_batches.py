@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.cli.activity import Activity
+from sandherd.cli.local_repositories import examined, uploaded
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -12,6 +13,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
 from sandherd.client.herd import Herd
+from sandherd.client.repositories.local import LocalRepository
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.batch import BatchTask
 from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
@@ -31,9 +33,12 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
     Raises `HerdError` for an invalid file, before any connection is made.
     """
     wanted = batch.labelled(batch.read(file), labels)
+    repositories = examined({one.task: one.repository for one in wanted})
 
     async def work(herd: Herd) -> int:
         specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
+        if repositories:
+            specs = await _with_repositories(herd, specs, repositories)
         outcomes = await _submitted(herd, specs, wait=wait, timeout=timeout)
         if wait:
             return _conclude(outcomes, output, batch=wanted[0].batch, timeout=timeout)
@@ -41,6 +46,18 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
         return _complain_of_unaccepted(outcomes)
 
     return work
+
+
+async def _with_repositories(
+    herd: Herd, specs: Mapping[str, TaskSpec], repositories: Mapping[str, LocalRepository]
+) -> dict[str, TaskSpec]:
+    """The specs with their local repositories, which are uploaded once all specs are checked."""
+    for spec in specs.values():
+        await herd.check(spec)
+    found = dict(specs)
+    for task, repository in repositories.items():
+        found[task] = specs[task].model_copy(update={"repository": await uploaded(herd, task, repository)})
+    return found
 
 
 async def _submitted(

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from sandherd.archives import limited, writer
-from sandherd.cli import differences
+from sandherd.cli import branch_output, differences
 from sandherd.cli.file_copy import (
     HEADER,
     SandboxPath,
@@ -81,11 +81,14 @@ def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
 def diff(start: str, output: Format) -> Work:
     """The work of showing how the files that a task has left differ from those it began with, as `git apply` reads it.
 
-    A terminal gets it without control characters, anything else gets it unchanged.
+    Of a task with a repository it is the diff of its branch. A terminal gets it without control characters, anything
+    else gets it unchanged.
     """
 
     async def work(herd: Herd) -> int:
         task = await full_name(herd, start, "task")
+        if (await herd.task(task)).repository is not None:
+            return await branch_output.diff(task, output, "sandherd diff")(herd)
         with _folder() as folder:
             await _unpack(folder / "a", lambda file: herd.fetch_start(task, file))
             await _unpack(folder / "b", lambda file: _found(herd.fetch_result(task, file)))

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sandherd.cli import branch_output
+from sandherd.cli.local_repositories import uploaded
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -20,6 +22,7 @@ from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
+from sandherd.client.repositories.local import LocalRepository
 from sandherd.client.task_work import WorkSource
 from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
@@ -43,7 +46,7 @@ async def run(
     limits: Mapping[str, float],
     name: str | None = None,
     earlier: ResumeSource | None = None,
-    work: WorkSource | None = None,
+    work: WorkSource | LocalRepository | None = None,
 ) -> int:
     """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before."""
     if name:
@@ -56,7 +59,9 @@ async def run(
         earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
     task = await with_limits(herd, await resuming_spec(herd.connection.request, task, earlier), limits)
     await herd.check(task)
-    if work:
+    if isinstance(work, LocalRepository):
+        task = task.model_copy(update={"repository": await uploaded(herd, name, work)})
+    elif work:
         task = task.model_copy(update={"work": await _upload(herd, name, work)})
     if follow:
         return await _run_to_the_end(herd, name, task, output)
@@ -90,7 +95,10 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format)
             complain(f"{name} keeps running; stop it with `sandherd tasks cancel {name}`")
             raise
     complain_of_gaps(following)
-    return _conclude(name, screen.last, sorted(following.sandboxes))
+    status = _conclude(name, screen.last, sorted(following.sandboxes))
+    if task.repository is not None:
+        await branch_output.conclude(herd, name, output)
+    return status
 
 
 def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd, new_sandbox, new_task, task_spec
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
+    from sandherd.client.repositories.branch_fetch import FetchedBranch
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.execution import Execution, Signal, exit_status
     from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.client.sandboxes.transfer import Moved
@@ -32,10 +35,13 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import SandboxSpec, SendableMessageType, TaskSpec
     from sandherd.contracts.errors import Code, Problem
     from sandherd.contracts.events import ArtifactRef
+    from sandherd.contracts.repositories import Repository
     from sandherd.contracts.requests import (
         AgentServerView,
         ApprovalList,
         Audit,
+        BranchList,
+        BranchView,
         Catalogue,
         DeadLetter,
         DeadLetters,
@@ -68,7 +74,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.resume import Resume
     from sandherd.contracts.schedules import Overlap
-    from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
+    from sandherd.contracts.states import ApprovalState, BranchState, SandboxState, TaskState
 
 __all__ = [
     "AgentServerView",
@@ -76,6 +82,9 @@ __all__ = [
     "ApprovalState",
     "ArtifactRef",
     "Audit",
+    "BranchList",
+    "BranchState",
+    "BranchView",
     "Catalogue",
     "Code",
     "Context",
@@ -88,6 +97,7 @@ __all__ = [
     "ExecOutput",
     "ExecState",
     "Execution",
+    "FetchedBranch",
     "FileList",
     "FileRead",
     "FileWritten",
@@ -95,6 +105,7 @@ __all__ = [
     "HerdError",
     "LeftOut",
     "ListPage",
+    "LocalRepository",
     "MessageOutcome",
     "MissingRange",
     "Moved",
@@ -110,6 +121,8 @@ __all__ = [
     "ProjectView",
     "PruneResult",
     "ReceivedEvent",
+    "Repository",
+    "RepositorySource",
     "RequeueResult",
     "Resume",
     "SandboxSpec",
@@ -159,6 +172,9 @@ _NAMES: Final = {
     "sandherd.client.herd": "Herd new_sandbox new_task task_spec",
     "sandherd.client.messages": "MessageOutcome",
     "sandherd.client.queries": "ListPage",
+    "sandherd.client.repositories.branch_fetch": "FetchedBranch",
+    "sandherd.client.repositories.local": "LocalRepository",
+    "sandherd.client.repositories.source": "RepositorySource",
     "sandherd.client.sandboxes.execution": "Execution Signal exit_status",
     "sandherd.client.sandboxes.port_forward": "PortForward",
     "sandherd.client.sandboxes.transfer": "Moved",
@@ -175,14 +191,16 @@ _NAMES: Final = {
     "sandherd.contracts.commands": "SandboxSpec SendableMessageType TaskSpec",
     "sandherd.contracts.errors": "Code Problem",
     "sandherd.contracts.events": "ArtifactRef",
-    "sandherd.contracts.requests": "AgentServerView ApprovalList Audit Catalogue DeadLetter DeadLetters ExecOutput "
+    "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView Catalogue DeadLetter "
+    "DeadLetters ExecOutput "
     "ExecState FileList FileRead FileWritten OutputChunk ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize Trajectory "
     "UnsubscribeResult UsageList",
+    "sandherd.contracts.repositories": "Repository",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",
-    "sandherd.contracts.states": "ApprovalState SandboxState TaskState",
+    "sandherd.contracts.states": "ApprovalState BranchState SandboxState TaskState",
 }
 """The exported names of each module."""
 _HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}

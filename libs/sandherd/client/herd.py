@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sandherd.client import queries
 from sandherd.client.approvals import ApprovalOperations
 from sandherd.client.argument_lists import argument_list
+from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.events.target import Event, Target
     from sandherd.client.messages import MessageOutcome
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes import port_forward
     from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.client.tasks import resume
@@ -48,7 +52,9 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperations, ScheduleOperations):
+class Herd(
+    TaskGroups, BranchOperations, ApprovalOperations, SubscriptionOperations, ProjectOperations, ScheduleOperations
+):
     """A connection to a herd, as one user in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is
@@ -73,17 +79,26 @@ class Herd(TaskGroups, ApprovalOperations, SubscriptionOperations, ProjectOperat
     # --- commands: stored by the broker when they return -------------------------------------------------------
 
     async def submit(
-        self, what: "TaskSpec | str", argv: Sequence[str] = (), *, task: str | None = None, by: str | None = None
+        self,
+        what: "TaskSpec | str",
+        argv: Sequence[str] = (),
+        *,
+        task: str | None = None,
+        by: str | None = None,
+        repository: "RepositorySource | LocalRepository | str | Path | None" = None,
     ) -> str:
         """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; a different one under its name is refused. The event
         `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
-        here, and is not sent.
+        here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
+        of a local one the base branch is uploaded first.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
         await self.check(spec)
+        if repository is not None:
+            spec = await self._with_repository(name, spec, repository)
         await self.connection.command(made(wire.SubmitTask, task=name, spec=self._sealed(spec), submitted_by=by), name)
         return name
 

@@ -1,6 +1,7 @@
 """Files of tasks, also after their sandboxes have ended, and other artifacts that events refer to."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from sandherd.client.errors import HerdError, checked_name
@@ -10,15 +11,23 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
-    from sandherd.client import artifacts, task_work
+    from sandherd.client import artifacts, repository_upload, task_work
     from sandherd.client.artifacts import EventArtifact
+    from sandherd.client.repositories import local, source
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes import transfer
     from sandherd.client.sandboxes.transfer import Moved
     from sandherd.client.task_work import LeftOut, WorkSource
     from sandherd.client.tasks import resume
+    from sandherd.contracts.commands import TaskSpec
     from sandherd.contracts.events import ArtifactRef
+    from sandherd.contracts.repositories import Repository
 else:  # on first use: most programs transfer no files
     artifacts = LazyModule("sandherd.client.artifacts")
+    local = LazyModule("sandherd.client.repositories.local")
+    repository_upload = LazyModule("sandherd.client.repository_upload")
+    source = LazyModule("sandherd.client.repositories.source")
     task_work = LazyModule("sandherd.client.task_work")
     transfer = LazyModule("sandherd.client.sandboxes.transfer")
     resume = LazyModule("sandherd.client.tasks.resume")
@@ -38,6 +47,26 @@ class TaskFiles(SandboxOperations):
         return await task_work.upload_work(
             self.connection, name, work, limit, moved=moved or transfer.silent, left_out=left_out
         )
+
+    async def upload_repository(
+        self,
+        task: str,
+        repository: "RepositorySource | LocalRepository | str | Path",
+        *,
+        moved: "Moved | None" = None,
+    ) -> "Repository":
+        """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
+
+        What is not committed is not uploaded. For a repository with a URL nothing is uploaded.
+        """
+        name = checked_name(task, "task")
+        if not isinstance(repository, local.LocalRepository):
+            named = source.source_of(repository)
+            if not named.is_local:
+                return named.of_url()
+            repository = await local.examine(named)
+        limit = await self._max_file_bytes()
+        return await repository_upload.upload(self.connection, name, repository, limit, moved or transfer.silent)
 
     async def fetch_result(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""
@@ -70,6 +99,20 @@ class TaskFiles(SandboxOperations):
         """
         owner = _owner(reference, self.connection.project)
         await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
+
+    async def _with_repository(
+        self, task: str, spec: "TaskSpec", repository: "RepositorySource | LocalRepository | str | Path"
+    ) -> "TaskSpec":
+        """The spec with the repository, which is uploaded if it is local."""
+        if spec.work is not None or spec.resume is not None or spec.repository is not None:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                "a task that begins with a repository can't also begin with work, resume or another repository",
+                field="repository",
+                remedy="leave one of them out",
+            )
+        uploaded = await self.upload_repository(task, repository)
+        return spec.model_copy(update={"repository": uploaded})
 
     def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> "AsyncIterator[EventArtifact]":
         """What the stored events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""

@@ -43,6 +43,8 @@ class ErrorType(StrEnum):
     """The task exceeded its time limit, which includes waiting and all attempts."""
     DEPENDENCY_FAILED = "dependency_failed"
     """A task that this one depends on was not completed."""
+    REPOSITORY = "repository"
+    """The task's repository, or the branch that it names, can't be used."""
     DEAD = "dead"
     """The sandbox published nothing for too long."""
     IDLE = "idle"

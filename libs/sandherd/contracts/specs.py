@@ -20,6 +20,7 @@ from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.task_inputs import TaskInput
 
@@ -193,10 +194,18 @@ class TaskSpec(SandboxSpec):
         default=(), exclude_if=lambda inputs: not inputs
     )
     """Files to begin with, from the results of tasks in `depends_on`. They overwrite `work`; `files` overwrite them."""
+    repository: Repository | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The git repository that it works on. Its branch is checked out as the work tree before `files` are written."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
+
+    @model_validator(mode="after")
+    def _begins_with_one_tree(self) -> Self:
+        if self.repository is not None and (self.work is not None or self.resume is not None):
+            raise ValueError("repository: a task that begins with a repository can't also begin with work or resume")
+        return self
 
     @model_validator(mode="after")
     def _inputs_are_of_dependencies(self) -> Self:

@@ -57,8 +57,16 @@ class ApprovalState(StrEnum):
     EXPIRED = "expired"
 
 
-State = TaskState | SandboxState | MessageState | ApprovalState
-StateT = TypeVar("StateT", TaskState, SandboxState, MessageState, ApprovalState)
+class BranchState(StrEnum):
+    """The states of a branch that tasks work on."""
+
+    LIVE = "live"
+    MERGED = "merged"
+    DELETED = "deleted"
+
+
+State = TaskState | SandboxState | MessageState | ApprovalState | BranchState
+StateT = TypeVar("StateT", TaskState, SandboxState, MessageState, ApprovalState, BranchState)
 
 TASK_TRANSITIONS: Final[frozenset[tuple[TaskState, TaskState]]] = frozenset(
     {
@@ -116,11 +124,20 @@ APPROVAL_TRANSITIONS: Final[frozenset[tuple[ApprovalState, ApprovalState]]] = fr
 )
 """The first answer counts, or the timeout if it comes first."""
 
+BRANCH_TRANSITIONS: Final[frozenset[tuple[BranchState, BranchState]]] = frozenset(
+    {
+        (BranchState.LIVE, BranchState.MERGED),
+        (BranchState.LIVE, BranchState.DELETED),
+        (BranchState.MERGED, BranchState.DELETED),
+    }
+)
+
 ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
     TaskState: TASK_TRANSITIONS,
     SandboxState: SANDBOX_TRANSITIONS,
     MessageState: MESSAGE_TRANSITIONS,
     ApprovalState: APPROVAL_TRANSITIONS,
+    BranchState: BRANCH_TRANSITIONS,
 }
 """By kind: states of two kinds with the same value are equal to each other, and one table would mix them."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.access import AgentBranchSaved, AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.events.base import EventData
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -188,7 +188,8 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         stream="EVENTS",
         service=Principal.SPAWNER,
         filters=_all_events(
-            *(AgentStarted, AgentCompleted, AgentFailed, AgentShutdown, AgentWorkSaved, AgentTranscriptSaved)
+            *(AgentStarted, AgentCompleted, AgentFailed, AgentShutdown),
+            *(AgentWorkSaved, AgentBranchSaved, AgentTranscriptSaved),
         ),
     ),
     Consumer(
@@ -240,6 +241,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
     Bucket(
         name="schedules",
         description="Schedules of tasks, and which of their due times were decided.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
+        name="branches",
+        description="The branches that tasks work on, and what was saved and pushed of each.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=256 * _MIB,
     ),

@@ -28,12 +28,20 @@ from sandherd.settings.fields import (
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
+from sandherd.settings.repositories import RepositorySettings
 
 _DISK: Final = Env("SANDHERD_SANDBOX_DISK_MB", aliases=(Alias(DISK, in_megabytes),))
 
 
 class Settings(
-    ClientSettings, NetworkSettings, DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettings, BaseModel
+    ClientSettings,
+    NetworkSettings,
+    DockerSettings,
+    DaytonaSettings,
+    KubernetesSettings,
+    RemoteSettings,
+    RepositorySettings,
+    BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
 

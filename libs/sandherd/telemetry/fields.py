@@ -44,6 +44,7 @@ FIELDS: Final = (
     Field("failures", "How often in a row it has failed."),
     Field("project", "The project."),
     Field("task", "The task."),
+    Field("branch", "The key of the branch's record: its project and id."),
     Field("sandbox", "The sandbox."),
     Field("attempt", "The number of the attempt, of a task or of a connection, from 1."),
     Field("message", "The message to an agent."),

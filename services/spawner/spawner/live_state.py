@@ -19,6 +19,7 @@ from spawner.records.index import Index
 from spawner.records.record import Record
 from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
+from spawner.repositories.record import BranchRecord
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
 from spawner.schedules.record import ScheduleRecord
@@ -53,6 +54,8 @@ class LiveState:
         self.projects = Store(bus, "projects", ProjectRecord, self.project_index.update)
         self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
         self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index.update)
+        self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _itself)
+        self.branches = Store(bus, "branches", BranchRecord, self.branch_index.update)
         self.secrets = SecretStore(bus, clock, vault)
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
@@ -63,14 +66,14 @@ class LiveState:
             self.pool_index,
             self.project_index,
             self.schedule_index,
+            self.branch_index,
         )
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
-        """Delete a task's record, and what was uploaded for it. Returns whether the record was unchanged."""
+        """Delete a task's record, and what is stored for it alone. Returns whether the record was unchanged."""
         deleted = await self.tasks.remove(held)
-        work = held.record.spec.work
-        if deleted and work is not None:
-            await self.delete_upload(work.subject)
+        for stored in held.record.stored_inputs if deleted else ():
+            await self.delete_upload(stored.subject)
         return deleted
 
     async def delete_upload(self, subject: str) -> None:

@@ -36,6 +36,9 @@ from spawner.pool.pool import Pool
 from spawner.projects.answers import ProjectRequestHandler
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
+from spawner.repositories.answers import BranchRequestHandler
+from spawner.repositories.branch_service import BranchService
+from spawner.repositories.hosts import RepositoryHosts
 from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, able
 from spawner.runtimes.factory import WORKER
@@ -194,6 +197,7 @@ class Spawner:
                     secrets_key=public_text(sealing_key),
                 ),
                 **ScheduleRequestHandler(live, menu).handlers(),
+                **BranchRequestHandler(live).handlers,
             },
         )
         self._live = live
@@ -207,16 +211,18 @@ class Spawner:
             harnesses=self._harnesses,
             sealing_key=private_key(self._keys.worker.seed),
             quota=Quota.of("tasks", self._settings.project_records_mb),
+            hosts=RepositoryHosts.of(self._settings),
         )
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
+        branches = BranchService.of(self._service.bus, core.live, lease, self._settings, core.runtimes)
         scheduler = Scheduler(
             core.live,
             core.queue,
             lease,
             admission=core.admission,
-            intend=core.pool.intend,
+            intend=branches.when_prepared(core.pool.intend),
             assigned=core.reconciler.wake,
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
@@ -229,7 +235,7 @@ class Spawner:
             interval=self._settings.check_interval,
             keep_ended=self._settings.keep_ended,
         )
-        await lease.run_with(scheduler.run(), schedules.run())
+        await lease.run_with(scheduler.run(), schedules.run(), *branches.work())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

@@ -25,6 +25,7 @@ from spawner.live_state import Clock, LiveState
 from spawner.named_secrets.answers import SecretRequestHandler
 from spawner.pool.pool import Pool
 from spawner.projects import answers as projects
+from spawner.repositories import answers as branches
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.credentials import Credentials
@@ -68,6 +69,7 @@ class Core:
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
     **projects.ANSWERED,
+    **branches.ANSWERED,
     **dict.fromkeys(schedules.ANSWERED, 1),
     **access.ANSWERED,
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.names import UnsafeNameError, safe_name
+from sandherd.contracts.repositories import MOUNTED
 
 _HEARTBEAT: Final = 30.0
 _STOP_GRACE: Final = 10.0
@@ -61,6 +62,8 @@ class Assignment:
     """The directory with the SDKs of agents, each under its kind's name; None if there are none."""
     listen: str
     """The address at which a server in this sandbox listens: loopback, or one reachable from outside the sandbox."""
+    repository: Path
+    """Where the mirror of the task's repository is mounted, if it is."""
     ports: tuple[int, ...]
     """The only ports that are reachable; empty means any."""
     inherited: Mapping[str, str]
@@ -94,6 +97,7 @@ class Assignment:
             cgroup=_path(environ, "SANDHERD_CGROUP"),
             toolchains=_path(environ, "SANDHERD_TOOLCHAINS"),
             listen=environ.get("SANDHERD_LISTEN") or _LOOPBACK,
+            repository=_path(environ, "SANDHERD_REPOSITORY") or Path(MOUNTED),
             ports=_ports(environ, "SANDHERD_PORTS"),
             inherited={name: environ[name] for name in _INHERITED if name in environ},
         )

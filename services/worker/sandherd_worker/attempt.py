@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentWaiting
 from sandherd.telemetry import logs
@@ -18,6 +19,7 @@ from sandherd_worker.harness_factory import make_once
 from sandherd_worker.harnesses.base import AgentEnd, Harness
 from sandherd_worker.heartbeat import Heartbeat, measuring
 from sandherd_worker.parts import Parts
+from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
@@ -47,6 +49,7 @@ class Attempt:
         )
         self._transcript = Transcript(who.state_dir)
         self._work_saver = WorkSaver(who, emitter, parts.spool)
+        self._branch = BranchSaver(spec, parts)
         self._failure: AgentEnd | None = None
         self._harness: Harness | None = None
         self._lingering = self._parted = False
@@ -57,7 +60,7 @@ class Attempt:
         """Write the spec's files, before the worker is admitted. An error becomes the attempt's failure."""
         try:
             await asyncio.to_thread(write_files, self._spec, self._who.work_dir)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ContractError) as error:
             self._failure = AgentEnd(
                 error_type="start", error=f"the task's files can't be written into the work tree: {error}"
             )
@@ -107,7 +110,8 @@ class Attempt:
     async def _run_agent(self) -> AgentEnd:
         if self._failure is not None:
             return self._failure
-        left = self._who.previous_file or self._spec.resume or self._spec.work or self._spec.inputs
+        spec = self._spec
+        left = self._who.previous_file or spec.resume or spec.work or spec.inputs or spec.repository
         if left and (failure := await self._inherit()) is not None:
             return failure
         await self._tracker.start()
@@ -168,7 +172,9 @@ class Attempt:
 
     async def _store_results(self, ended: AgentEnd) -> None:
         """Store what the next attempt or a later task may use, before this one's end is published."""
-        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work)
+        saved = await self._branch.save()
+        unsaved = saved is not None and saved.commit is None and saved.left_out is not None
+        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work or unsaved)
         self._transcript.close()
         await self._work_saver.save_transcript(self._transcript.read())
 
@@ -186,6 +192,7 @@ class Attempt:
         await self._stop.wait()
         if self._harness is not None and not self._parted:
             await self._part(self._harness)
+        await self._branch.save()
         await self._save_work(wanted=self._spec.keep_work)
 
     async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # the harness's signature
@@ -193,6 +200,7 @@ class Attempt:
         self._heartbeat.status = "running" if working else "waiting"
         if self._lingering and not working:
             await self._tracker.scan()
+            await self._branch.save()
             await self._wait_openly()
 
     async def _wait_openly(self) -> None:

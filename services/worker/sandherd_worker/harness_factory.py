@@ -128,6 +128,8 @@ def _of_task(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
     found = {"SANDHERD_TASK_ID": who.task, "SANDHERD_ATTEMPT": str(who.attempt)}
     if _fits_variable(spec.text):
         found["SANDHERD_TASK"] = spec.text
+    if spec.repository is not None and spec.repository.checkout is not None:
+        found["BRANCH_NAME"] = spec.repository.checkout.branch
     if who.previous_file and who.previous_dir:
         found["SANDHERD_PREVIOUS_DIR"] = str(who.previous_dir)
     return found

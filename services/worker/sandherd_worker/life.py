@@ -86,7 +86,7 @@ async def _recover(parts: Parts, *, lost: bool) -> ExitCode:
     parts.inbox.close("the agent has ended")
     link = BrokerSession(parts.who, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
     try:
-        await recover(parts.who, parts.spool, parts.emitter, parts.stop)
+        await recover(parts)
         return await link.drain()
     finally:
         await link.close()

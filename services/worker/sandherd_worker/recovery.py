@@ -4,16 +4,21 @@ import os
 from signal import SIGTERM
 from typing import Final
 
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.access import AgentExecCompleted
 from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentShutdown
+from sandherd.contracts.specs import TaskSpec
 from sandherd.process_signals import end
 from sandherd.telemetry import logs
 from sandherd_worker.access.command_log import unfinished
-from sandherd_worker.assignment import Assignment
-from sandherd_worker.emitter import Emitter, now
-from sandherd_worker.exits import STOPPED, StopRequest
+from sandherd_worker.emitter import now
+from sandherd_worker.exits import STOPPED
+from sandherd_worker.harness_factory import read_spec, secrets
+from sandherd_worker.parts import Parts
 from sandherd_worker.processes import orphans
-from sandherd_worker.spool import Spool
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.repository.branch_saver import BranchSaver
+from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.spool_disk import SpoolFullError
 from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
 
@@ -21,8 +26,9 @@ _LOST: Final = "worker_lost"
 _log: Final = logs.get("recovery")
 
 
-async def recover(who: Assignment, spool: Spool, emitter: Emitter, stop: StopRequest) -> None:
+async def recover(parts: Parts) -> None:
     """Publish what the lost worker could not; nothing if its last event was stored. Raises `SpoolError`."""
+    who, spool, emitter = parts.who, parts.spool, parts.emitter
     await end(lambda: orphans(who.place) - {os.getpid()}, grace=0)
     if spool.closed:
         return
@@ -33,21 +39,36 @@ async def recover(who: Assignment, spool: Spool, emitter: Emitter, stop: StopReq
     for command in unfinished(who.state_dir):
         await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), use_reserve=True)
     if who.task is not None:
-        await _save_work(who, spool, emitter, stop)
+        await _save_work(parts)
         await emitter.emit(failure, use_reserve=True)
     await emitter.emit(AgentShutdown(reason=failure.error_type, timestamp=now()), use_reserve=True)
 
 
-async def _save_work(who: Assignment, spool: Spool, emitter: Emitter, stop: StopRequest) -> None:
+async def _save_work(parts: Parts) -> None:
     """Store what the next attempt may use, if this failure ends the attempt and the spool has space for it."""
+    who, spool = parts.who, parts.spool
     if spool.ended or spool.trouble is not None:
         return
-    work_saver = WorkSaver(who, emitter, spool)
+    work_saver = WorkSaver(who, parts.emitter, spool)
     try:
-        await work_saver.save_work(time_to_save(who, stop))
+        await _save_branch(parts)
+        await work_saver.save_work(time_to_save(who, parts.stop))
         await work_saver.save_transcript(Transcript(who.state_dir).read())
     except SpoolFullError as error:
         _log.error("work not saved for the next attempt", error=str(error))
+
+
+async def _save_branch(parts: Parts) -> None:
+    if not (parts.who.state_dir / MARK).exists():
+        return
+    try:
+        spec = read_spec(parts.who)
+    except (ContractError, OSError) as error:
+        _log.error("branch not saved", error=str(error))
+        return
+    if isinstance(spec, TaskSpec):
+        redactor = Redactor(secrets(spec))
+        await BranchSaver(spec, parts, redactor).save()
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:

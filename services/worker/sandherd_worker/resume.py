@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.access.archive import write_files
@@ -24,6 +25,8 @@ from sandherd_worker.previous_attempt import (
     restore_previous,
     restored_session,
 )
+from sandherd_worker.repository.checkout import CheckoutError, check_out
+from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.task_inputs import NoInputError, place_inputs
 from sandherd_worker.unrestored import unrestored
 
@@ -55,8 +58,9 @@ class NoWorkError(Exception):
 async def inherit(spec: TaskSpec, parts: Parts, publish: Publish) -> AgentEnd | None:
     """Take over what the previous attempt and earlier tasks have stored, and the files that the task begins with.
 
-    The task's `files` overwrite all of it. In a restored work tree of the previous attempt only those files are added
-    that git ignores there: they were not stored. If it can't be restored, the attempt begins as the first one did.
+    A repository's branch is checked out first. The task's `files` overwrite all of it. In a restored work tree of the
+    previous attempt only those files are added that git ignores there: they were not stored. If it can't be restored,
+    the attempt begins as the first one did.
 
     Returns the attempt's end if that fails. Raises `SpoolError`.
     """
@@ -64,19 +68,46 @@ async def inherit(spec: TaskSpec, parts: Parts, publish: Publish) -> AgentEnd | 
     if who.previous_file is not None:
         restored = await restore_previous(who.previous_file, who, parts.line, parts.stop, publish)
     try:
-        if spec.resume is not None:
-            await resume_session(spec.resume, who, parts.line, parts.stop, restored=restored)
-        if spec.work is not None:
-            await run_until_first(_unpack_work(spec.work, who, parts.line, restored=restored), parts.stop.wait())
-        if spec.inputs:
-            await run_until_first(place_inputs(spec.inputs, who, parts.line, restored=restored), parts.stop.wait())
-        if (spec.work or spec.inputs or (spec.resume and spec.resume.work)) and not restored:
+        if spec.repository is not None:
+            restored = await _check_out(spec, spec.repository, parts, publish, restored=restored)
+        await _place(spec, parts, restored=restored)
+        if _begins_with_files(spec) and not restored:
             await asyncio.to_thread(write_files, spec, who.work_dir)
-    except (NothingToResumeError, NoWorkError, NoInputError) as error:
+    except (CheckoutError, NothingToResumeError, NoWorkError, NoInputError) as error:
         return AgentEnd(error_type="internal" if error.passes else "start", error=str(error))
-    except OSError as error:
+    except (OSError, ContractError) as error:
         return AgentEnd(error_type="start", error=f"can't write the task's files to the work tree: {error}")
     return None
+
+
+def _begins_with_files(spec: TaskSpec) -> bool:
+    """Whether the work tree has got files after `files` were first written."""
+    return bool(spec.repository or spec.work or spec.inputs or (spec.resume and spec.resume.work))
+
+
+async def _place(spec: TaskSpec, parts: Parts, *, restored: bool) -> None:
+    """Place what earlier tasks have stored, and the uploaded files."""
+    who, line, stop = parts.who, parts.line, parts.stop
+    if spec.resume is not None:
+        await resume_session(spec.resume, who, line, stop, restored=restored)
+    if spec.work is not None:
+        await run_until_first(_unpack_work(spec.work, who, line, restored=restored), stop.wait())
+    if spec.inputs:
+        await run_until_first(place_inputs(spec.inputs, who, line, restored=restored), stop.wait())
+
+
+async def _check_out(spec: TaskSpec, repository: Repository, parts: Parts, publish: Publish, *, restored: bool) -> bool:
+    """Check the branch out, unless the worker must end first; returns whether the tree still is the restored one.
+
+    Raises `CheckoutError`, `OSError`.
+    """
+    still: list[bool] = []
+
+    async def run() -> None:
+        still.append(await check_out(repository, identity_of(spec), parts, publish, restored=restored))
+
+    await run_until_first(run(), parts.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
+    return bool(still and still[0])
 
 
 async def _unpack_work(work: ArtifactRef, who: Assignment, line: CurrentConnection, *, restored: bool) -> None:

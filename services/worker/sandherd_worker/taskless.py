@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.commands import SandboxSpec
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.agent import AgentError, AgentShutdown, AgentStarted
 from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
@@ -31,7 +32,7 @@ class TasklessSandbox:
         """Write the spec's files, before the worker is admitted. An error is published later."""
         try:
             await asyncio.to_thread(write_files, self._spec, self._parts.who.work_dir)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ContractError) as error:
             self._trouble = error
 
     async def run(self) -> None:

@@ -17,9 +17,9 @@ from sandherd_worker.exits import StopRequest
 from sandherd_worker.spool import Spool
 
 _ARCHIVE: Final = "application/gzip"
-_SHARE_OF_GRACE: Final = 0.6
+SHARE_OF_GRACE: Final = 0.6
 """The share of the runtime's grace period after which no archive is made; the rest is for uploading it."""
-_SHARE_OF_FREE_SPACE: Final = 0.4
+SHARE_OF_FREE_SPACE: Final = 0.4
 """The share of the spool's free space that an archive may take; the rest is for events, and for the archive itself,
 which is on disk twice for a moment.
 """
@@ -28,7 +28,7 @@ _LONGEST_TRANSCRIPT: Final = 4 * 1024 * 1024
 
 def time_to_save(who: Assignment, stop: StopRequest) -> Callable[[], bool]:
     """Returns whether it is too late to continue an archive. Thread-safe."""
-    return lambda: stop.past(who.stop_grace * _SHARE_OF_GRACE)
+    return lambda: stop.past(who.stop_grace * SHARE_OF_GRACE)
 
 
 class Transcript:
@@ -88,13 +88,13 @@ class WorkSaver:
 
     async def save_transcript(self, content: bytes) -> None:
         """Store terminal output; nothing if it is empty or too large for the spool. Raises `SpoolError`."""
-        if not content or len(content) > self._spool.free_bytes * _SHARE_OF_FREE_SPACE:
+        if not content or len(content) > self._spool.free_bytes * SHARE_OF_FREE_SPACE:
             return
         reference = await self._emitter.store_file(BytesIO(content), TEXT)
         await self._emitter.emit(AgentTranscriptSaved(artifact=reference))
 
     async def _work(self, file: IO[bytes], late: Callable[[], bool]) -> AgentWorkSaved | None:
-        limit = min(self._who.max_work_bytes, int(self._spool.free_bytes * _SHARE_OF_FREE_SPACE))
+        limit = min(self._who.max_work_bytes, int(self._spool.free_bytes * SHARE_OF_FREE_SPACE))
         try:
             packed = await asyncio.to_thread(_pack, self._who.work_dir, file, limit, late)
         except ArchiveTooLargeError:

@@ -20,10 +20,9 @@ class DocumentedForge(Forge):
     error_schema: ClassVar[dict[str, Any] | None] = None
     """Of the bodies of responses with these statuses."""
 
-    @property
     @abstractmethod
-    def document(self) -> Document:
-        """What the forge publishes of the operations that are served."""
+    def document_for(self, call: Call) -> Document:
+        """What the forge publishes of the operations that are served, in the version that is requested."""
 
     @abstractmethod
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
@@ -31,7 +30,7 @@ class DocumentedForge(Forge):
 
     def recognize(self, call: Call) -> None:
         """By the document; other paths are refused, and fail the test."""
-        found = self.document.find(call.method, call.path)
+        found = self.document_for(call).find(call.method, call.path)
         if found is None:
             self.violations.append(f"{call.method} {call.path} is not served by this double")
             return
@@ -40,7 +39,7 @@ class DocumentedForge(Forge):
 
     def operation(self, call: Call) -> Operation:
         """The one that was recognized."""
-        return self.document.by_id[call.operation]
+        return self.document_for(call).by_id[call.operation]
 
     def check_request(self, call: Call) -> None:
         """Record what is not as documented, and refuse it; unknown names are ignored, as forges do."""
@@ -56,14 +55,15 @@ class DocumentedForge(Forge):
         """Against the document: a response that is not as documented fails the test."""
         if not call.operation:
             return reply
-        mismatches = self._mismatches(self.operation(call), reply)
+        mismatches = self._mismatches(call, reply)
         self.violations += [f"response to {call.method} {call.path}: {one}" for one in mismatches]
         return Reply(500, {"message": "the double's response is not as documented"}) if mismatches else reply
 
-    def _mismatches(self, operation: Operation, reply: Reply) -> list[Mismatch]:
+    def _mismatches(self, call: Call, reply: Reply) -> list[Mismatch]:
+        operation, document = self.operation(call), self.document_for(call)
         if not reply.is_json or reply.status == _NOT_MODIFIED:
             return []
         general = reply.status not in operation.statuses and reply.status in self.general_statuses
         if general or (reply.status >= _ERROR and not operation.describes(reply.status)):
-            return self.document.mismatches(self.error_schema, reply.body) if self.error_schema else []
+            return document.mismatches(self.error_schema, reply.body) if self.error_schema else []
         return operation.mismatches_of_response(reply.status, reply.body, present=reply.body is not ABSENT)

@@ -150,6 +150,7 @@ class Forge(ABC):
         return await self._send(request, call, reply, fault)
 
     async def _git(self, request: web.Request, call: Call, fault: Fault | None) -> web.StreamResponse:
+        assert fault is None or fault.way in {Way.LOST, Way.DELAYED}, "git's responses are not cut or replaced"
         response = await self.git.answer(request)
         call.status = response.status
         if fault and fault.way is Way.LOST:

@@ -66,8 +66,7 @@ class Gitea(DocumentedForge):
         self.unguarded_merges: list[Call] = []
         """Merges without `head_commit_id`."""
 
-    @property
-    def document(self) -> Document:
+    def document_for(self, call: Call) -> Document:
         """Of Gitea."""
         return document()
 

@@ -21,6 +21,7 @@ from tests.doubles.forges.github_access import Access
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error
 from tests.doubles.forges.github_setup import GitHubSetup
+from tests.doubles.forges.github_versions import changed, removed_names, without
 from tests.doubles.forges.openapi import Document, Mismatch
 from tests.doubles.forges.replies import ABSENT, Reply
 
@@ -28,14 +29,29 @@ _ROUTES: Final[dict[str, Route]] = {
     **github_refs.ROUTES, **github_pulls.ROUTES, **github_reviews.ROUTES, **github_issues.ROUTES,
     **github_apps.ROUTES,
 }  # fmt: skip
+VERSIONS: Final = ("2022-11-28", "2026-03-10")
+"""Of the API; the first is served without the header."""
 _HOUR: Final = 3600
 _GRAPHQL: Final = "/graphql"
 
 
 @cache
-def document() -> Document:
-    """What GitHub publishes of the operations that are served here."""
-    return Document(published_document("github", list(_ROUTES)))
+def document(version: str = VERSIONS[0]) -> Document:
+    """What GitHub publishes of the operations that are served here, in a version of the API."""
+    published = published_document("github", list(_ROUTES))
+    return Document(changed(published, version) if version != VERSIONS[0] else published)
+
+
+@cache
+def _removed(version: str) -> frozenset[str]:
+    """The names that a version no longer has."""
+    return removed_names(published_document("github", list(_ROUTES)), version)
+
+
+def _version(call: Call) -> str:
+    """The requested version; the oldest one unless it is known."""
+    version = call.headers.get("x-github-api-version", VERSIONS[0])
+    return version if version in VERSIONS else VERSIONS[0]
 
 
 class GitHub(GitHubSetup):
@@ -52,10 +68,9 @@ class GitHub(GitHubSetup):
         """By the same tokens as the API."""
         return self.access.of_git(request, password)
 
-    @property
-    def document(self) -> Document:
-        """GitHub's own."""
-        return document()
+    def document_for(self, call: Call) -> Document:
+        """Of the version in `X-GitHub-Api-Version`."""
+        return document(_version(call))
 
     def recognize(self, call: Call) -> None:
         """By the document; requests of GraphQL by their first field."""
@@ -66,7 +81,10 @@ class GitHub(GitHubSetup):
 
     def check_reply(self, call: Call, reply: Reply) -> Reply:
         """Against the document; GraphQL checks its responses by its schema."""
-        return reply if call.path == _GRAPHQL else super().check_reply(call, reply)
+        if call.path == _GRAPHQL:
+            return reply
+        reply.body = without(reply.body, _removed(_version(call)))
+        return super().check_reply(call, reply)
 
     def refuse_request(self, path: list[Mismatch], others: list[Mismatch]) -> None:
         """404 for a number that is none, else 422."""
@@ -79,6 +97,8 @@ class GitHub(GitHubSetup):
         """By the route of the operation, after all checks."""
         if not call.operation:
             raise error(404, "Not Found")
+        if (version := call.headers.get("x-github-api-version", VERSIONS[0])) not in VERSIONS:
+            raise error(400, f"Unsupported API version: {version}")
         token = self.access.of_request(call)
         self.access.check_limit(call)
         call.body = _parsed(call.raw)

@@ -39,7 +39,8 @@ class PullShapes(Shapes):
             "html_url": html,
             "diff_url": f"{html}.diff",
             "patch_url": f"{html}.patch",
-            "merged_at": _time(pull.merged),
+            # By the document of 2026-03-10 it is never null; both documents permit that it is absent.
+            **({"merged_at": stamp(pull.merged)} if pull.merged else {}),
         }
 
     def _about(self, repository: Repository, issue: Issue) -> dict[str, Any]:

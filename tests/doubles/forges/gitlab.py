@@ -57,8 +57,7 @@ class GitLab(DocumentedForge):
         self.unguarded_merges: list[Call] = []
         """Merges without `sha`."""
 
-    @property
-    def document(self) -> Document:
+    def document_for(self, call: Call) -> Document:
         """Of GitLab."""
         return document()
 

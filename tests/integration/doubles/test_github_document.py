@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.doubles.forges import github as served
 from tests.doubles.forges.calls import Call
 from tests.doubles.forges.documents import excerpt
 from tests.doubles.forges.forge import ViolationError
@@ -149,6 +150,21 @@ async def test_operation_that_is_not_served_fails_the_test(api: Api, lenient: Gi
     """404, and an error that names it."""
     assert (await api("GET", "/repos/team/shop/stargazers")).status == 404
     assert "GET /repos/team/shop/stargazers is not served" in _found(lenient)
+
+
+async def test_versions(api: Api, opened: dict[str, Any], lenient: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version has its own document: 2026-03-10 lacks what older clients read, and sending it is a violation."""
+    assert {"merge_commit_sha", "assignee"} <= set(opened)
+    new = {"X_GitHub_Api_Version": "2026-03-10"}
+    for path in ("/repos/team/shop/pulls/1", "/repos/team/shop", "/rate_limit", "/repos/team/shop/issues/1"):
+        shown = await api("GET", path, **new)
+        assert shown.status == 200, lenient.violations
+        assert not {"merge_commit_sha", "assignee", "rate", "has_downloads"} & set(shown.json)
+    assert (await api("GET", "/rate_limit", X_GitHub_Api_Version="2020-01-01")).status == 400
+    lenient.verify()
+    monkeypatch.setattr(served, "without", lambda body, _names: body)
+    assert (await api("GET", "/repos/team/shop/pulls/1", **new)).status == 500
+    assert "merge_commit_sha" in _found(lenient)
 
 
 async def test_body_that_is_no_json_is_400(github: GitHub, shop: Repository) -> None:

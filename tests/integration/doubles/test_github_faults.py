@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.forges import github_faults
 from tests.doubles.forges.clock import Clock
-from tests.doubles.forges.faults import Way, html, huge, nested
+from tests.doubles.forges.faults import Fault, Way, html, huge, nested
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.replies import Reply
@@ -128,7 +128,9 @@ async def test_slow_response_waits_for_the_test(
 async def test_server_errors(api: Api, shop: Repository, github: GitHub, status: int) -> None:
     """As often as the test said, after as many other requests as it said."""
     github.refuse("pulls/list", Reply(status, {"message": "Server Error"}), times=2, skip=1)
-    assert [(await api("GET", PULLS)).status for _ in range(4)] == [200, status, status, 200]
+    assert [(await api("GET", PULLS)).status for _ in range(3)] == [200, status, status]
+    assert github.faults.unused() == []
+    assert (await api("GET", PULLS)).status == 200
 
 
 async def test_page_instead_of_json(api: Api, shop: Repository, github: GitHub) -> None:
@@ -137,6 +139,24 @@ async def test_page_instead_of_json(api: Api, shop: Repository, github: GitHub) 
     page = await api("GET", PULLS)
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert page.text.startswith("<!DOCTYPE html>")
+
+
+async def test_scripted_limit_and_refused_token(api: Api, shop: Repository, github: GitHub) -> None:
+    """The primary limit as 429, with the time of its end, and 401 for a token that was valid."""
+    github.refuse("pulls/create", github_faults.primary_limit(4_000_000_000, 429))
+    github.refuse("pulls/create", github_faults.bad_credentials())
+    limited = await api("POST", PULLS, NEW)
+    found = [limited.headers[f"x-ratelimit-{name}"] for name in ("remaining", "reset")]
+    assert (limited.status, found, "retry-after" in limited.headers) == (429, ["0", "4000000000"], False)
+    assert (await api("POST", PULLS, NEW)).status == 401
+    assert (await api("POST", PULLS, NEW)).status == 201
+
+
+async def test_replaced_response_has_taken_effect(api: Api, shop: Repository, github: GitHub) -> None:
+    """A proxy's error page after the change was made."""
+    github.faults.add(Fault("pulls/create", Way.REPLACED, html(502)))
+    assert (await api("POST", PULLS, NEW)).status == 502
+    assert list(shop.pulls) == [1]
 
 
 async def test_huge_and_nested_bodies(api: Api, shop: Repository, github: GitHub) -> None:

@@ -18,6 +18,7 @@ from event_ingest.main import compose
 from event_ingest.schema import Schema
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery, Outcome
+from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import Request
@@ -199,12 +200,14 @@ class Herd:
         self.postgres = postgres
         self._stack = stack
         self._buses: dict[tuple[str, ...], Bus] = {}
+        self._opening: KeyedLocks[tuple[str, ...]] = KeyedLocks()
 
     async def bus(self, principal: Principal, *, project: str = "default", sandbox: str = "") -> Bus:
         key = principal, project, sandbox
-        if key not in self._buses:
-            opening = self.broker.bus(principal, project=project, sandbox=sandbox)
-            self._buses[key] = await self._stack.enter_async_context(opening)
+        async with self._opening.hold(key):  # many that publish at once share one connection
+            if key not in self._buses:
+                opening = self.broker.bus(principal, project=project, sandbox=sandbox)
+                self._buses[key] = await self._stack.enter_async_context(opening)
         return self._buses[key]
 
     async def say(self, events: Iterable[Envelope[Any]]) -> None:

@@ -66,7 +66,8 @@ async def test_limit_of_tasks_is_in_effect_without_restart(spawner: Make, person
         sandbox = await person.create()
         await person.sandbox_is(sandbox, "running")
         view = await operator.ask(SetProject(limits=ProjectLimits(tasks=2)), "p1")
-        assert (view.tasks.maximum, view.tasks.source, view.tasks.used, view.sandboxes.used) == (2, "project", 1, 2)
+        assert (view.tasks.maximum, view.tasks.source) == (2, "project")
+        assert (view.tasks.used, view.sandboxes.used) in {(1, 2), (2, 3)}  # the second task may just have begun
         await person.eventually(lambda: both(person, first, second))
         await operator.ask(SetProject(limits=ProjectLimits(tasks=0)), "p1")
         third = await person.submit(["true"])

@@ -50,7 +50,7 @@ class Stored:
     state: TaskState = TaskState.COMPLETED
 
     async def task(self, task: str) -> Any:
-        return SimpleNamespace(task=task, state=self.state, sandbox=SANDBOX)
+        return SimpleNamespace(task=task, state=self.state, sandbox=SANDBOX, repository=None)
 
     async def fetch_result(self, _task: str, out: IO[bytes]) -> None:
         out.write(self.left)

@@ -319,7 +319,7 @@ TASK: dict[str, Any] = {"text": "x", "harness": {"argv": ["true"]}}
         (SandboxSpec(runtime="moon"), "spec.runtime", "there is: process"),
         (SandboxSpec(profile="large"), "spec.profile", "there is: none"),
         (SandboxSpec(limits=SandboxLimits(memory_mb=2048)), "spec.limits.memory_mb", "at most 1024"),
-        (SandboxSpec(ttl_seconds=7200), "spec.ttl_seconds", "at most 3600"),
+        (SandboxSpec(ttl_seconds=7200), "spec.ttl_seconds", "at most 1h"),
         (TaskSpec(**TASK, retry=RetryPolicy(max_attempts=6)), "spec.retry.max_attempts", "at most 5"),
     ],
 )

@@ -89,8 +89,8 @@ def _put(document: Any, path: tuple[str, ...], value: Any, kind: str | None) -> 
     for place, step in enumerate(path[:-1]):
         if step == "harness" and kind is not None:
             document["harness"] = json.loads((GOLDEN / "harnesses" / f"{kind}.json").read_bytes())
-        if step == "resume":
-            document["resume"] = deepcopy(_RESUME)
+        if step in _PARTS:
+            document[step] = deepcopy(_PARTS[step])
         if step == EACH:
             document = next(iter(document.values())) if isinstance(document, dict) else document[0]
         else:
@@ -112,4 +112,6 @@ def _empty(following: str) -> Any:
     return {} if following != EACH else []
 
 
-_RESUME: Any = json.loads((GOLDEN / "specs" / "resume.json").read_bytes())
+_PARTS: dict[str, Any] = {
+    name: json.loads((GOLDEN / "specs" / f"{name}.json").read_bytes()) for name in ("checkout", "resume")
+}

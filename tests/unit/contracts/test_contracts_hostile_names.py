@@ -13,6 +13,13 @@ from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.labels import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN
 from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN
+from sandherd.contracts.repositories import (
+    BRANCH_PATTERN,
+    COMMIT_PATTERN,
+    LABEL_PATTERN,
+    TICKET_PATTERN,
+    URL_PATTERN,
+)
 from sandherd.contracts.schedules import SCHEDULE_NAME_PATTERN
 from sandherd.contracts.subjects import command_subject
 from sandherd.service.requests import read_request
@@ -36,6 +43,11 @@ LONGEST: Final = {
     IMAGE_PATTERN: 255,
 }
 NO_NAMES: Final = {
+    (BRANCH_PATTERN,): "a branch, which `check_branch` limits further",
+    (TICKET_PATTERN,): "the id of a ticket, in no subject",
+    (COMMIT_PATTERN,): "the id of a commit",
+    (URL_PATTERN,): "the URL of a repository, whose host the spawner has to permit",
+    (LABEL_PATTERN,): "the label of a local repository, in no subject",
     (r"^[^\x00]*$",): "text for people, or an argument of a program",
     (r"^[^/\x00][^\x00]*$",): "a path in the work tree, which has a rule of its own",
     (r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",): "a path or a pattern in the work tree, in no subject",

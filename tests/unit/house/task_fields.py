@@ -98,6 +98,7 @@ VIEWS: Final = (
             "secrets": "secret",
             "files": "file",
             "work": "directory",
+            "repository": "repo",
             "continuous": "until",
             "linger_seconds": "linger",
             "attempt_seconds": "attempt_timeout",
@@ -132,14 +133,20 @@ VIEWS: Final = (
         "TaskRow in services/event-ingest/event_ingest/read_models.py, statements.py, and a migration",
         frozenset(column.name for column in fields(TaskRow) if FOLD_TASKS.count(column.name) > 1),
         other_names={"retry": "max_attempts"},
-        left_out={**_NOT_PUBLISHED, **dict.fromkeys(("resume", "work"), "in the event task.submitted only")},
+        left_out={
+            **_NOT_PUBLISHED,
+            **dict.fromkeys(("resume", "work", "repository"), "in the event task.submitted only"),
+        },
     ),
     View(
         "the view of a task from the history",
         "services/event-ingest/event_ingest/queries/records.py",
         keywords(records._task_view, "TaskView"),
         other_names={"retry": "max_attempts"},
-        left_out={**_NOT_PUBLISHED, **dict.fromkeys(("resume", "work"), "in the event task.submitted only")},
+        left_out={
+            **_NOT_PUBLISHED,
+            **dict.fromkeys(("resume", "work", "repository"), "in the event task.submitted only"),
+        },
     ),
     View(
         "what is searched for secrets when a task has ended",
@@ -151,7 +158,7 @@ VIEWS: Final = (
             "inputs": "paths, which name files like the keys of `files`",
             "labels": "names that a user gives things, like the task's own; nothing else may be in them",
             **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
-            **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work"), _CLOSED),
+            **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
         },
     ),
 )

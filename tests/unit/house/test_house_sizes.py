@@ -16,9 +16,12 @@ LARGE = {
     "libs/sandherd/telemetry/messages.py": "one table: every log message, and what to do about it",
     "services/spawner/spawner/runtimes/docker/engine.py": "one class: every call of a provider, to the Docker Engine",
     "services/spawner/spawner/runtimes/process.py": "one class: every call of a runtime, to processes of this host",
+    "services/spawner/spawner/runtimes/contract.py": "one interface: the calls of a runtime, what they get and return",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",
     "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",
     "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
+    "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
+    "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

@@ -45,6 +45,8 @@ STRUCTURED: dict[str, list[Any]] = {
 NAMED: dict[str, list[Any]] = {
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
+    "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
+    "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
     "sandbox_endpoints": [["127.0.0.1:11434"], ["[::1]:80", "db.internal:5432"], ["10.0.0.1:1"]],
@@ -222,6 +224,7 @@ BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
+TAKES_ANY |= {"git_credentials", "repository_approval"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

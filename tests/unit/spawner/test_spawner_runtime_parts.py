@@ -70,7 +70,7 @@ def test_only_the_sandbox_itself_is_writable() -> None:
     line = bubblewrap.argv(
         host(),
         SandboxDirectory(Path("/h/sbx-1")),
-        groups=Path("/g"),
+        shown={"cgroup": Path("/g")},
         info=3,
         command=["worker"],
         sources=bubblewrap.Direct(),
@@ -91,7 +91,7 @@ def test_paths_below_a_visible_root_are_hidden() -> None:
     line = bubblewrap.argv(
         host(hidden=("/opt/venv/home", "/srv/home")),
         SandboxDirectory(Path("/h/sbx-1")),
-        groups=None,
+        shown={},
         info=None,
         command=["worker"],
         sources=bubblewrap.Direct(),
@@ -108,7 +108,7 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
-        line = bubblewrap.argv(given, place, groups=None, info=None, command=["worker"], sources=bubblewrap.Direct())
+        line = bubblewrap.argv(given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.Direct())
         return pairs(line, "--ro-bind")
 
     assert not [pair for pair in bound() if pair[1] == "/sandbox/toolchains"]

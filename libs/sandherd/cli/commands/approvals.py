@@ -130,16 +130,17 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     project: str | None,
     output: Format,
 ) -> int:
+    from sandherd.cli.login_name import login_name
     from sandherd.cli.names import live_sandbox_of
     from sandherd.cli.render.console import document
     from sandherd.cli.session import talk
     from sandherd.client import approvals
 
-    approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or _login())  # refuses invalid names
+    approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or login_name())  # refuses invalid names
 
     async def work(herd: "Herd") -> int:
         name = await live_sandbox_of(herd, sandbox)
-        command = approvals.answer(name, approval, granted=granted, reason=reason, by=by or _login())
+        command = approvals.answer(name, approval, granted=granted, reason=reason, by=by or login_name())
         found = await approvals.send_answer(herd.connection, command, timeout)
         if output.is_json:
             delivery = {"message": found.message, "state": found.state, "delivery_ms": found.delivery_ms}
@@ -149,16 +150,6 @@ def _decide(  # noqa: PLR0913  # the options of both commands
         return 0
 
     return talk(ctx, work, project=project, activity="waiting until the agent has the answer")
-
-
-def _login() -> str | None:
-    """The login name of the user, or None."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in a container
-        return None
 
 
 def _row(view: "ApprovalView") -> list[object]:

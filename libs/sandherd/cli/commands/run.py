@@ -1,7 +1,6 @@
-"""`sandherd run` and `send`: submit a task, and send messages to its agent."""
+"""`sandherd run`: submit a task, and show what its agent does."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -15,14 +14,12 @@ from sandherd.cli.options import (
     Format,
     Image,
     Memory,
-    MessageRole,
     OnRetry,
     Output,
     Priority,
     Profile,
     Project,
     Runtime,
-    SandboxOrTask,
     SecretEnv,
     Secrets,
     example,
@@ -40,7 +37,7 @@ from sandherd.cli.parse.agent_options import (
     Set,
     resume_source,
 )
-from sandherd.cli.parse.durations import Linger, WaitTime
+from sandherd.cli.parse.durations import Linger
 from sandherd.cli.parse.iterations import (
     CheckTimeout,
     MaxCost,
@@ -52,30 +49,30 @@ from sandherd.cli.parse.iterations import (
     rounds,
 )
 from sandherd.cli.parse.list_options import NewLabels, TaskNameToGive
+from sandherd.cli.parse.repository import (
+    Base,
+    Branch,
+    Join,
+    NoCommitRest,
+    NoPush,
+    Repo,
+    TicketOption,
+    refuse_other_trees,
+    repository_source,
+)
 from sandherd.contracts.failures import ErrorType
 
-if TYPE_CHECKING:
-    from sandherd.client.herd import Herd
-    from sandherd.contracts.commands import SendableMessageType
-
-MESSAGE_TYPES: "Final[Mapping[MessageRole, SendableMessageType]]" = {
-    MessageRole.USER: "user_message",
-    MessageRole.NUDGE: "guardian_nudge",
-    MessageRole.SYSTEM: "system",
-}
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --dir . --harness claude --secret-env ANTHROPIC_API_KEY',
+    'sandherd run "Fix the failing test" --repo . --harness claude --secret ANTHROPIC_API_KEY=anthropic-key',
+    'sandherd run "Fix the login" --repo https://github.com/OWNER/NAME --base main --ticket 42 --harness claude',
     'sandherd run "Tidy up" --harness claude --secret ANTHROPIC_API_KEY=anthropic-key --ask Bash --set max_turns=40',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
     'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
     'sandherd run "Build it" --name build-1 --label team=web --no-follow -- make',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
-)
-SEND_EXAMPLE = example(
-    'sandherd send sbx-01kahc5x3tf8b9n2m4r6v8w0ya "Also write a test"',
-    'sandherd send sbx-01kahc5x3tf8b9n2m4r6v8w0ya "Stop, and undo that" --interrupt',
 )
 
 
@@ -96,6 +93,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     profile: Profile = None,
     memory: Memory = None,
     cores: Cores = None,
+    repo: Repo = None,
+    base: Base = None,
+    ticket: TicketOption = None,
+    branch: Branch = None,
+    join: Join = False,
+    no_push: NoPush = False,
+    no_commit_rest: NoCommitRest = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -159,6 +163,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     Each attempt runs in a new sandbox of its own. The exit status is 1 if the task does not complete.
     """
     from sandherd.cli import task_submission
+    from sandherd.cli.local_repositories import examined
     from sandherd.cli.parse.harness import harness as harness_of
     from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.parse.task_spec import spec
@@ -167,7 +172,12 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.scheduled_task import RunCapture
     from sandherd.cli.session import talk
 
+    repository = repository_source(
+        repo, base=base, ticket=ticket, branch=branch, join=join, no_push=no_push, no_commit_rest=no_commit_rest
+    )
+    earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
+    refuse_other_trees(repository, directory, earlier, uploads=bool(work))
     task = spec(
         text,
         harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
@@ -190,6 +200,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         on_retry=on_retry,
         keep_work=keep_work or directory is not None,
         labels=new_labels(labels or []),
+        repository=repository.of_url() if repository is not None and not repository.is_local else None,
         rounds=rounds(
             until=until,
             until_said=until_said,
@@ -200,44 +211,17 @@ def run(  # noqa: PLR0913  # one parameter per option
             errors=max_errors,
         ),
     )
-    limits, earlier = limits_of(memory, cores), resume_source(resume, resume_attempt, fork=fork, work=not session_only)
+    limits = limits_of(memory, cores)
+    local = repository is not None and repository.is_local
     if (taken := ctx.find_object(RunCapture)) is not None:
-        return taken.take(task, limits, name=name, resume=earlier, dir=work, project=project, create=create)
+        others = {"name": name, "resume": earlier, "dir": work, "project": project, "create": create}
+        return taken.take(task, limits, **others, **{"repo PATH (name its URL)": local})
+    begins = examined({"": repository}).get("", work)
     return talk(
         ctx,
         lambda herd: task_submission.run(
-            herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=work
+            herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=begins
         ),
         project=project,
         create=create,
     )
-
-
-def send(
-    ctx: typer.Context,
-    sandbox: SandboxOrTask,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
-    *,
-    interrupt: Annotated[bool, typer.Option("--interrupt", help="Stop the agent's current work.")] = False,
-    as_: Annotated[
-        MessageRole, typer.Option("--as", help="Sender role shown to the agent.", show_default=True)
-    ] = MessageRole.USER,
-    timeout: WaitTime = 30.0,
-    project: Project = None,
-    output: Output = Format.TABLE,
-) -> int:
-    """Send a message to a running agent.
-
-    Waits until the agent has it, and shows how long the delivery took. The exit status is 1 if it can't be delivered.
-    """
-    from sandherd.cli import task_submission
-    from sandherd.cli.names import sandbox_of
-    from sandherd.cli.session import talk
-
-    async def work(herd: "Herd") -> int:
-        kind: SendableMessageType = "interrupt" if interrupt else MESSAGE_TYPES[as_]
-        name = await sandbox_of(herd, sandbox)
-        delivery = await herd.deliver(name, text, message_type=kind, timeout=timeout)
-        return task_submission.show_delivery(delivery, output)
-
-    return talk(ctx, work, project=project, activity="waiting until the agent has the message")

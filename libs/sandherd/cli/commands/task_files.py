@@ -22,7 +22,7 @@ def files(ctx: typer.Context, task: TaskName, project: Project = None, output: O
 
 
 def diff(ctx: typer.Context, task: TaskName, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
-    """Show how the files that a task has left differ from those of its --dir.
+    """Show how the files that a task has left differ from those of its --dir, or its branch from its base.
 
     Written to a pipe or a file, it is a patch for `git apply`. Git directories are left out. Needs git on this machine.
     """

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -55,6 +55,8 @@ class UploadSource:
     sha256: str
     mode: int = 0o644
     folder: bool = False
+    media_type: str = "application/octet-stream"
+    """Of anything but the archive of a folder."""
 
 
 @contextmanager
@@ -91,6 +93,11 @@ def source(path: Path | IO[bytes], limit: int | None) -> Iterator[UploadSource]:
 def packed_as(file: IO[bytes]) -> UploadSource:
     """An archive in an open file, to upload."""
     return _described(file, folder=True)
+
+
+def bundled_as(file: IO[bytes]) -> UploadSource:
+    """A bundle of a git repository in an open file, to upload."""
+    return replace(_described(file), media_type="application/x-git-bundle")
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], path: Path, limit: int | None) -> None:
@@ -190,7 +197,7 @@ async def _send_chunks(
         size=content.size,
         sha256=content.sha256,
         chunks=count,
-        media_type="application/x-tar" if content.folder else "application/octet-stream",
+        media_type="application/x-tar" if content.folder else content.media_type,
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
+from sandherd.client.sync.branches import SyncBranchOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
 from sandherd.client.sync.project_operations import SyncProjectOperations
 from sandherd.client.sync.schedule_operations import SyncScheduleOperations
@@ -16,12 +17,15 @@ from sandherd.client.sync.task_groups import SyncTaskGroups
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
     from typing import Any
 
     from sandherd.client.errors import HerdError
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.port_forward import PortForward
     from sandherd.contracts.commands import SendableMessageType, TaskSpec
     from sandherd.contracts.requests import (
@@ -39,7 +43,12 @@ if TYPE_CHECKING:
 
 
 class SyncHerdMethods(
-    SyncTaskGroups, SyncApprovalOperations, SyncSubscriptionOperations, SyncProjectOperations, SyncScheduleOperations
+    SyncTaskGroups,
+    SyncBranchOperations,
+    SyncApprovalOperations,
+    SyncSubscriptionOperations,
+    SyncProjectOperations,
+    SyncScheduleOperations,
 ):
     """A connection to a herd, as one user in one project.
 
@@ -53,15 +62,22 @@ class SyncHerdMethods(
         return self._inner.project
 
     def submit(
-        self, what: TaskSpec | str, argv: Sequence[str] = (), *, task: str | None = None, by: str | None = None
+        self,
+        what: TaskSpec | str,
+        argv: Sequence[str] = (),
+        *,
+        task: str | None = None,
+        by: str | None = None,
+        repository: RepositorySource | LocalRepository | str | Path | None = None,
     ) -> str:
         """Submit a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; a different one under its name is refused. The event
         `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
-        here, and is not sent.
+        here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
+        of a local one the base branch is uploaded first.
         """
-        return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by))
+        return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by, repository=repository))
 
     def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
         """Cancel a task that has not ended. Raises `HerdError` (`conflict`) if it has."""

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from sandherd.client.sync.sandbox_operations import SyncSandboxOperations
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import IO
 
     from sandherd.client.artifacts import EventArtifact
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.transfer import Moved
     from sandherd.client.task_work import LeftOut, WorkSource
     from sandherd.contracts.events import ArtifactRef
+    from sandherd.contracts.repositories import Repository
 
 
 class SyncTaskFiles(SyncSandboxOperations):
@@ -27,6 +31,15 @@ class SyncTaskFiles(SyncSandboxOperations):
         Links that lead out of the folder are left out; `left_out` is called with each.
         """
         return self._loop.run(lambda: self._inner.upload_work(task, work, moved=moved, left_out=left_out))
+
+    def upload_repository(
+        self, task: str, repository: RepositorySource | LocalRepository | str | Path, *, moved: Moved | None = None
+    ) -> Repository:
+        """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
+
+        What is not committed is not uploaded. For a repository with a URL nothing is uploaded.
+        """
+        return self._loop.run(lambda: self._inner.upload_repository(task, repository, moved=moved))
 
     def fetch_result(self, task: str, out: IO[bytes], *, moved: Moved | None = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""

@@ -4,8 +4,9 @@ The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `n
 the file; `after` names tasks that were submitted before. `inputs` is a list of `from` and `paths`: files from the
 results of either; a task of the file that others take files from stores its result. A `name` is valid in the file only:
 the tasks get new names, unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of
-`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent. An entry with a `matrix`
-is one task for each combination of its values (`matrix.py`).
+`task`, `fork`, `attempt` and `work`; its stored session is looked up before anything is sent. `repository` is a
+mapping of `url`, or `path` of a local one, and options (`batch_repository.py`). An entry with a `matrix` is one task
+for each combination of its values (`matrix.py`).
 """
 
 import hashlib
@@ -21,7 +22,9 @@ import yaml
 
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.tasks.batch_inputs import inputs_of
+from sandherd.client.tasks.batch_repository import repository_of
 from sandherd.client.tasks.matrix import expanded
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
@@ -46,6 +49,8 @@ class BatchTask:
     spec: TaskSpec
     earlier: ResumeSource | None = None
     """The earlier task that it resumes."""
+    repository: RepositorySource | None = None
+    """The local repository that is to be uploaded for it."""
 
     @property
     def batch(self) -> str:
@@ -57,14 +62,17 @@ def read(path: Path) -> list[BatchTask]:
     """The tasks of a file, each after its dependencies. Raises `HerdError` naming the file, the task and its field."""
     entries = _entries(_document(path), path)
     try:
-        return ordered(entries)
+        return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"})
         raise HerdError(problem) from None
 
 
-def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
-    """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle."""
+def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:
+    """The tasks, each after its dependencies. Raises `HerdError` for a missing dependency or a cycle.
+
+    Paths of repositories are relative to `folder`.
+    """
     named = _by_label(_within_maximum(expanded(_within_maximum(entries))))
     tasks = {label: _task_name(label, entry) for label, entry in named.items()}
     batch = batch_name([tasks[label] for label, entry in named.items() if entry.get("task") is not None])
@@ -74,7 +82,7 @@ def ordered(entries: Sequence[Mapping[str, Any]]) -> list[BatchTask]:
     read = {label: inputs_of(label, entry, tasks) for label, entry in named.items()}
     sources = {one["task"] for inputs in read.values() for one in inputs}
     more = {label: {"inputs": inputs} | _storing(tasks[label] in sources) for label, inputs in read.items()}
-    return [_batch_task(label, {**named[label], **more[label]}, tasks, batch) for label in _sorted(waits)]
+    return [_batch_task(label, {**named[label], **more[label]}, tasks, batch, folder) for label in _sorted(waits)]
 
 
 def batch_name(names: Sequence[str]) -> str:
@@ -146,7 +154,7 @@ def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
         raise _error(f"dependency cycle: {circle}", "depends_on", "remove one of them from `depends_on`") from None
 
 
-def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str) -> BatchTask:
+def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str, folder: Path) -> BatchTask:
     fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
     fields.setdefault("harness", {"kind": PROJECT_DEFAULT})
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
@@ -154,8 +162,8 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
         if "argv" in entry:
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
-        earlier = _earlier(fields)
-        return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier)
+        repository, earlier = repository_of(fields, folder), _earlier(fields)
+        return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier, repository)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from sandherd.contracts.events.agent import AgentEvent
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Count, Milliseconds, Whole
+from sandherd.counted import counted
 
 
 class AgentExecStarted(AgentEvent):
@@ -75,6 +76,28 @@ class AgentWorkSaved(AgentEvent):
 
     def summarize(self) -> str:
         return f"{self.files} files for the next attempt" + (f"; {self.left_out}" if self.left_out else "")
+
+
+class AgentBranchSaved(AgentEvent):
+    """The commits of an attempt were stored as a bundle (git-bundle(1)), to be added to its task's branch."""
+
+    type: ClassVar[str] = "agent.branch_saved"
+    counts_as_work: ClassVar[bool] = False
+    branch: str
+    commit: str | None = None
+    """The last commit in the bundle. None: there is no bundle."""
+    commits: Count = 0
+    """How many commits the bundle has."""
+    committed_rest: bool = False
+    """Whether the last commit was made by the worker, of what the agent had left uncommitted."""
+    bundle: ArtifactRef | None = None
+    """The bundle: the commits that come after the checkout's `base_commit`."""
+    left_out: str | None = None
+    """Why there is no bundle, or why something is not in it. None, without a bundle: the branch has no new commit."""
+
+    def summarize(self) -> str:
+        commits = f"{counted(self.commits, 'commit')} of {self.branch}"
+        return commits + (f"; {self.left_out}" if self.left_out else "")
 
 
 class AgentTranscriptSaved(AgentEvent):

@@ -1,32 +1,111 @@
-"""Events of the spawner about branches."""
+"""Events of the spawner about the branches that tasks work on."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from sandherd.contracts.events.base import SpawnerEvent
+from sandherd.contracts.events.base import ArtifactRef, SpawnerEvent, Tone
 from sandherd.contracts.model import Count
+from sandherd.counted import counted
+
+MAX_PATHS: Final = 100
+"""Maximum paths that an event of a branch lists."""
+Paths = Annotated[list[str], Field(max_length=MAX_PATHS)]
 
 
 class BranchEvent(SpawnerEvent):
     """About a task's branch."""
 
-    reserved: ClassVar[bool] = True
     repository: str
     branch: str
 
 
 class BranchCreated(BranchEvent):
-    """The branch was created, before its sandbox."""
+    """The branch was created in the spawner's mirror of the repository, before its sandbox."""
 
     type: ClassVar[str] = "branch.created"
     base: str
+    base_commit: str | None = None
+    """The base's commit, from which it was created."""
+    ticket: str | None = None
+    """The ticket that its task works on."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} from {self.base}" + (f" at {self.base_commit[:10]}" if self.base_commit else "")
+
+
+class BranchSaved(BranchEvent):
+    """Commits of a sandbox were checked and added to the branch in the spawner's mirror."""
+
+    type: ClassVar[str] = "branch.saved"
+    tone: ClassVar[Tone | None] = "success"
+    commit: str
+    """The branch's new commit."""
+    commits: Count
+    """How many commits it has that its base's commit has not."""
+    files_changed: Count
+    """Files that differ from its base's commit."""
+    additions: Count
+    """Lines added since its base's commit."""
+    deletions: Count
+    """Lines removed since its base's commit."""
+    paths: Paths = Field(default_factory=list)
+    """The changed paths, the first 100 of them."""
+    diff: ArtifactRef | None = None
+    """The diff from its base's commit, as made by the spawner, not by the sandbox. None: it is too large."""
+
+    def summarize(self) -> str:
+        size = f"{counted(self.files_changed, 'file')}, +{self.additions} -{self.deletions}"
+        return f"{self.branch} {self.commit[:10]}: {counted(self.commits, 'commit')}, {size}"
+
+
+class BranchRefused(BranchEvent):
+    """What a sandbox saved for the branch is refused, and not a part of it."""
+
+    type: ClassVar[str] = "branch.refused"
+    tone: ClassVar[Tone | None] = "failure"
+    reason: str
+    """Why, for users to read."""
+
+    def summarize(self) -> str:
+        return f"{self.branch}: {self.reason}"
+
+
+class BranchPushed(BranchEvent):
+    """The branch was pushed to the repository."""
+
+    type: ClassVar[str] = "branch.pushed"
+    tone: ClassVar[Tone | None] = "success"
+    commit: str
+    """The commit that the repository's branch has now."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}"
+
+
+class BranchPushRefused(BranchEvent):
+    """The branch can't be pushed before a user does something about it."""
+
+    type: ClassVar[str] = "branch.push_refused"
+    tone: ClassVar[Tone | None] = "failure"
+    commit: str
+    """The commit that was not pushed."""
+    reason: str
+    """Why, for users to read."""
+    code: str
+    """Why, machine-readable: `denied`, `not_found`, `conflict`, `refused`, `too_large` or `needs_approval`."""
+    paths: Paths = Field(default_factory=list)
+    """With `needs_approval`: the changed paths that a user has to approve."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}: {self.reason}"
 
 
 class BranchPullRequestOpened(BranchEvent):
     """A pull request was opened."""
 
     type: ClassVar[str] = "branch.pull_request_opened"
+    reserved: ClassVar[bool] = True
     pr_url: str
     pr_number: Count
 
@@ -35,13 +114,16 @@ class BranchMerged(BranchEvent):
     """The branch was merged."""
 
     type: ClassVar[str] = "branch.merged"
+    reserved: ClassVar[bool] = True
     commit: str
+    """The commit that merged it."""
 
 
 class BranchConflicted(BranchEvent):
     """The branch has conflicts and can't be merged as it is."""
 
     type: ClassVar[str] = "branch.conflicted"
+    reserved: ClassVar[bool] = True
     files: list[str] = Field(default_factory=list)
 
 
@@ -49,3 +131,4 @@ class BranchDeleted(BranchEvent):
     """The branch was deleted."""
 
     type: ClassVar[str] = "branch.deleted"
+    closes_source: ClassVar[bool] = True

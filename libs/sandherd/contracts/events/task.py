@@ -37,6 +37,8 @@ class TaskSubmitted(TaskEvent):
     """The earlier task whose session it continues."""
     work: ArtifactRef | None = Field(default=None, exclude_if=lambda work: work is None)
     """The archive of the files that it begins with, under the task's own name."""
+    repository: str | None = Field(default=None, exclude_if=lambda repository: repository is None)
+    """The git repository that it works on: its URL, or the label of a local one."""
     labels: Selector = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Its labels, by key."""
 

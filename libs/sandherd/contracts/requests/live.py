@@ -34,6 +34,10 @@ class TaskView(Model):
     max_attempts: Attempt = 1
     not_before: Moment | None = None
     """For a task that waits for a retry: the earliest time of the retry."""
+    repository: str | None = None
+    """The repository that it works on: its URL, or the label of a local one."""
+    branch: str | None = None
+    """The branch that it works on, once that is created."""
     waits_for: str | None = None
     """For a task that waits: what it waits for, as text."""
     score: float | None = None

@@ -26,7 +26,8 @@ class Pool:
     async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         """The record of the sandbox of a task's attempt, from the pool if it has a match."""
         unit = None
-        if task.defaults.image is None:  # a warm sandbox has the runtime's image
+        mounted = task.checkout is not None and task.checkout.bundle is None
+        if task.defaults.image is None and not mounted:  # a warm sandbox has the runtime's image, and no mirror
             unit = await self.claim(f"{task.project}.{sandbox}", task.spec.profile, task.runtime, task.limits, now)
         return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, self._menu, now), unit=unit)
 

@@ -46,11 +46,11 @@ class Mirror:
     async def fetch(self, remote: RemoteRepository) -> None:
         """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
         async with self._writing():
-            await self._run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
+            await self.run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
-        shown = await self._run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
+        shown = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
         for line in shown.splitlines():
             target, _, name = line.partition("\t")
             if name == "HEAD" and target.startswith(f"ref: {_HEADS}"):
@@ -75,7 +75,7 @@ class Mirror:
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
         """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`."""
         name = f"{_HEADS}{branch}"
-        shown = await self._run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
+        shown = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
         if not shown:
             return
         options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
@@ -102,18 +102,31 @@ class Mirror:
             if (await self.branches()).get(branch) != commit:
                 await self._update(branch, commit, NO_COMMIT)
 
+    async def reset_branch(self, branch: str, commit: str) -> None:
+        """Have the branch at this commit, wherever it was, if the mirror has the commit. Raises `GitError`."""
+        async with self._writing():
+            await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
+
     async def delete_branch(self, branch: str, *, expected: str) -> None:
         """Delete the branch if it is `expected`; no error if there is none. Raises `GitError`."""
         async with self._writing():
             if branch in await self.branches():
-                await self._run("update-ref", "-d", f"{_HEADS}{branch}", expected)
+                await self.run("update-ref", "-d", f"{_HEADS}{branch}", expected)
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
     async def write_bundle(self, branch: str, file: Path, *, since: str | None = None) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`."""
         excluded = (f"^{since}",) if since else ()
-        await self._run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *excluded)
+        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *excluded)
+
+    async def import_base(self, bundle: Path, base: str) -> None:
+        """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
+        async with self._writing():
+            with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
+                await self._unbundle(bundle, base, Path(quarantine))
+                refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
+                await self.run(*_FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
     async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
@@ -126,17 +139,16 @@ class Mirror:
             try:
                 with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
                     await self._unbundle(bundle, branch, Path(quarantine))
-                    await self._run(
+                    await self.run(
                         *_FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
                     )
-                commit = (
-                    await self._run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
-                ).strip()
+                shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
+                commit = shown.strip()
                 if expected != NO_COMMIT and not await self.contains(commit, expected):
                     raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
                 await self._update(branch, commit, expected)
             finally:
-                await self._run("update-ref", "-d", incoming)
+                await self.run("update-ref", "-d", incoming)
         return commit
 
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
@@ -149,6 +161,14 @@ class Mirror:
         (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
         arguments = (*_FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self._limits)
+
+    async def has_commit(self, commit: str) -> bool:
+        """Whether the mirror has this commit. Raises `GitError`."""
+        arguments = ("cat-file", "-e", f"{commit}^{{commit}}")
+        status, _ = await run_git(
+            *in_repository(self.path), *arguments, limits=self._limits, accepted=frozenset({0, 1, 128})
+        )
+        return status == 0
 
     async def contains(self, commit: str, ancestor: str) -> bool:
         """Whether the commit is the other one or comes after it. Raises `GitError`."""
@@ -198,19 +218,20 @@ class Mirror:
     async def _refs(self, prefix: str) -> dict[str, str]:
         if not self.path.exists():
             return {}
-        shown = await self._run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        shown = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
         pairs = (line.split(" ", 1) for line in shown.splitlines())
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
     async def _update(self, branch: str, commit: str, expected: str) -> None:
         try:
-            await self._run("update-ref", f"{_HEADS}{branch}", commit, expected)
+            await self.run("update-ref", f"{_HEADS}{branch}", commit, expected)
         except GitError as error:
             raise GitError(GitFault.CONFLICT, f"{branch} is not at {expected[:12]}: {error}") from error
 
-    async def _run(
+    async def run(
         self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None
     ) -> str:
+        """Run git on this repository and return its output. Raises `GitError`."""
         credential = remote.credential if remote is not None else None
         _, shown = await run_git(
             *in_repository(self.path), *arguments, credential=credential, config=config, limits=self._limits
@@ -222,7 +243,9 @@ class Mirror:
         """The right to write to the mirror, which exists then."""
         async with self._writer.hold():
             if not (self.path / "HEAD").exists():
-                await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(self.path))
+                await run_git(
+                    "init", "--quiet", "--bare", "--shared=world", "--template=", "--end-of-options", str(self.path)
+                )
             yield
 
 

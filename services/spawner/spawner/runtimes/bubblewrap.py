@@ -9,7 +9,7 @@ import importlib.util
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ from spawner.runtimes.layout import SandboxDirectory
 
 INSIDE: Final = Path("/sandbox")
 TOOLCHAINS: Final = INSIDE / "toolchains"
+REPOSITORY: Final = INSIDE / "repository"
 USER: Final = 1000
 """The user inside. Some agents refuse to work as root, which is what the spawner may be."""
 
@@ -155,7 +156,7 @@ def argv(
     host: Host,
     place: SandboxDirectory,
     *,
-    groups: Path | None,
+    shown: Mapping[str, Path],
     info: int | None,
     command: list[str],
     sources: Sources,
@@ -164,8 +165,9 @@ def argv(
 ) -> list[str]:
     """The command line of bubblewrap that runs `command`. It writes its namespaces to descriptor `info`.
 
-    `nested`: processes inside may create user namespaces. With a `gate` the sandbox has a network namespace, and
-    starts when that descriptor becomes readable.
+    `shown`: further directories of the host, read-only, by their names in `INSIDE`. `nested`: processes inside may
+    create user namespaces. With a `gate` the sandbox has a network namespace, and starts when that descriptor becomes
+    readable.
     """
     return [
         sources.program(str(host.bwrap)),
@@ -177,7 +179,7 @@ def argv(
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
         *_kernel(host, sources),  # first: an interpreter may be below /tmp, and must not be covered
         *_system(host, sources),
-        *_own(place, groups, sources),
+        *_own(place, shown, sources),
         *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
         *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
@@ -209,14 +211,14 @@ def _kernel(host: Host, sources: Sources) -> list[str]:
     return options
 
 
-def _own(place: SandboxDirectory, groups: Path | None, sources: Sources) -> list[str]:
+def _own(place: SandboxDirectory, shown: Mapping[str, Path], sources: Sources) -> list[str]:
     options: list[str] = []
     for folder in place.own_folders:
         options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
     for name in ("passwd", "group"):
         options += ["--ro-bind", sources.of(str(place.folder / "run" / name)), f"/etc/{name}"]
-    if groups:
-        options += ["--ro-bind", sources.of(str(groups)), str(INSIDE / "cgroup")]
+    for name, path in shown.items():
+        options += ["--ro-bind", sources.of(str(path)), str(INSIDE / name)]
     return options
 
 

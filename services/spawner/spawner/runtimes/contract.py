@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, Protocol
 
 from sandherd.contracts.attempt_inputs import Previous
@@ -59,6 +60,8 @@ class SandboxPlan:
     """A `TaskSpec` if there is a task."""
     limits: SandboxLimits
     mounts: Sequence[Mount] = ()
+    repository: Path | None = None
+    """The mirror that its task is checked out from, to be mounted read-only; None: none, or it gets a bundle."""
     user_namespaces: bool = False
     """Whether its profile allows processes in it to create user namespaces."""
     previous: Previous | None = None
@@ -163,6 +166,8 @@ class Capabilities:
     """Whether it creates sandboxes from images or snapshots."""
     mounts: bool = False
     """Whether it supports the mounts of profiles."""
+    mounts_repository: bool = False
+    """Whether it mounts `SandboxPlan.repository`."""
     volumes_only: bool = False
     """Whether these mounts must be volumes, as it can't mount folders of a host."""
     gaps: tuple[str, ...] = ()

@@ -28,8 +28,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
 _PACKAGES: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
 FIRST_UID, UIDS = 1_879_048_192, 65_536
-_COMPILE_SECONDS: Final = 60.0
-_UINT32: Final = 0xFFFFFFFF
+_COMPILE_SECONDS, _UINT32 = 60.0, 0xFFFFFFFF
 _log: Final = logs.get("runtime.process")
 
 
@@ -95,6 +94,7 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
             can_pause=True,
             ports=True,
             can_prepare=True,
+            mounts_repository=True,
             gaps=isolated.gaps,
             network=options.networks.mode if launch else "host",
             host_uid=gaps.host_uid(launch),

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -70,10 +71,9 @@ class IsolationLaunch:
         """
         if place.user is None:
             return
-        us = os.getuid(), os.getgid()
-        for folder in place.own_folders:
-            os.chown(folder, *us, follow_symlinks=False)  # first: if interrupted, `own` changes the whole tree again
-        change_owner(place.folder, *us)
+        for folder in place.own_folders:  # first: if interrupted, `own` changes the whole tree again
+            os.chown(folder, os.getuid(), os.getgid(), follow_symlinks=False)
+        change_owner(place.folder, os.getuid(), os.getgid())
         self.release_uid(place)
         (place.folder / "run" / "uid").unlink(missing_ok=True)
 
@@ -86,13 +86,13 @@ class IsolationLaunch:
         place: SandboxDirectory,
         run: Run,
         *,
-        groups: Path | None,
+        shown: Mapping[str, Path],
         info: int | None,
         command: list[str],
         nested: bool = False,
         gate: int | None = None,
     ) -> list[str]:
-        """The command line that runs `command` in the sandbox. For `gate` see `bubblewrap.argv`. Raises `OSError`."""
+        """The command line that runs `command` in the sandbox, as `bubblewrap.argv`. Raises `OSError`."""
         uid = place.user if self.users else None
         if uid is None and self.subordinate:
             raise OSError(f"{place.name} has no host uid")
@@ -102,7 +102,7 @@ class IsolationLaunch:
         argv = bubblewrap.argv(
             self.host,
             place,
-            groups=groups,
+            shown=shown,
             info=info,
             command=command,
             sources=sources,
@@ -189,7 +189,7 @@ def refusal(launch: IsolationLaunch, trial: SandboxDirectory, command: list[str]
         if launch.users:
             launch.users.remove_stale()
         launch.own(trial)
-        line = launch.command(trial, trial.new_run(), groups=None, info=None, command=command)
+        line = launch.command(trial, trial.new_run(), shown={}, info=None, command=command)
         tried = subprocess.run(line, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL)
         launch.release_uid(trial)
     except (OSError, NoUserError, subprocess.TimeoutExpired) as error:

@@ -56,6 +56,8 @@ class WorkerStart:
     arguments: tuple[str, ...] = ()
     nested: bool = False
     """Whether processes inside may create user namespaces."""
+    repository: Path | None = None
+    """The mirror that is mounted."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class WorkerStarter:
 
     def cold_start(self, place: SandboxDirectory, plan: SandboxPlan) -> WorkerStart:
         """The start of a worker that begins at once."""
-        return WorkerStart(plan.limits, self.variables(place, plan), self._network(plan), nested=plan.user_namespaces)
+        variables, nested = self.variables(place, plan), plan.user_namespaces
+        return WorkerStart(plan.limits, variables, self._network(plan), nested=nested, repository=plan.repository)
 
     def warm_start(self, place: SandboxDirectory, plan: WarmPlan) -> WorkerStart:
         """The start of a worker that waits for its identity."""
@@ -140,7 +143,7 @@ class WorkerStarter:
     def variables(self, place: SandboxDirectory, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
         """The worker's environment."""
         found = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
-        return found | self._toolchains() | self._search()
+        return found | self._toolchains() | self._search() | self._repository(plan)
 
     def line(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> list[str]:
         """The shim's command line."""
@@ -154,9 +157,10 @@ class WorkerStarter:
         gate = network.GATE if self.forwards(start.network) else None
         if self.launch:
             shim.make_pipe(run)
-            memory = self._memory_group(place)
+            paths = {"cgroup": self._memory_group(place), bubblewrap.REPOSITORY.name: start.repository}
+            shown = {name: path for name, path in paths.items() if path}
             command = self.launch.command(
-                place, run, groups=memory, info=3, gate=gate, command=command, nested=start.nested
+                place, run, shown=shown, info=3, gate=gate, command=command, nested=start.nested
             )
         forwarder = None if gate is None else network.FORWARDER
         groups, piped = self.groups.of(place.name), self.launch is not None
@@ -218,6 +222,11 @@ class WorkerStarter:
         if self.launch and (self.launch.subordinate or not older):
             self.launch.own(place)
         self.groups.make(place.name, limits.for_group(allowed))
+
+    def _repository(self, plan: SandboxPlan) -> dict[str, str]:
+        """The path of the mirror as the worker sees it. One that recovers events checks out nothing."""
+        seen = bubblewrap.REPOSITORY if self.launch else plan.repository
+        return {"SANDHERD_REPOSITORY": str(seen)} if plan.repository else {}
 
     def _toolchains(self) -> dict[str, str]:
         """The paths as the worker sees them."""

@@ -47,6 +47,7 @@ def requested(
         profile=task.spec.profile,
         previous=task.previous,
         inputs=task.spec.inputs,
+        checkout=task.checkout,
         resumes=task.spec.resume.sandbox if task.spec.resume else None,
         requested_at=now,
         expires_at=expires_at,

@@ -13,6 +13,8 @@ from sandherd.contracts.specs import SandboxSpec, TaskSpec
 from sandherd.settings import Settings
 from sandherd.telemetry import traceparents
 from spawner.records.store import StoredRecord
+from spawner.repositories.paths import mirror_path, mirrors_folder
+from spawner.repositories.record import repository_key
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes import telemetry_environment
 from spawner.sandboxes.credentials import Mint
@@ -21,6 +23,8 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _MIB: Final = 1024 * 1024
+BRANCH_NAME: Final = "BRANCH_NAME"
+"""The variable with the name of the branch, in sandboxes of tasks with a repository."""
 _SECRETS_MISSING: Final = (
     "its secrets are not stored (a backup without secrets was restored): retry it with its secrets"
 )
@@ -45,6 +49,8 @@ class SandboxPlans:
     """The spawner's own variables."""
     tls: Mapping[str, Path] = field(default_factory=dict)
     """The files that workers connect to the broker with, by their variables; read again for each sandbox."""
+    repositories: Path = Path()
+    """The folder of the mirrors of repositories."""
     collector: str | None = None
     """The endpoint to which agents export telemetry, if they may."""
 
@@ -61,6 +67,7 @@ class SandboxPlans:
             profiles=settings.profiles,
             forwarded=settings.forward_env,
             own=own,
+            repositories=mirrors_folder(settings.home),
             collector=settings.sandbox_otlp_endpoint,
         )
 
@@ -86,6 +93,7 @@ class SandboxPlans:
             ),
             limits=sandbox.limits,
             mounts=self._profile(spec).mounts,
+            repository=self._mirror(spec, sandbox),
             user_namespaces=self._profile(spec).user_namespaces,
             previous=sandbox.previous,
             max_work_bytes=self.max_work_bytes,
@@ -98,6 +106,12 @@ class SandboxPlans:
             stop_grace=self.stop_grace,
             traceparent=_agent_span(sandbox),
         )
+
+    def _mirror(self, spec: SandboxSpec, sandbox: SandboxRecord) -> Path | None:
+        if not isinstance(spec, TaskSpec) or spec.repository is None or sandbox.checkout is None:
+            return None
+        mounted = sandbox.checkout.bundle is None
+        return mirror_path(self.repositories, sandbox.project, repository_key(spec.repository)) if mounted else None
 
     def _profile(self, spec: SandboxSpec) -> Profile:
         """The profile as currently configured: removed mounts and forwarded variables no longer apply."""
@@ -143,7 +157,11 @@ def _content(name: str, path: Path) -> str:
 
 
 def with_inputs(spec: TaskSpec, sandbox: SandboxRecord) -> TaskSpec:
-    """The spec with the places of the results that it takes files from."""
+    """The spec with what it begins with: the branch that it checks out, and the results that it takes files from."""
+    if sandbox.checkout is not None and spec.repository is not None:
+        repository = spec.repository.model_copy(update={"checkout": sandbox.checkout})
+        env = {BRANCH_NAME: sandbox.checkout.branch, **spec.env}
+        spec = spec.model_copy(update={"repository": repository, "env": env})
     return spec.model_copy(update={"inputs": sandbox.inputs}) if sandbox.inputs else spec
 
 

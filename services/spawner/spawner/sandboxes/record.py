@@ -9,6 +9,7 @@ from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import SandboxLimits, SandboxSpec
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedSandboxRecord
+from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, check_transition
 from sandherd.contracts.task_inputs import TaskInput
@@ -39,6 +40,8 @@ class SandboxRecord(Record, SharedSandboxRecord):
     """What it receives from the previous attempt."""
     inputs: tuple[TaskInput, ...] = ()
     """What it takes from the results of the tasks that its task depends on."""
+    checkout: Checkout | None = None
+    """The branch of its task's repository that it checks out."""
     resumes: SafeName | None = None
     """The sandbox of an earlier task whose session it resumes."""
     pause_wanted: bool = False

@@ -9,7 +9,7 @@ from sandherd.contracts.attempt_inputs import StoredSession
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef, EventData
-from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
+from sandherd.contracts.events.access import AgentBranchSaved, AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import UnsafeNameError
@@ -19,6 +19,8 @@ from sandherd.telemetry import logs, spans
 from sandherd.telemetry.traces import span
 from spawner.live_state import LiveState
 from spawner.records.record import StoreUnavailableError
+from spawner.repositories import decisions as of_branch
+from spawner.repositories.record import ReceivedCommits
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
@@ -60,6 +62,8 @@ class AgentEventHandler:
                 await self._ended(event, held.record, outcome)
             case AgentWorkSaved() | AgentTranscriptSaved() as saved:
                 await self._saved(event, held.record, saved)
+            case AgentBranchSaved() as commits:
+                await self._save_branch(event, held.record, commits)
             case AgentShutdown() as last:
                 _log.info("agent shut down", sandbox=event.subject, reason=last.reason)
             case _:
@@ -102,6 +106,21 @@ class AgentEventHandler:
         )
         if held and not of_task.accepts_saved_work(held.record, sandbox.sandbox):
             self._late(event, "old_attempt")
+
+    async def _save_branch(self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentBranchSaved) -> None:
+        """Commits of a sandbox: they are checked and added to its task's branch by the replica with the lease."""
+        task = await self._live.load_task(sandbox)
+        if saved.bundle is None or saved.commit is None or task is None or task.record.branch is None:
+            return
+        if not belongs_to(saved.bundle, sandbox):
+            self._late(event, "not_its_own")
+            return
+        now = self._live.now()
+        commits = ReceivedCommits(
+            sandbox=sandbox.sandbox, task=task.record.task, commit=saved.commit, bundle=saved.bundle
+        )
+        key = f"{sandbox.project}.{task.record.branch}"
+        await self._live.branches.change(key, lambda record, _: of_branch.received(record, commits, now))
 
     async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
         reasons: list[str] = []

@@ -21,13 +21,14 @@ from spawner.live_state import LiveState
 from spawner.projects.defaults import with_defaults
 from spawner.records.quota import Quota
 from spawner.refusal_events import may_arrive_later, refusal_event, unknown
+from spawner.repositories.hosts import RepositoryHosts
 from spawner.sealed_commands import retry_values
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.inputs import input_refusal, load_dependencies
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, terms_of, work_refusal
+from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, terms_of, uploaded, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
 from spawner.tasks.retry import retry_refusal, retry_requested
 
@@ -44,11 +45,13 @@ class TaskCommands:
         harnesses: HarnessPlugins,
         sealing_key: PrivateKey,
         quota: Quota,
+        hosts: RepositoryHosts,
     ) -> None:
         """`sealing_key` decrypts secrets that clients sealed; `quota` is of the bucket `tasks`."""
         self._harnesses = harnesses
         self._sealing_key = sealing_key
         self._quota = quota
+        self._hosts = hosts
         self._bus = bus
         self._live = live
         self._menu = menu
@@ -107,6 +110,8 @@ class TaskCommands:
     async def _refusal(self, project: str, spec: TaskSpec) -> Refusal | None:
         """Why its harness, session or secrets can't be used, or None."""
         refused = await self._harnesses.refusal(spec)
+        if refused is None and spec.repository is not None:
+            refused = self._hosts.refusal(spec.repository)
         if refused is None and spec.resume is not None:
             refused = await resume_refusal(self._live, project, spec.resume)
         if refused is None and spec.secrets:
@@ -181,8 +186,8 @@ class TaskCommands:
 
     async def _delete_work(self, project: str, submit: SubmitTask, existing: TaskRecord | None) -> None:
         """Delete what was uploaded for a task that is not accepted, unless the existing one begins with it."""
-        work = submit.spec.work
-        if work is None or work_refusal(project, submit) or (existing and existing.spec.work == work):
+        work = uploaded(submit.spec)
+        if work is None or work_refusal(project, submit) or (existing and uploaded(existing.spec) == work):
             return
         await self._live.delete_upload(work.subject)
 

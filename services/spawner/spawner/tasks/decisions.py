@@ -17,6 +17,7 @@ from sandherd.contracts.events.task import (
     TaskRunning,
     TaskSubmitted,
 )
+from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.states import TaskState
 from sandherd.telemetry.traceparents import request_span
 from spawner.tasks.record import TaskRecord
@@ -63,6 +64,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
             profile=task.spec.profile,
             resumes=task.spec.resume.task if task.spec.resume else None,
             work=task.spec.work,
+            repository=task.spec.repository.shown if task.spec.repository else None,
             labels=task.spec.labels,
         ),
     )
@@ -79,6 +81,24 @@ def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: Resolved
     if record.ended and (task.spec.secret_env or task.spec.files):
         return False
     return record.spec == terms.full_spec(task.spec) and record.submitted_by == task.submitted_by
+
+
+def on_branch(record: TaskRecord, branch: str, life: str) -> TaskRecord:
+    """The task that works on this branch. It has one branch, and this is the first one that was written."""
+    return record if record.branch or record.life != life else record.model_copy(update={"branch": branch})
+
+
+def with_checkout(record: TaskRecord, branch: str, checkout: Checkout, attempt: int, now: datetime) -> TaskRecord:
+    """The task whose current attempt can check its branch out; the same if it does not wait for that."""
+    if record.state is not TaskState.PENDING or record.attempt != attempt or record.branch != branch:
+        return record
+    return record.model_copy(update={"checkout": checkout, "prepared_at": now, "waits_because": None})
+
+
+def waiting_because(record: TaskRecord, reason: str) -> TaskRecord:
+    """The task whose checkout can't be prepared yet."""
+    waits = record.state is TaskState.PENDING and record.waits_because != reason
+    return record.model_copy(update={"waits_because": reason}) if waits else record
 
 
 def assigned(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:

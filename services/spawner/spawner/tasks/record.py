@@ -10,6 +10,7 @@ from sandherd.contracts.commands import SandboxLimits, TaskSpec
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedTaskRecord
+from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TaskState, check_transition
 from spawner.projects.defaults import NOTHING, AppliedDefaults, with_defaults
@@ -32,6 +33,10 @@ class TaskFacts(TaskView):
     submitted_by: str | None = None
     left: SafeName | None = None
     """The sandbox of the previous attempt."""
+    prepares: bool = False
+    """Whether its checkout has to be prepared before it can begin."""
+    prepares_because: str | None = None
+    """Why that takes so long."""
 
 
 class TaskRecord(Record, SharedTaskRecord):
@@ -63,6 +68,13 @@ class TaskRecord(Record, SharedTaskRecord):
     """The transcript that it saved."""
     session: StoredSession | None = None
     """The agent session that it saved."""
+    branch: SafeName | None = None
+    """The id of the branch that it works on, of all its attempts."""
+    checkout: Checkout | None = None
+    """What the current attempt checks out; None until it is prepared."""
+    prepared_at: AwareDatetime | None = None
+    waits_because: str | None = None
+    """Why its checkout is not prepared yet."""
     scheduled_by: int = 0
     """Fencing token of the scheduler that wrote it last: a scheduler with an older token may no longer write it."""
     assigned_at: AwareDatetime | None = None
@@ -98,6 +110,12 @@ class TaskRecord(Record, SharedTaskRecord):
     def harness_kind(self) -> str:
         """The kind of its agent."""
         return self.defaults.harness or self.spec.harness.kind
+
+    @property
+    def stored_inputs(self) -> list[ArtifactRef]:
+        """What is stored for it alone to begin with. The bundle of a local repository belongs to its branch."""
+        bundle = self.checkout.bundle if self.checkout else None
+        return [one for one in (self.spec.work, bundle) if one is not None]
 
     def event_ids(self) -> dict[str, str | None]:
         """Ids in its events: the task, and the sandbox once there is one."""
@@ -180,6 +198,10 @@ class TaskRecord(Record, SharedTaskRecord):
             named_secrets=frozenset(self.spec.secrets.values()),
             submitted_by=self.submitted_by,
             left=self.previous.sandbox if self.previous else None,
+            prepares=self.spec.repository is not None and self.checkout is None,
+            prepares_because=self.waits_because,
+            repository=self.spec.repository.shown if self.spec.repository else None,
+            branch=self.checkout.branch if self.checkout else None,
             project=self.project,
             task=self.task,
             state=self.state,

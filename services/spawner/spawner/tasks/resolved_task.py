@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, TaskSpec
@@ -66,14 +67,20 @@ def terms_of(
 
 
 def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:
-    """Why the archive of files that it begins with is refused, or None: it must be stored under the task's own name."""
-    work = submit.spec.work
+    """Why the upload that it begins with is refused, or None: it must be stored under the task's own name."""
+    work = uploaded(submit.spec)
+    field = "spec.work" if submit.spec.work else "spec.repository.bundle"
     if work is None:
         return None
     with suppress(UnsafeNameError):
         if work.subject == ARTIFACT.fill(project=project, sandbox=submit.task, artifact=work.artifact):
             return None
-    return Refusal(f"{work.artifact[:80]} was not uploaded for {submit.task}", "spec.work")
+    return Refusal(f"{work.artifact[:80]} was not uploaded for {submit.task}", field)
+
+
+def uploaded(spec: TaskSpec) -> ArtifactRef | None:
+    """What was uploaded for a task to begin with: an archive of files, or the bundle of a local repository."""
+    return spec.work or (spec.repository.bundle if spec.repository else None)
 
 
 def name_refusal(task: str) -> Refusal | None:

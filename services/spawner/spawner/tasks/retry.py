@@ -139,6 +139,8 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
         work=None,
         transcript=None,
         session=None,
+        checkout=None,
+        waits_because=None,
         assigned_at=None,
         started_at=None,
         ended_at=None,

@@ -25,8 +25,11 @@ from spawner.tasks.record import TaskFacts, TaskRecord
 from spawner.tasks.task_reaper import TaskEnd, TaskReaper
 from spawner.tasks.turn_order import sandbox_name
 
-Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord]]
-"""Creates, without writing it, the record of the sandbox of this name for the task's current attempt."""
+Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord | None]]
+"""Creates, without writing it, the record of the sandbox of this name for the task's current attempt.
+
+None while what it checks out is being prepared: the task's record changes when that is done.
+"""
 
 _SOON: Final = timedelta(seconds=1)
 """Delay until a task is retried that could not begin for a reason unknown to the queue."""
@@ -144,7 +147,7 @@ class Scheduler:
         if not isinstance(task, TaskRecord):
             return
         intent = await self._intend(task, sandbox_name(task), now)
-        sandbox = await self._make(intent)
+        sandbox = await self._make(intent) if intent else None
         if sandbox is None:
             return
 

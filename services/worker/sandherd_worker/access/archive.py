@@ -15,11 +15,11 @@ from typing import IO
 from sandherd.archives import extraction
 from sandherd.archives.extraction import MergeConflictError, merge
 from sandherd.archives.ignore import UNFINISHED
-from sandherd.archives.no_follow import is_directory
+from sandherd.archives.no_follow import is_directory, is_link
 from sandherd.archives.safe_paths import UnsafePathError
 from sandherd.contracts.commands import SandboxSpec
 from sandherd.contracts.errors import Code, ContractError
-from sandherd_worker.access.safe_paths import opened
+from sandherd_worker.access.safe_paths import WorkTreePaths, opened
 
 
 def unpack(archive: IO[bytes], folder: Path, limit: int, *, outward: bool = True) -> int:
@@ -96,8 +96,19 @@ def _prune(folder: int, keeps: Callable[[str], bool]) -> None:
 
 
 def write_files(spec: SandboxSpec, work_dir: Path) -> None:
-    """Write the spec's files into the work tree. Raises `OSError`."""
+    """Write the spec's files into the work tree. They replace links; nothing is written through one that leads out.
+
+    Raises `ContractError`, `OSError`.
+    """
+    paths = WorkTreePaths(work_dir)
     for name, text in spec.files.items():
-        path = work_dir / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        with paths.open_parent(name, make=True, follow=False) as (folder, last):
+            _write(folder, last, text)
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if is_link(folder, name):
+        os.unlink(name, dir_fd=folder)
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "w") as file:
+        file.write(text)

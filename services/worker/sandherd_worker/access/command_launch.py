@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sandherd.contracts.requests.terminal import TerminalSize
 from sandherd_worker import confinement
@@ -21,7 +22,8 @@ class CommandLaunch:
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
-    stdin: bytes | None
+    stdin: bytes | IO[bytes] | None
+    """All of its standard input: bytes, or a file at its beginning, as the command sees it. None: it has none."""
     terminal: TerminalSize | None = None
 
 
@@ -68,13 +70,14 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     """Start it. Raises `OSError` or `ValueError` if it can't be started."""
     if what.terminal is not None:
         return await _launch_with_terminal(what, what.terminal, reaper)
-    stdin = None if what.stdin is None else _in_memory(what.stdin)
+    stdin = _in_memory(what.stdin) if isinstance(what.stdin, bytes) else None
+    of_child = what.stdin if stdin is None and not isinstance(what.stdin, bytes) else stdin
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
             list(what.argv),
             cwd=what.folder,
             env=dict(what.environment),
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdin=subprocess.DEVNULL if of_child is None else of_child,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             preexec_fn=confinement.enter,  # noqa: PLW1509  # one system call, no lock can be held

@@ -1,0 +1,179 @@
+"""Shows branches, and what became of the branch of a task that was followed to its end."""
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import typer
+
+from sandherd.cli import differences
+from sandherd.cli.activity import Activity
+from sandherd.cli.branch_names import branch_named
+from sandherd.cli.login_name import login_name
+from sandherd.cli.options import Format
+from sandherd.cli.render import branches, console
+from sandherd.cli.session import Work
+from sandherd.cli.stderr import complain
+from sandherd.client.branch_progress import until
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import BranchView
+from sandherd.contracts.states import BranchState
+
+SAVING_SECONDS: Final = 120.0
+"""How long to wait for the check of a task's last commits."""
+PUSHING_SECONDS: Final = 15.0
+"""How long to wait for a push after that: a repository that does not respond is tried for hours."""
+_DIFF_COMMAND: Final = "sandherd branches diff"
+
+
+async def conclude(herd: Herd, task: str, output: Format) -> None:
+    """Wait until the branch of an ended task is saved, and show it. Nothing is shown as JSON, which has events only."""
+    with Activity("saving the branch"):
+        try:
+            view = await _settled(herd, task)
+        except HerdError as error:
+            if error.problem.code is not Code.NOT_FOUND:
+                complain(f"the branch of {task} is not known: {error.line}")
+            return
+    if not output.is_json:
+        _show_summary(view)
+
+
+async def _settled(herd: Herd, task: str) -> BranchView:
+    find = partial(herd.branch, task)
+    view = await until(herd.connection, find, lambda one: not one.saving, SAVING_SECONDS)
+    if not view.pushing:
+        return view
+    return await until(herd.connection, find, lambda one: not one.pushing, PUSHING_SECONDS)
+
+
+def show(name: str, output: Format) -> Work:
+    """The work of showing one branch, with what prevents progress."""
+
+    async def work(herd: Herd) -> int:
+        _show_one(await branch_named(herd, name), output)
+        return 0
+
+    return work
+
+
+def fetch(name: str, into: str, output: Format) -> Work:
+    """The work of fetching a branch into a local repository."""
+
+    async def work(herd: Herd) -> int:
+        from sandherd.cli.file_copy import ProgressBar  # only needed with files
+
+        view = await branch_named(herd, name)
+        with ProgressBar(view.branch) as bar:
+            found = await herd.fetch_branch(view.id, into, moved=bar.move)
+        if output.is_json:
+            document = {"branch": found.branch, "commit": found.commit, "repository": str(found.repository)}
+            console.document(output, document | {"previous": found.previous, "changed": found.changed})
+        elif output is Format.NAME:
+            write_text(found.branch)
+        else:
+            done = "is at" if found.changed else "already has"
+            write_text(f"{found.branch} in {found.repository} {done} {found.commit[:12]}: {branches.changes(view)}")
+            branch = shlex.quote(found.branch)
+            compare = f"git diff {shlex.quote(view.base)}...{branch}"
+            write_text(f"compare it with `{compare}`; use it with `git merge {branch}`")
+        return 0
+
+    return work
+
+
+def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: float) -> Work:
+    """The work of pushing a branch, and of waiting until it is pushed. Its status is 1 if it is not."""
+
+    async def work(herd: Herd) -> int:
+        view = await branch_named(herd, name)
+        if approve_paths and view.approve and not yes:
+            _confirm(f"these paths of {view.branch} need approval:", view.approve, "Approve them, and push?")
+        pushed = await herd.push_branch(view.id, approve_paths=approve_paths, by=login_name())
+        if approve_paths and pushed.commit != view.commit:
+            complain(f"{view.branch} has changed meanwhile: {pushed.commit[:12]} is approved; see `branches diff`")
+        with Activity("waiting until it is pushed"):
+            view = await until(herd.connection, partial(herd.branch, view.id), _is_pushed_or_stays, timeout)
+        _show_one(view, output) if output.is_json else _show_summary(view)
+        return 0 if view.pushed_commit == view.commit else 1
+
+    return work
+
+
+def _is_pushed_or_stays(view: BranchView) -> bool:
+    return view.pushed_commit == view.commit or not view.pushing
+
+
+def delete(name: str, output: Format, *, here: bool, yes: bool, timeout: float) -> Work:
+    """The work of deleting a branch, and of waiting until it is deleted. Asks first if it has commits."""
+
+    async def work(herd: Herd) -> int:
+        view = await branch_named(herd, name)
+        if view.commits and not yes:
+            stays = here and view.pushed_commit == view.commit
+            effect = "its commits stay in the repository" if stays else "its commits are lost"
+            _confirm(f"{branches.summary(view)}; {effect}", [], f"Delete {view.branch}?")
+        await herd.delete_branch(view.id, where="here" if here else "everywhere", by=login_name())
+        with Activity("waiting until it is deleted"):
+            found = await until(herd.connection, partial(herd.branch, view.id), _is_deleted_or_stays(view), timeout)
+        if output.is_json or output is Format.NAME:
+            _show_one(found, output)
+        else:
+            problem = f": {found.problem}" if found.problem else ""
+            write_text(" ".join(f"{found.branch} is {found.state}{problem}".split()))
+        return 0 if found.state is BranchState.DELETED else 1
+
+    return work
+
+
+def _is_deleted_or_stays(before: BranchView) -> Callable[[BranchView], bool]:
+    return lambda view: view.state is BranchState.DELETED or view.problem not in {None, before.problem}
+
+
+def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
+    """The work of showing the diff of a branch from its base: to a terminal without control characters."""
+
+    async def work(herd: Herd) -> int:
+        view = await branch_named(herd, name)
+        with tempfile.TemporaryFile() as patch:
+            await herd.branch_diff(view.id, patch)
+            patch.seek(0)
+            differences.show(patch, view.branch, output, kind="branch", command=command)
+        return 0
+
+    return work
+
+
+def _show_one(view: BranchView, output: Format) -> None:
+    if output.is_json:
+        console.document(output, view)
+    elif output is Format.NAME:
+        write_text(view.id)
+    else:
+        console.facts(branches.facts_of(view))
+        _write_lines(branches.next_steps(view))
+
+
+def _show_summary(view: BranchView) -> None:
+    _write_lines([branches.summary(view), *branches.next_steps(view)])
+
+
+def _write_lines(lines: list[str]) -> None:
+    for line in lines:
+        write_text(" ".join(line.split()))
+
+
+def _confirm(what: str, paths: list[str], question: str) -> None:
+    """Ask on the terminal. Raises `HerdError` without one, and `typer.Abort` unless the user agrees."""
+    if not sys.stdin.isatty():
+        raise HerdError.of(Code.INVALID_FIELD, what.rstrip(":"), field="yes", remedy="agree with --yes")
+    write_text(what, error=True)
+    for path in paths:
+        write_text(f"  {path}", error=True)
+    typer.confirm(question, abort=True, err=True)

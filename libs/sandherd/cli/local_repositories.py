@@ -1,0 +1,50 @@
+"""Examines the local repositories of tasks before anything is sent, and uploads them."""
+
+import asyncio
+from collections.abc import Mapping
+
+from sandherd.cli.activity import Activity
+from sandherd.cli.stderr import complain
+from sandherd.client.herd import Herd
+from sandherd.client.repositories.local import LocalRepository, examine
+from sandherd.client.repositories.source import RepositorySource
+from sandherd.contracts.repositories import Repository
+from sandherd.counted import counted
+
+QUIET_SECONDS = 2.0
+"""How long git may take before it is shown what it does."""
+
+
+def examined(sources: Mapping[str, RepositorySource | None]) -> dict[str, LocalRepository]:
+    """The local ones of the repositories of tasks, by task. Warns of changes that are not committed.
+
+    Raises `HerdError`. Runs an event loop of its own: no connection is made yet.
+    """
+    local = {task: source for task, source in sources.items() if source is not None and source.is_local}
+    return asyncio.run(_examined(local)) if local else {}
+
+
+async def _examined(sources: Mapping[str, RepositorySource]) -> dict[str, LocalRepository]:
+    found: dict[RepositorySource, LocalRepository] = {}
+    with Activity("reading the repository", quiet=QUIET_SECONDS):
+        for source in dict.fromkeys(sources.values()):
+            found[source] = await examine(source)
+    for top, count in {one.top: one.uncommitted for one in found.values() if one.uncommitted}.items():
+        verb = "is not committed, and not part of what the task gets"
+        plural = "are not committed, and not part of what the task gets"
+        complain(f"warning: {counted(count, f'change in {top} {verb}', f'changes in {top} {plural}')}")
+    return {task: found[source] for task, source in sources.items()}
+
+
+async def uploaded(herd: Herd, task: str, repository: LocalRepository) -> Repository:
+    """Upload a repository for a task that is submitted next, and show the progress. Raises `HerdError`."""
+    from sandherd.cli.file_copy import ProgressBar  # only needed with files
+
+    name = f"{repository.base} of {repository.label}"
+    with Activity(f"bundling {name}", quiet=QUIET_SECONDS) as activity, ProgressBar(name) as bar:
+
+        def move(moved: int, size: int) -> None:
+            activity.step("")
+            bar.move(moved, size)
+
+        return await herd.upload_repository(task, repository, moved=move)

@@ -1,0 +1,103 @@
+"""The options that name a task's repository."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from sandherd.client.repositories.source import RepositorySource
+    from sandherd.client.tasks.resume import ResumeSource
+
+Repo = Annotated[
+    str | None,
+    typer.Option(
+        "--repo",
+        metavar="URL|PATH",
+        help="Git repository that the task works on: its URL, or a folder of a local one; uploaded is its base branch "
+        "without uncommitted changes. The work is saved as commits of a branch (`sandherd branches`).",
+    ),
+]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        metavar="BRANCH",
+        help="Branch to begin from [default: the default branch; of a local repository its current branch].",
+    ),
+]
+TicketOption = Annotated[
+    str | None,
+    typer.Option("--ticket", metavar="ID", help="Ticket that the task works on; part of the branch's name."),
+]
+Branch = Annotated[
+    str | None,
+    typer.Option(
+        "--branch", metavar="NAME", help="Live branch of an earlier task to continue [default: a new branch]."
+    ),
+]
+Join = Annotated[bool, typer.Option("--join", help="Continue the live branch of the same --ticket, if there is one.")]
+NoPush = Annotated[bool, typer.Option("--no-push", help="Push the branch only at request (`sandherd branches push`).")]
+NoCommitRest = Annotated[
+    bool,
+    typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
+]
+_OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
+
+
+def repository_source(  # one parameter per option
+    repo: str | None,
+    *,
+    base: str | None,
+    ticket: str | None,
+    branch: str | None,
+    join: bool,
+    no_push: bool,
+    no_commit_rest: bool,
+) -> "RepositorySource | None":
+    """The repository that the options name; None without `--repo`. Raises `HerdError`, which names the option."""
+    from sandherd.client.errors import HerdError, made
+    from sandherd.client.repositories.source import RepositorySource, place_of
+
+    others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
+    others |= {"--no-commit-rest": no_commit_rest}
+    if repo is None:
+        if used := [option for option, value in others.items() if value]:
+            raise _wrong(f"{used[0]} is about a repository", "name it with --repo")
+        return None
+    if join and (branch or not ticket):
+        raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
+    options = {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
+    try:
+        return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
+    except HerdError as error:
+        field = error.problem.field or ""
+        message = f"{_OPTIONS.get(field, field)}: {error.problem.message.removeprefix(f'{field}: ')}"
+        raise HerdError(error.problem.model_copy(update={"message": message})) from None
+
+
+def refuse_other_trees(
+    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool
+) -> None:
+    """Raise `HerdError` for options that name other files to begin with. `uploads`: files are not small texts."""
+    if repository is None:
+        return
+    if directory is not None:
+        raise _wrong("--repo and --dir both name the files to begin with", "omit one of them")
+    if earlier is not None:
+        raise _wrong(
+            "a resumed task begins with the earlier one's files, and not with a repository",
+            "omit --resume, or continue the branch of the earlier task with --repo and --branch",
+        )
+    if uploads:
+        raise _wrong(
+            "files for a repository's work tree have to be UTF-8 texts of at most 128 KiB in total",
+            "commit larger ones to the repository",
+        )
+
+
+def _wrong(message: str, remedy: str) -> Exception:
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    return HerdError.of(Code.INVALID_FIELD, message, field="repository", remedy=remedy)

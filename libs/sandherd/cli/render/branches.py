@@ -1,0 +1,97 @@
+"""Describes branches: as rows of a list, as facts, and what a user can do next."""
+
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from sandherd.cli.render.table import Column
+from sandherd.contracts.states import BranchState
+from sandherd.counted import counted
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import BranchView
+
+HEADER: Final = (
+    Column("BRANCH", cut=True),
+    "STATE",
+    "CHANGES",
+    Column("PUSHED", 2),
+    Column("PROBLEM", 1, cut=True),
+    Column("UPDATED", 4),
+    Column("TASK", 5),
+    Column("REPOSITORY", 6, cut=True),
+    Column("ID", 3),
+)
+_COMMIT_LETTERS: Final = 12
+_LEFT_OUT: Final = frozenset({"diff", "bundle", "commits", "files_changed", "additions", "deletions", "approve"})
+_SHOWN_PATHS: Final = 5
+
+
+def row(view: "BranchView") -> list[object]:
+    """The cells of a branch in a list."""
+    task = view.tasks[-1] if view.tasks else None
+    lines = f"+{view.additions} −{view.deletions}"
+    return [
+        view.branch, view.state, lines, _pushed(view), view.problem, view.updated_at, task, view.repository, view.id,
+    ]  # fmt: skip
+
+
+def facts_of(view: "BranchView") -> dict[str, Any]:
+    """Names and values of a branch."""
+    known = {name: value for name, value in view if name not in _LEFT_OUT}
+    return known | {"changes": changes(view), "to_approve": view.approve or None}
+
+
+def changes(view: "BranchView") -> str:
+    """The size of what was saved since the base's commit."""
+    if not view.commits:
+        return "no commits"
+    lines = f"+{view.additions} −{view.deletions}"
+    return f"{counted(view.commits, 'commit')}, {lines} in {counted(view.files_changed, 'file')}"
+
+
+def summary(view: "BranchView") -> str:
+    """The branch, its commit and its size in one line."""
+    return f"{view.branch} at {view.commit[:_COMMIT_LETTERS]}: {changes(view)}"
+
+
+def next_steps(view: "BranchView") -> list[str]:
+    """What prevents progress, and the command that continues, one line each."""
+    if view.state is not BranchState.LIVE:
+        return []
+    name = shlex.quote(view.branch)
+    lines = [f"problem: {view.problem}"] if view.problem else []
+    if view.saving:
+        return [*lines, f"commits are still being checked; see `sandherd branches show {name}`"]
+    if not view.commits:
+        return lines
+    if view.local:
+        return [*lines, f"get it into your repository with `sandherd branches fetch {name}`"]
+    return [*lines, *_push_steps(view, name)]
+
+
+def paths_to_approve(view: "BranchView") -> str:
+    """The first paths that need approval, in one line."""
+    more = len(view.approve) - _SHOWN_PATHS
+    return ", ".join(view.approve[:_SHOWN_PATHS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _push_steps(view: "BranchView", name: str) -> list[str]:
+    if view.pushed_commit == view.commit:
+        return [f"pushed to {view.repository}"]
+    if view.approve:
+        return [
+            f"a user has to approve changes of: {paths_to_approve(view)}",
+            f"see them with `sandherd branches diff {name}`",
+            f"approve them with `sandherd branches push {name} --approve-paths`",
+        ]
+    if view.pushing:
+        return [f"not pushed yet; see `sandherd branches show {name}`"]
+    return [f"not pushed; push it with `sandherd branches push {name}`"]
+
+
+def _pushed(view: "BranchView") -> str:
+    if view.local:
+        return "-"
+    if view.pushed_commit == view.commit:
+        return "yes"
+    return "approve" if view.approve else "pending" if view.pushing or view.saving else "no"

@@ -1,0 +1,154 @@
+"""Branches that tasks work on: list, find, push, delete, and fetch them into a local repository."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Literal
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.queries import SendRequest
+from sandherd.client.task_files import TaskFiles
+from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import SAFE_NAME_PATTERN, TASK_PREFIX
+from sandherd.contracts.states import BranchState
+from sandherd.lazy_imports import LazyModule
+
+if TYPE_CHECKING:
+    from sandherd.client.repositories import branch_fetch
+    from sandherd.client.repositories.branch_fetch import FetchedBranch
+    from sandherd.client.sandboxes.transfer import Moved
+else:  # on first use: most programs fetch no branches
+    branch_fetch = LazyModule("sandherd.client.repositories.branch_fetch")
+
+_ID: Final = re.compile(r"br-[0-9a-f]{20}")
+_TASK: Final = re.compile(SAFE_NAME_PATTERN)
+_SHOWN: Final = 5
+_SEE: Final = "see `sandherd branches list`"
+
+
+class BranchOperations(TaskFiles):
+    """The methods of `Herd` about branches. Every method raises `HerdError`.
+
+    A branch is named by its name, its id, or a task that works on it.
+    """
+
+    async def branches(
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        branch: str | None = None,
+        task: str | None = None,
+        states: "Sequence[BranchState]" = (),
+    ) -> "requests.BranchList":
+        """A page of the project's branches, those that changed last first; of this name, this task, these states."""
+        wanted = {"limit": limit, "cursor": cursor, "branch": branch, "task": task, "state": list(states)}
+        return await self.connection.request(made(requests.ListBranches, **wanted))
+
+    async def branch(self, name: str) -> "requests.BranchView":
+        """One branch. Of several with the same name, the live one. Raises `HerdError` if several are live."""
+        return await find(self.connection.request, name)
+
+    async def push_branch(
+        self, name: str, *, approve_paths: bool = False, by: str | None = None
+    ) -> "requests.BranchView":
+        """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
+
+        `approve_paths` approves the paths that need it (`approve`), for the branch's current commit.
+        """
+        found = await self.branch(name)
+        request = made(requests.PushBranch, branch=found.id, approve_paths=approve_paths, requested_by=by)
+        return await self.connection.request(request)
+
+    async def delete_branch(
+        self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None
+    ) -> "requests.BranchView":
+        """Delete a branch in the herd, and in its repository if it was pushed; with `here`, only in the herd."""
+        found = await self.branch(name)
+        return await self.connection.request(made(requests.DeleteBranch, branch=found.id, where=where, requested_by=by))
+
+    async def fetch_branch(
+        self, name: str, into: "Path | str" = ".", *, moved: "Moved | None" = None
+    ) -> "FetchedBranch":
+        """Fetch a branch into the local repository that contains `into`, as a branch of the same name.
+
+        A local branch is only created or fast-forwarded; the work tree is not changed. Objects are checked first, and
+        nothing of the branch is executed. Raises `HerdError`: `conflict` if the local branch is checked out or has
+        other commits, or if the repository does not have the base; `refused` for a bundle with anything unexpected.
+        """
+        found = await self.branch(name)
+        reference = found.bundle
+        if reference is None:
+            raise _nothing_saved(found)
+
+        async def download(out: IO[bytes]) -> None:
+            await self.artifact(reference, out, moved=moved)
+
+        return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
+
+    async def branch_diff(self, name: str, out: IO[bytes]) -> None:
+        """Write the diff of a branch from its base's commit into an empty file, as `git apply` reads it.
+
+        Raises `HerdError` (`too_large`) if it is too large to be stored.
+        """
+        found = await self.branch(name)
+        if found.diff is not None:
+            await self.artifact(found.diff, out)
+        elif found.files_changed:
+            raise HerdError.of(
+                Code.TOO_LARGE,
+                f"the diff of {found.branch} is too large to be stored",
+                field="diff",
+                remedy=f"fetch the branch with `sandherd branches fetch {found.id}`, and compare it with git",
+            )
+
+
+async def find(send: SendRequest, name: str) -> "requests.BranchView":
+    """The branch of this name or id, or of this task. Raises `HerdError`."""
+    kinds: list[Literal["branch", "task"]] = ["branch"] if not _TASK.fullmatch(name) else ["branch", "task"]
+    if name.startswith(TASK_PREFIX):
+        kinds.reverse()
+    if _ID.fullmatch(name):
+        kinds = ["branch"]
+    for kind in kinds:
+        if found := await _of(send, kind, name):
+            return _one(found, name)
+    raise HerdError.of(
+        Code.NOT_FOUND, f"there is no branch {name[:200]}, and no branch of such a task", field="branch", remedy=_SEE
+    )
+
+
+async def _of(send: SendRequest, kind: Literal["branch", "task"], name: str) -> "list[requests.BranchView]":
+    wanted = {kind: name}
+    try:
+        page: requests.BranchList = await send(made(requests.ListBranches, **wanted))
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+        return []
+    return page.branches
+
+
+def _one(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchView":
+    """The live one, or else the one that changed last. Raises `HerdError` if several are live."""
+    live = [view for view in found if view.state is BranchState.LIVE]
+    if len(live) > 1:
+        shown = ", ".join(f"{view.id} of {view.repository}" for view in live[:_SHOWN])
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"several repositories have a branch {name}: {shown}",
+            field="branch",
+            remedy="name it by its id",
+        )
+    return (live or found)[0]
+
+
+def _nothing_saved(view: "requests.BranchView") -> HerdError:
+    why = view.problem or "its tasks have saved no commits"
+    return HerdError.of(
+        Code.CONFLICT,
+        f"there is nothing to fetch of {view.branch}: {why}",
+        field="branch",
+        remedy=f"see `sandherd branches show {view.id}`",
+    )

@@ -1,0 +1,1 @@
+"""Git repositories of this machine: what a task begins with, and the branches that are fetched into them."""

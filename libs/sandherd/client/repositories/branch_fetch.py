@@ -1,0 +1,200 @@
+"""Fetches a task's branch from a bundle into a local repository: as a branch, and nothing else.
+
+The work tree and the branch that is checked out stay as they are, and nothing of the bundle is executed: a sandbox has
+made its commits. Before 2.46, git checks no objects that it fetches from a bundle: so it is fetched into a repository
+of its own first, from there into a second one, checked (git-fsck(1)) by git's own rules, and only then into the user's.
+What is refused is deleted with these repositories.
+"""
+
+import os
+import shlex
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandherd.client.errors import HerdError
+from sandherd.client.repositories.bundle_header import InvalidBundleError, read_header
+from sandherd.client.repositories.git import GitFailedError, run_git, text_of
+from sandherd.client.repositories.local import HEADS, branch_commit, find, refuse_incomplete
+from sandherd.contracts.errors import Code
+from sandherd.contracts.repositories import BranchName, Commit
+
+_FETCH: Final = (
+    "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules",
+    "--no-prune",
+)  # fmt: skip
+_CHECKED: Final = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
+_BRANCH: Final[TypeAdapter[str]] = TypeAdapter(BranchName)
+_COMMIT: Final[TypeAdapter[str]] = TypeAdapter(Commit)
+_ANCESTRY: Final = frozenset({0, 1, 128})
+"""Statuses of `merge-base --is-ancestor`; 128 if a commit is not there."""
+Download = Callable[[IO[bytes]], Awaitable[None]]
+"""Writes the bundle into an empty file."""
+
+
+@dataclass(frozen=True)
+class FetchedBranch:
+    """A branch that a local repository has now."""
+
+    branch: str
+    commit: str
+    """The commit that the herd has of it; a local branch may have more."""
+    repository: Path
+    """The folder of the local repository."""
+    previous: str | None
+    """The local branch's commit before; None if there was none."""
+    changed: bool
+    """Whether the local branch was created or moved."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The branch, the commit that it has to be at, and the local repository with its present commit of the branch."""
+
+    branch: str
+    commit: str
+    top: Path
+    previous: str | None
+
+    @property
+    def ref(self) -> str:
+        return f"{HEADS}{self.branch}"
+
+
+async def fetch(branch: str, commit: str, into: Path, download: Download) -> FetchedBranch:
+    """Fetch the branch, which has to be at this commit, into the repository that contains a folder.
+
+    Raises `HerdError`: `conflict` if the local branch has other commits or is checked out, `refused` for a bundle that
+    is not what was expected, or has malformed objects.
+    """
+    _check(_BRANCH, branch, "branch")
+    _check(_COMMIT, commit, "commit")
+    top, _ = await find(into)
+    await refuse_incomplete(top)
+    wanted = _Wanted(branch, commit, top, await branch_commit(top, branch))
+    if wanted.previous is not None and await _continues(top, wanted.previous, commit, of_user=True):
+        return FetchedBranch(branch, commit, top, wanted.previous, changed=False)
+    await _refuse_used(wanted)
+    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
+        bundle = Path(folder) / "bundle"
+        with bundle.open("w+b") as file:
+            await download(file)
+            file.seek(0)
+            _check_header(file, wanted)
+        await _verify(bundle, wanted)
+        await _fetch_checked(bundle, wanted)
+    return FetchedBranch(branch, commit, top, wanted.previous, changed=True)
+
+
+async def _continues(folder: Path, commit: str, ancestor: str, *, of_user: bool) -> bool:
+    """Whether the commit is the other one or comes after it."""
+    arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
+    status, _ = await run_git(folder, *arguments, of_user=of_user, accepted=_ANCESTRY)
+    return status == 0
+
+
+async def _refuse_used(wanted: _Wanted) -> None:
+    """Raise `HerdError` if a work tree has the branch checked out, or the branch is another name of another one."""
+    for entry in (await text_of(wanted.top, "worktree", "list", "--porcelain")).split("\n\n"):
+        lines = entry.splitlines()
+        if f"branch {wanted.ref}" in lines:
+            place = lines[0].removeprefix("worktree ")
+            raise _conflict(
+                f"{wanted.branch} is checked out in {place}",
+                f"switch to another branch there, as with `git -C {shlex.quote(place)} switch --detach`",
+            )
+    symbolic = ("symbolic-ref", "--quiet", "--end-of-options", wanted.ref)
+    if await text_of(wanted.top, *symbolic, accepted=frozenset({0, 1})):
+        raise _conflict(
+            f"{wanted.branch} is a symbolic ref in {wanted.top}",
+            f"delete it with `git symbolic-ref --delete {wanted.ref}`",
+        )
+
+
+def _check_header(file: IO[bytes], wanted: _Wanted) -> None:
+    """Raise `HerdError` unless the bundle has this branch at this commit, and no other ref."""
+    try:
+        header = read_header(file)
+    except InvalidBundleError as error:
+        raise _refused(wanted, str(error)) from None
+    if header.refs != {wanted.ref: wanted.commit}:
+        raise _refused(wanted, f"it does not have exactly this branch at {wanted.commit[:12]}")
+
+
+async def _verify(bundle: Path, wanted: _Wanted) -> None:
+    try:
+        await run_git(wanted.top, "bundle", "verify", str(bundle))
+    except GitFailedError as error:
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{wanted.top} does not have the commits from which {wanted.branch} begins ({error.problem.message})",
+            field="into",
+            remedy="fetch its base there first (`git fetch`), or name the repository that the task began from",
+        ) from None
+
+
+async def _fetch_checked(bundle: Path, wanted: _Wanted) -> None:
+    unchecked, checked = bundle.parent / "unchecked", bundle.parent / "checked"
+    refspec = f"{wanted.ref}:{wanted.ref}"
+    try:
+        for target in (unchecked, checked):
+            await _create(target, wanted.top)
+        await run_git(unchecked, *_FETCH, "--end-of-options", str(bundle), refspec, of_user=False)
+        await run_git(checked, *_FETCH, "--end-of-options", str(unchecked), refspec, of_user=False, config=_CHECKED)
+    except GitFailedError as error:
+        raise _refused(wanted, error.problem.message) from None
+    if await branch_commit(checked, wanted.branch, of_user=False) != wanted.commit:
+        raise _refused(wanted, f"it is not at {wanted.commit[:12]}")
+    await _refuse_other_commits(checked, wanted)
+    try:
+        await run_git(wanted.top, *_FETCH, "--end-of-options", str(checked), refspec)
+    except GitFailedError as error:
+        name = shlex.quote(wanted.branch)
+        remedy = f"correct that, then fetch again: `sandherd branches fetch {name}`"
+        raise _conflict(error.problem.message, remedy) from None
+
+
+async def _refuse_other_commits(quarantine: Path, wanted: _Wanted) -> None:
+    """Raise `HerdError` unless the local branch can be fast-forwarded."""
+    if wanted.previous is None or await _continues(quarantine, wanted.commit, wanted.previous, of_user=False):
+        return
+    raise _conflict(
+        f"your {wanted.branch} in {wanted.top} has commits that the herd's has not",
+        f"rename yours, and fetch again: `git branch -m {shlex.quote(wanted.branch)} NAME`",
+    )
+
+
+async def _create(quarantine: Path, top: Path) -> None:
+    """A bare repository that also has the objects of the local one."""
+    objects = await text_of(top, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    kind = await text_of(top, "rev-parse", "--show-object-format")
+    init = ("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", "--end-of-options", str(quarantine))
+    await run_git(quarantine.parent, *init, of_user=False)
+    alternates = quarantine / "objects" / "info" / "alternates"
+    alternates.write_bytes(os.fsencode(f"{objects}\n"))
+
+
+def _check(kind: TypeAdapter[str], value: str, field: str) -> None:
+    try:
+        kind.validate_python(value)
+    except ValidationError:
+        raise HerdError.of(
+            Code.REFUSED, f"the {field} {value[:80]!r} is not valid", field=field, remedy="see `sandherd branches list`"
+        ) from None
+
+
+def _refused(wanted: _Wanted, why: str) -> HerdError:
+    return HerdError.of(
+        Code.REFUSED,
+        f"the bundle of {wanted.branch} is refused: {why}",
+        field="bundle",
+        remedy="nothing of it was stored here; see `sandherd branches show`",
+    )
+
+
+def _conflict(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.CONFLICT, message, field="branch", remedy=remedy)

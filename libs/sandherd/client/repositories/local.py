@@ -1,0 +1,166 @@
+"""A local repository: finds its base branch, and writes that as a bundle (git-bundle(1)) to upload."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.repositories.git import GitFailedError, run_git, text_of
+from sandherd.client.repositories.source import RepositorySource
+from sandherd.contracts.errors import Code
+
+HEADS: Final = "refs/heads/"
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_MAX_LABEL: Final = 100
+_SHOWN: Final = 5
+_EXAMINE_SECONDS: Final = 300.0
+_PARTIAL: Final = r"^(remote\..*\.promisor|extensions\.partialclone)$"
+_STATUS: Final = (
+    "status",
+    "--porcelain",
+    "-z",
+    "--untracked-files=normal",
+    "--ignore-submodules=dirty",
+    "--no-renames",
+)
+
+
+@dataclass(frozen=True)
+class LocalRepository:
+    """A repository of this machine from which a task begins."""
+
+    source: RepositorySource
+    top: Path
+    """Its folder: the work tree's, or that of a bare repository."""
+    base: str
+    """The branch to begin from."""
+    commit: str
+    """The branch's commit."""
+    uncommitted: int
+    """How many changed or new files are not committed, and so not uploaded."""
+
+    @property
+    def label(self) -> str:
+        """The name of its folder, as a label of a repository."""
+        name = self.top.name.removesuffix(".git")
+        return _UNSAFE.sub("-", name)[:_MAX_LABEL].strip("-") or "repository"
+
+
+async def examine(source: RepositorySource) -> LocalRepository:
+    """Find the repository that contains the source's path, and its base branch. Nothing is changed.
+
+    Raises `HerdError` for a folder without one, for a shallow or partial clone, and for a base that is not there.
+    """
+    folder = Path(source.path or ".")
+    top, bare = await find(folder)
+    await refuse_incomplete(top)
+    base = source.base or await _current_branch(top)
+    commit = await _commit_of(top, base)
+    return LocalRepository(source, top, base, commit, 0 if bare else await _uncommitted(top))
+
+
+async def find(folder: Path) -> tuple[Path, bool]:
+    """The folder of the repository that contains a folder, and whether it is bare. Raises `HerdError`."""
+    if not folder.is_dir():
+        raise _wrong(f"{folder} is no folder", "path", "name a folder in a git repository")
+    try:
+        is_bare = await text_of(folder, "rev-parse", "--is-bare-repository") == "true"
+        place = "--absolute-git-dir" if is_bare else "--show-toplevel"
+        return Path(await text_of(folder, "rev-parse", place)), is_bare
+    except GitFailedError as error:
+        raise _wrong(
+            f"{folder} is not in a git repository that can be used ({error.problem.message})",
+            "path",
+            "name a folder of one, or its URL; for files without git there is --dir",
+        ) from None
+
+
+async def refuse_incomplete(top: Path) -> None:
+    """Raise `HerdError` for a shallow or partial clone: a bundle of it could not be complete."""
+    if await text_of(top, "rev-parse", "--is-shallow-repository") == "true":
+        raise _wrong(
+            f"{top} is a shallow clone, which has only a part of its history",
+            "path",
+            f"complete it with `git -C {top} fetch --unshallow`, or name the repository's URL",
+        )
+    if await text_of(top, "config", "--name-only", "--get-regexp", _PARTIAL, accepted=frozenset({0, 1})):
+        raise _wrong(
+            f"{top} is a partial clone, which has only a part of its objects",
+            "path",
+            "clone it again without --filter, or name the repository's URL",
+        )
+
+
+async def write_bundle(repository: LocalRepository, out: IO[bytes], limit: int | None) -> None:
+    """Write the base branch with its history as a bundle into an empty file, which is at its beginning afterwards.
+
+    Raises `HerdError`, also if it has more than `limit` bytes.
+    """
+    try:
+        await run_git(
+            repository.top, "bundle", "create", "--quiet", "-", "--end-of-options", HEADS + repository.base,
+            out=out, file_bytes=limit,
+        )  # fmt: skip
+    except GitFailedError:
+        if limit is None or os.fstat(out.fileno()).st_size < limit:
+            raise
+        raise _too_large(repository, limit) from None
+    if limit is not None and os.fstat(out.fileno()).st_size > limit:
+        raise _too_large(repository, limit)
+    out.seek(0)
+
+
+async def branch_commit(top: Path, branch: str, *, of_user: bool = True) -> str | None:
+    """The commit of a local branch; None if there is no such branch."""
+    found = await text_of(
+        top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{HEADS}{branch}^{{commit}}",
+        of_user=of_user, accepted=frozenset({0, 1}),
+    )  # fmt: skip
+    return found or None
+
+
+async def _current_branch(top: Path) -> str:
+    found = await text_of(top, "symbolic-ref", "--quiet", "HEAD", accepted=frozenset({0, 1}))
+    if not found.startswith(HEADS):
+        raise _wrong(
+            f"HEAD of {top} is detached: it is at no branch",
+            "base",
+            "name the branch to begin from with --base (`base:` in a file of tasks)",
+        )
+    return found.removeprefix(HEADS)
+
+
+async def _commit_of(top: Path, base: str) -> str:
+    """The base's commit. Raises `HerdError` with the branches that there are, and for a name that a herd refuses."""
+    try:
+        made(RepositorySource, path=str(top), base=base)
+    except HerdError as error:
+        raise _wrong(f"{base}: {error.problem.message}", "base", "name another branch with --base") from None
+    if found := await branch_commit(top, base):
+        return found
+    listed = await text_of(top, "for-each-ref", "--format=%(refname)", f"--count={_SHOWN + 1}", HEADS)
+    known = [name.removeprefix(HEADS) for name in listed.splitlines()]
+    if not known:
+        raise _wrong(f"{top} has no commit yet", "base", "commit first")
+    shown = ", ".join(known[:_SHOWN]) + (", …" if known[_SHOWN:] else "")
+    raise _wrong(f"{top} has no branch {base}; there is: {shown}", "base", "name one of them with --base")
+
+
+async def _uncommitted(top: Path) -> int:
+    _, printed = await run_git(top, *_STATUS, seconds=_EXAMINE_SECONDS)
+    return printed.count(b"\0")
+
+
+def _too_large(repository: LocalRepository, limit: int) -> HerdError:
+    return HerdError.of(
+        Code.TOO_LARGE,
+        f"{repository.base} of {repository.top} has more than {limit} bytes as a bundle, the maximum size of an upload",
+        field="path",
+        remedy="name the repository's URL, or increase SANDHERD_MAX_FILE_MB of the herd",
+    )
+
+
+def _wrong(message: str, field: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field=field, remedy=remedy)

@@ -1,0 +1,89 @@
+"""The repository of a task as a user names it: a URL, or the path of a local one, and what to do with it."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ConfigDict, StringConstraints, model_validator
+
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.errors import Code
+from sandherd.contracts.model import Model
+from sandherd.contracts.repositories import BranchName, Repository, RepositoryUrl, Ticket
+
+_FILE: Final = "file://"
+_SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
+"""As `git@github.com:OWNER/NAME`, which git takes for a URL of ssh."""
+
+
+class RepositorySource(Model):
+    """The repository that a task works on: its `url`, or the `path` of a local one, or of a folder in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: RepositoryUrl | None = None
+    path: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] | None = None
+    """A folder of this machine. Its base branch is uploaded; changes that are not committed are not."""
+    base: BranchName | None = None
+    """The branch to begin from, and to merge into. None: the default branch; of a local one the current branch."""
+    branch: BranchName | None = None
+    """A live branch of an earlier task to continue. None: a new one, named after the task."""
+    ticket: Ticket | None = None
+    """The ticket that it works on; the branch's name contains it."""
+    join: bool = False
+    """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
+    commit_rest: bool = True
+    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    push: bool | None = None
+    """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a repository of this machine."""
+        return self.path is not None
+
+    def of_url(self) -> Repository:
+        """The same as a field of a task spec, for one with a URL."""
+        return made(Repository, **self.options(), url=self.url, push=self.push is not False)
+
+    def options(self) -> dict[str, Any]:
+        """What is the same in a task spec."""
+        return {name: getattr(self, name) for name in ("base", "branch", "ticket", "join", "commit_rest")}
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.url is None) == (self.path is None):
+            raise ValueError("name either the url of a repository, or the path of a local one")
+        if self.path is not None and self.push:
+            raise ValueError("a local repository is not pushed to: fetch the branch with `sandherd branches fetch`")
+        if self.branch is not None and self.join:
+            raise ValueError("name a branch to continue, or join that of the ticket, not both")
+        if self.join and self.ticket is None:
+            raise ValueError("join needs a ticket")
+        return self
+
+
+def place_of(text: str) -> dict[str, str]:
+    """The `url` or the `path` of a `RepositorySource`, from one text. Raises `HerdError` for a URL of ssh."""
+    if text.startswith(_FILE):
+        return {"path": unquote(urlsplit(text).path)}
+    if "://" in text:
+        return {"url": text}
+    if _SCP.fullmatch(text) and not os.path.lexists(text):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "a repository is named by its URL of https, or by its path here",
+            field="url",
+            remedy="write it as https://HOST/OWNER/NAME, and a path that has a colon as ./a:b",
+        )
+    return {"path": text}
+
+
+def source_of(repository: "RepositorySource | str | os.PathLike[str]") -> RepositorySource:
+    """The source that a text or a path names. Raises `HerdError`."""
+    if isinstance(repository, RepositorySource):
+        return repository
+    place = place_of(repository) if isinstance(repository, str) else {"path": str(Path(repository))}
+    return made(RepositorySource, **place)

@@ -1,0 +1,50 @@
+"""The `repository` of a task in a file: a mapping of `url` or `path`, and options; or one text, a URL or a path.
+
+A path is relative to the folder of the file.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.repositories.source import RepositorySource, place_of
+from sandherd.contracts.errors import Code
+
+FIELD: Final = "repository"
+
+
+def repository_of(fields: dict[str, Any], folder: Path) -> RepositorySource | None:
+    """Remove a local repository from a task's fields, and return it; one with a URL becomes a part of the spec.
+
+    Raises `HerdError` naming the field as it is in the file.
+    """
+    written = fields.pop(FIELD, None)
+    if written is None:
+        return None
+    try:
+        source = _source(written, folder)
+        if not source.is_local:
+            fields[FIELD] = source.of_url()
+            return None
+    except HerdError as error:
+        inner = error.problem.field
+        message = error.problem.message.removeprefix(f"{inner}: ")
+        path = f"{FIELD}.{inner}" if inner else FIELD
+        raise HerdError(error.problem.model_copy(update={"field": path, "message": f"{path}: {message}"})) from None
+    if used := [name for name in ("work", "resume") if fields.get(name) is not None]:
+        raise _wrong(f"a task that begins with a repository can't also begin with {used[0]}")
+    return source
+
+
+def _source(written: Any, folder: Path) -> RepositorySource:
+    if isinstance(written, str):
+        written = place_of(written)
+    if not isinstance(written, Mapping):
+        raise HerdError.of(Code.INVALID_FIELD, "write `repository: {url: …}`, or `{path: …}`")
+    source = made(RepositorySource, **{str(name): value for name, value in written.items()})
+    return source if source.path is None else source.model_copy(update={"path": str(folder / source.path)})
+
+
+def _wrong(message: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, f"{FIELD}: {message}", field=FIELD)

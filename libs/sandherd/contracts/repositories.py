@@ -1,0 +1,127 @@
+"""The git repository that a task works on, and the branch that a sandbox checks out."""
+
+from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.model import Model
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.patterns import explained
+
+MAX_BRANCH: Final = 200
+BRANCH_PATTERN: Final = explained(
+    r"^[A-Za-z0-9_][A-Za-z0-9_.+/-]*$",
+    "the name of a branch: letters, digits and _ . + / -, beginning with a letter, a digit or _",
+)
+TICKET_PATTERN: Final = explained(
+    r"^#?[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "the id of a ticket, such as #42 or PROJ-7: letters, digits and _ . -"
+)
+COMMIT_PATTERN: Final = explained(
+    r"^([0-9a-f]{40}|[0-9a-f]{64})$", "the full id of a commit: 40 or 64 hexadecimal digits"
+)
+LABEL_PATTERN: Final = explained(r"^[A-Za-z0-9_.-]+$", "letters, digits and _ . -")
+URL_PATTERN: Final = explained(r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of https")
+
+
+def check_branch(name: str) -> str:
+    """The name, if git accepts it as that of a branch (git-check-ref-format(1)). Raises `ValueError`."""
+    parts = name.split("/")
+    hidden = any(part.startswith(".") or part.endswith(".lock") for part in parts)
+    if ".." in name or name.endswith(".") or "" in parts or hidden or name == "HEAD":
+        raise ValueError(f"{name!r} is not a valid name of a branch (git check-ref-format)")
+    return name
+
+
+def check_url(url: str) -> str:
+    """The URL, if it has a host name and neither a credential, a query nor a fragment. Raises `ValueError`."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the URL contains a credential; remove it: the spawner has the credentials of forges")
+    if parts.query or parts.fragment or not parts.hostname or not parts.path.strip("/"):
+        raise ValueError("it has to be the URL of a repository, such as https://github.com/OWNER/NAME")
+    if {".", ".."} & set(parts.path.split("/")) or "%" in parts.path or "\\" in url:
+        raise ValueError("the URL's path has to be plain: without `.`, `..` and percent signs")
+    return url
+
+
+BranchName = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_BRANCH, pattern=BRANCH_PATTERN), AfterValidator(check_branch)
+]
+Ticket = Annotated[str, StringConstraints(pattern=TICKET_PATTERN)]
+"""The id of a ticket or issue that a task works on."""
+Commit = Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)]
+"""The id of a commit."""
+RepositoryUrl = Annotated[str, StringConstraints(max_length=1000, pattern=URL_PATTERN), AfterValidator(check_url)]
+"""The URL of a repository, without a credential."""
+RepositoryLabel = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=100, pattern=LABEL_PATTERN),
+]
+
+
+class Checkout(Model):
+    """The branch that a sandbox checks out; only the spawner sets it, for the worker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    branch: BranchName
+    base: BranchName
+    commit: Commit
+    """The branch's commit."""
+    base_commit: Commit
+    """The base's commit from which the branch was created: a bundle that is saved has what comes after it."""
+    bundle: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The history of the branch as a bundle (git-bundle(1)). None: the repository is mounted at `MOUNTED`."""
+    owner: SafeName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The task or sandbox under whose subjects the bundle is."""
+
+
+MOUNTED: Final = "/sandherd/repository"
+"""Where a sandbox finds the control plane's mirror of the repository, read-only, in runtimes that mount it."""
+
+
+class Repository(Model):
+    """The repository of a task. Its work begins from a branch, and is saved as commits of that branch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: RepositoryUrl | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Its URL. None: it is a local repository of the client, in `bundle`."""
+    bundle: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The base branch of a local repository as a bundle (git-bundle(1)), uploaded under the task's name before it is
+    submitted (`upload_chunk` with the task as `sandbox`)."""
+    label: RepositoryLabel | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The name of a local repository, such as that of its folder: tasks of a project with the same one share it."""
+    base: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The branch to begin from, and to merge into. None: the repository's default branch."""
+    branch: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """A live branch of an earlier task to continue. None: a new one, named after the task."""
+    ticket: Ticket | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The ticket that it works on; the branch's name contains it."""
+    join: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
+    commit_rest: bool = True
+    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    push: bool = True
+    """Whether the branch is pushed to `url` whenever it is saved. Otherwise only at a user's request."""
+    checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What the sandbox checks out; only the spawner sets it, for the worker."""
+
+    @property
+    def shown(self) -> str:
+        """The repository as it is shown to users: its URL, or the label of a local one."""
+        return self.url or self.label or ""
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Self:
+        if (self.url is None) == (self.bundle is None):
+            raise ValueError("a repository has either a url or a bundle")
+        if (self.bundle is None) != (self.label is None):
+            raise ValueError("a bundle needs a label, and a url has none")
+        if self.branch is not None and self.join:
+            raise ValueError("name a branch to continue, or join that of the ticket, not both")
+        if self.join and self.ticket is None:
+            raise ValueError("join needs a ticket")
+        return self

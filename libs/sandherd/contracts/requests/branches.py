@@ -1,0 +1,102 @@
+"""Requests about the branches that tasks work on."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from sandherd.contracts.commands import Note
+from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.repositories import BranchName
+from sandherd.contracts.requests.base import Page, Request
+from sandherd.contracts.states import BranchState
+
+BranchId = SafeName
+"""The id of a branch: `br-` and 20 hexadecimal digits, derived from its repository and name."""
+
+
+class BranchView(Model):
+    """A branch: where it begins, what was saved and pushed, and what prevents more."""
+
+    project: SafeName
+    id: BranchId
+    repository: str
+    """The URL, or the label of a local repository."""
+    local: bool = False
+    """Whether it is of a local repository of a client, which fetches it; nothing can be pushed then."""
+    branch: str
+    base: str
+    state: BranchState
+    base_commit: str
+    commit: str
+    """The branch's commit in the spawner's mirror; the base's commit while nothing was saved."""
+    pushed_commit: str | None = None
+    """The commit that the repository's branch has, as far as it was pushed by the spawner."""
+    tasks: list[SafeName] = Field(default_factory=list)
+    """The tasks that worked on it, the last one last; the last 100 of them."""
+    ticket: str | None = None
+    created_at: Moment
+    updated_at: Moment
+    saving: bool = False
+    """Whether commits of a sandbox were received that are not checked yet."""
+    pushing: bool = False
+    """Whether it will be pushed without anyone's doing."""
+    problem: str | None = None
+    """Why the last commits were refused, or were not pushed; None if they were not."""
+    approve: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    """Changed paths that a user has to approve before it is pushed."""
+    commits: Count = 0
+    """How many commits it has that its base's commit has not."""
+    files_changed: Count = 0
+    additions: Count = 0
+    deletions: Count = 0
+    diff: ArtifactRef | None = None
+    """The diff from its base's commit, stored for 7 days. None: there is none, or it is too large."""
+    bundle: ArtifactRef | None = None
+    """The commits since its base's commit as a bundle (git-bundle(1)), stored for 7 days. None: nothing was saved."""
+
+
+class BranchList(Model):
+    """A page of branches, those that changed last first."""
+
+    branches: list[BranchView]
+    next_cursor: str | None = None
+    truncated: bool = False
+
+
+class ListBranches(Request[BranchList], Page):
+    """List the branches of a project, those that changed last first."""
+
+    Answer: ClassVar[type[BaseModel]] = BranchList
+    type: ClassVar[str] = "spawner.branches"
+    branch: BranchName | None = None
+    """Only branches of this name, or the branch with this id."""
+    task: SafeName | None = None
+    """Only the branch that this task works on."""
+    state: list[BranchState] = Field(default_factory=list, max_length=8)
+    """Only branches in one of these states. Empty: in any."""
+
+
+class PushBranch(Request[BranchView]):
+    """Push a branch as soon as possible, also after a refusal; `branch.pushed` or `branch.push_refused` follows."""
+
+    Answer: ClassVar[type[BaseModel]] = BranchView
+    type: ClassVar[str] = "spawner.push_branch"
+    branch: BranchId
+    approve_paths: bool = False
+    """Whether the paths that need a user's approval are approved, for the branch's current commit."""
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
+    """Who requests it, according to the client."""
+
+
+class DeleteBranch(Request[BranchView]):
+    """Delete a branch in the spawner's mirror, and in the repository if it was pushed; `branch.deleted` follows."""
+
+    Answer: ClassVar[type[BaseModel]] = BranchView
+    type: ClassVar[str] = "spawner.delete_branch"
+    branch: BranchId
+    where: Literal["everywhere", "here"] = "everywhere"
+    """`here`: not in the repository."""
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
+    """Who requests it, according to the client."""

@@ -1,0 +1,39 @@
+"""The settings of repositories that tasks work on: permitted hosts, credentials, and what a user has to approve."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from sandherd.settings.fields import NONE, Env, Names
+
+RepositoryHost = Annotated[str, StringConstraints(pattern=r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$")]
+"""A host name, with a port if it is not that of https; `http://` before it permits http in place of https."""
+Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
+_HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")
+_APPROVED: Final = (
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".gitlab-ci.yml",
+    ".gitea/workflows/**",
+    ".forgejo/workflows/**",
+    ".circleci/**",
+    "**/CODEOWNERS",
+)
+
+
+class RepositorySettings(BaseModel):
+    """Which repositories tasks may name, and how the spawner fetches and pushes them."""
+
+    repository_hosts: Annotated[list[RepositoryHost], NONE, Names, Env("SANDHERD_REPOSITORY_HOSTS")] = list(_HOSTS)
+    """The hosts of repositories that tasks may name, because the spawner connects to them; `none`: only local
+    repositories, which clients upload."""
+    github_token: Annotated[Token | None, Env("GITHUB_TOKEN", secret=True)] = Field(None, repr=False)
+    """A token for repositories on github.com. No sandbox gets it."""
+    git_credentials: Annotated[Path | None, Env("SANDHERD_GIT_CREDENTIALS")] = None
+    """A file with credentials of other hosts, one `https://USER:TOKEN@HOST` a line (git-credential-store(1)); it is
+    read for each use. No sandbox gets them."""
+    repository_approval: Annotated[list[str], NONE, Names, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
+    """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
+    max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
+    """Maximum size of the spawner's mirror of a repository."""

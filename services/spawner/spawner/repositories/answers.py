@@ -1,0 +1,92 @@
+"""Answers requests about branches: list, push, delete."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import BranchList, BranchView, DeleteBranch, ListBranches, PushBranch, Request
+from sandherd.contracts.states import BranchState
+from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.live_state import LiveState
+from spawner.records.availability import available
+from spawner.repositories import decisions
+from spawner.repositories.record import BranchRecord
+
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListBranches: 4, PushBranch: 2, DeleteBranch: 2}
+"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+
+
+class BranchRequestHandler:
+    """The handlers of requests about branches. Raise `ContractError`."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request in `ANSWERED`."""
+        return {ListBranches: self.branches, PushBranch: self.push, DeleteBranch: self.delete}
+
+    async def branches(self, incoming: IncomingRequest[ListBranches]) -> BranchList:
+        """A page of the branches of a project, or of all projects."""
+        request = incoming.request
+        with available("branches"):
+            await self._live.catch_up()
+        found = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
+        found.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
+        rest = [record for record in found if request.cursor is None or _cursor(record) < request.cursor]
+        page = rest[: request.limit]
+        more = len(rest) > len(page)
+        return BranchList(
+            branches=[record.view() for record in page], next_cursor=_cursor(page[-1]) if more else None, truncated=more
+        )
+
+    async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
+        """Have a branch pushed as soon as possible."""
+        record = await self._load(incoming.project, incoming.request.branch)
+        if record.local:
+            problem = f"{record.branch} is of a local repository, to which the spawner has no access"
+            raise ContractError(
+                Code.REFUSED, problem, field="branch", remedy=f"fetch it: `sandherd branches fetch {record.branch}`"
+            )
+        if record.state is not BranchState.LIVE:
+            raise ContractError(
+                Code.CONFLICT, f"{record.branch} is {record.state}", field="branch", remedy="name a live branch"
+            )
+        now = self._live.now()
+        return await self._changed(record, lambda held: decisions.push_requested(held, incoming.request, now))
+
+    async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
+        """Have a branch deleted."""
+        record, now = await self._load(incoming.project, incoming.request.branch), self._live.now()
+        return await self._changed(record, lambda held: decisions.delete_requested(held, incoming.request, now))
+
+    async def _load(self, project: str, branch: str) -> BranchRecord:
+        if project == FLEET:
+            raise ContractError(
+                Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
+            )
+        with available("branches"):
+            held = await self._live.branches.load(f"{project}.{branch}")
+        if held is None:
+            raise ContractError(
+                Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see `sandherd branches list`"
+            )
+        return held.record
+
+    async def _changed(self, record: BranchRecord, decide: decisions.Decide) -> BranchView:
+        with available("branches"):
+            held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
+        return (held.record if held else record).view()
+
+
+def _matches(record: BranchRecord, project: str, request: ListBranches) -> bool:
+    if project not in (FLEET, record.project) or (request.task is not None and request.task not in record.tasks):
+        return False
+    named = request.branch in (None, record.branch, record.id)
+    return named and (not request.state or record.state in request.state)
+
+
+def _cursor(record: BranchRecord) -> str:
+    return f"{record.updated_at.timestamp():017.6f} {record.key}"

@@ -1,0 +1,53 @@
+"""The part of the spawner that works on repositories: prepares checkouts, and carries out what is due on branches."""
+
+from collections.abc import Coroutine, Mapping
+from datetime import datetime
+from typing import Any, Self
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.lease import Lease
+from sandherd.settings import Settings
+from spawner.live_state import LiveState
+from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.preparer import CheckoutPreparer
+from spawner.repositories.workflow import BranchWorkflow
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks.record import TaskRecord
+from spawner.tasks.scheduler import Intend
+
+
+class BranchService:
+    """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
+
+    def __init__(self, preparer: CheckoutPreparer, workflow: BranchWorkflow) -> None:
+        self._preparer = preparer
+        self._workflow = workflow
+
+    @classmethod
+    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime]) -> Self:
+        """From the settings and the runtimes."""
+        artifacts = BranchArtifacts(bus)
+        mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
+        mirrors = Mirrors(
+            mirrors_folder(settings.home), RepositoryHosts.of(settings), artifacts, settings.max_repository_mb
+        )
+        return cls(
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
+            BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
+        )
+
+    def when_prepared(self, intend: Intend) -> Intend:
+        """The same for tasks whose checkout is prepared; for others, it is prepared first."""
+
+        async def prepared(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord | None:
+            return await intend(task, sandbox, now) if self._preparer.is_prepared(task, now) else None
+
+        return prepared
+
+    def work(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """What runs until cancelled."""
+        return self._preparer.run(), self._workflow.run()

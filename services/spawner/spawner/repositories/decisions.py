@@ -1,0 +1,180 @@
+"""State changes of a branch, as pure functions from a record and a fact to the next record."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.branch import (
+    MAX_PATHS,
+    BranchCreated,
+    BranchDeleted,
+    BranchPushed,
+    BranchPushRefused,
+    BranchRefused,
+    BranchSaved,
+)
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import DeleteBranch, PushBranch
+from sandherd.contracts.states import BranchState
+from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits, branch_id, repository_key
+from spawner.tasks.record import TaskRecord
+
+Decide = Callable[[BranchRecord], BranchRecord]
+MAX_TASKS: Final = 100
+NEEDS_APPROVAL: Final = "needs_approval"
+MAX_RECEIVED: Final = 16
+"""Maximum bundles of one branch that wait to be checked. Each contains what the earlier ones of its sandbox do."""
+
+
+def created(
+    task: TaskRecord, repository: Repository, *, branch: str, base: str, commit: str, at: datetime
+) -> BranchRecord:
+    """A new branch for a task."""
+    name = repository_key(repository)
+    record = BranchRecord(
+        project=task.project,
+        traceparent=task.traceparent,
+        id=branch_id(name, branch),
+        life=task.life,
+        tasks=(task.task,),
+        repository=name,
+        url=repository.url,
+        origin=repository.bundle,
+        branch=branch,
+        base=base,
+        base_commit=commit,
+        commit=commit,
+        ticket=repository.ticket,
+        push=repository.push and repository.url is not None,
+        created_at=at,
+        updated_at=at,
+    )
+    event = BranchCreated(repository=name, branch=branch, base=base, base_commit=commit, ticket=repository.ticket)
+    return record.with_events(at, event)
+
+
+def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
+    """The branch with another task that works on it; the same if that does already."""
+    if task == record.name:
+        return record
+    tasks = (*(name for name in record.tasks if name != task), task)[-MAX_TASKS:]
+    return record.model_copy(update={"tasks": tasks, "updated_at": now})
+
+
+def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
+    """The branch with a bundle to be checked; the same if it was received before, or the branch is not live."""
+    known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
+    if known or record.bundle == commits.bundle or record.state is not BranchState.LIVE:
+        return record
+    waiting = (*(one for one in record.received if one.sandbox != commits.sandbox), commits)[-MAX_RECEIVED:]
+    return record.model_copy(update={"received": waiting, "updated_at": now})
+
+
+def saved(
+    record: BranchRecord,
+    commits: ReceivedCommits,
+    *,
+    size: BranchSize,
+    paths: list[str],
+    diff: ArtifactRef | None,
+    now: datetime,
+) -> BranchRecord:
+    """The branch after a bundle was added to it."""
+    if commits not in record.received:
+        return record
+    changes = {
+        "commit": commits.commit,
+        "bundle": commits.bundle,
+        "size": size,
+        "diff": diff,
+        "problem": None,
+        "push_wanted": record.push and record.pushed != commits.commit,
+        "approve": (),
+    }
+    event = BranchSaved(
+        repository=record.repository,
+        branch=record.branch,
+        commit=commits.commit,
+        paths=paths[:MAX_PATHS],
+        diff=diff,
+        **size.model_dump(),
+    )
+    return _without(joined(record, commits.task, now), commits, now).model_copy(update=changes).with_events(now, event)
+
+
+def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: datetime) -> BranchRecord:
+    """The branch after a bundle was refused: it has the commits that it had."""
+    if commits not in record.received:
+        return record
+    event = BranchRefused(repository=record.repository, branch=record.branch, reason=reason)
+    without = _without(record, commits, now).model_copy(update={"problem": f"commits refused: {reason}"})
+    return without.with_events(now, event)
+
+
+def unchanged(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
+    """The branch after a bundle that adds no commit to it."""
+    return _without(record, commits, now)
+
+
+def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> BranchRecord:
+    """The branch that is to be pushed, as soon as possible."""
+    approved = record.commit if request.approve_paths else record.approved
+    return record.model_copy(update={"push_wanted": True, "approved": approved, "updated_at": now})
+
+
+def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The branch after this commit of it was pushed."""
+    if record.pushed == commit and not record.push_wanted:
+        return record
+    event = BranchPushed(repository=record.repository, branch=record.branch, commit=commit)
+    done = record.commit == commit
+    changes = {"pushed": commit, "push_wanted": not done, "problem": None, "approve": (), "updated_at": now}
+    return record.model_copy(update=changes).with_events(now, event)
+
+
+def push_refused(
+    record: BranchRecord, reason: str, code: str, now: datetime, paths: tuple[str, ...] = ()
+) -> BranchRecord:
+    """The branch after its commit could not be pushed: that is not tried again before a user requests it."""
+    event = BranchPushRefused(
+        repository=record.repository,
+        branch=record.branch,
+        commit=record.commit,
+        reason=reason,
+        code=code,
+        paths=list(paths[:MAX_PATHS]),
+    )
+    changes = {
+        "push_wanted": False,
+        "problem": f"not pushed: {reason}",
+        "approve": paths[:MAX_PATHS],
+        "updated_at": now,
+    }
+    return record.model_copy(update=changes).with_events(now, event)
+
+
+def delete_requested(record: BranchRecord, request: DeleteBranch, now: datetime) -> BranchRecord:
+    """The branch that is to be deleted; the same if it is deleted."""
+    if record.state is BranchState.DELETED:
+        return record
+    return record.model_copy(update={"delete_wanted": request.where, "push_wanted": False, "updated_at": now})
+
+
+def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
+    """The branch after it was deleted."""
+    if record.state is BranchState.DELETED:
+        return record
+    changes = {"delete_wanted": None, "push_wanted": False, "received": (), "updated_at": now}
+    event = BranchDeleted(repository=record.repository, branch=record.branch)
+    return record.entering(BranchState.DELETED, **changes).with_events(now, event)
+
+
+def not_deleted(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
+    """The branch after it could not be deleted in its repository."""
+    return record.model_copy(update={"delete_wanted": None, "problem": f"not deleted: {reason}", "updated_at": now})
+
+
+def _without(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
+    remaining = tuple(one for one in record.received if one != commits)
+    return record.model_copy(update={"received": remaining, "updated_at": now})

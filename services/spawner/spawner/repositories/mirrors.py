@@ -1,0 +1,118 @@
+"""The mirrors of all repositories, and how a branch gets into one: from its repository, or from stored bundles.
+
+A mirror is a cache: what a branch's record names can be restored from its repository and its last bundle.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.repositories import Repository
+from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
+from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits, RemoteRepository
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.paths import mirror_path
+from spawner.repositories.record import BranchRecord, repository_key
+
+_MIB: Final = 1024 * 1024
+MAX_BUNDLE: Final = 1024 * _MIB
+"""Maximum bytes of a bundle."""
+
+
+class Mirrors:
+    """One mirror for each repository of each project, in this folder. Methods raise `GitError`."""
+
+    def __init__(self, folder: Path, hosts: RepositoryHosts, artifacts: BranchArtifacts, max_mb: int) -> None:
+        self._folder, self._hosts, self._artifacts = folder, hosts, artifacts
+        self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
+        self._mirrors: dict[tuple[str, str], Mirror] = {}
+
+    def of(self, project: str, repository: str) -> Mirror:
+        """The mirror of a repository, by the name under which its project's tasks share it."""
+        known = self._mirrors.get((project, repository))
+        if known is None:
+            # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = mirror_path(self._folder, project, repository)
+            known = self._mirrors[project, repository] = Mirror(path, self._limits)
+        return known
+
+    async def fetch(self, project: str, repository: Repository) -> Mirror:
+        """The mirror with the current branches of the repository."""
+        mirror = self.of(project, repository_key(repository))
+        if repository.url is not None:
+            await mirror.fetch(self._hosts.remote(repository.url))
+        elif repository.bundle is not None:
+            async with self._bundle(repository.bundle) as file:
+                await mirror.import_base(file, repository.base or "")
+        return mirror
+
+    async def default_branch(self, repository: Repository, mirror: Mirror) -> str:
+        """The base branch that a task of this repository begins from."""
+        if repository.base is not None:
+            return repository.base
+        if repository.url is None:
+            raise GitError(GitFault.REFUSED, "a local repository needs a base branch")
+        return await mirror.default_branch(self._hosts.remote(repository.url))
+
+    async def with_branch(self, record: BranchRecord) -> Mirror:
+        """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
+        mirror = self.of(record.project, record.repository)
+        at = (await mirror.branches()).get(record.branch)
+        if at == record.commit:
+            return mirror
+        if not (mirror.path.exists() and await mirror.has_commit(record.commit)):
+            await self._restore(mirror, record)
+        await mirror.reset_branch(record.branch, record.commit)
+        return mirror
+
+    @asynccontextmanager
+    async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
+        """A bundle of a sandbox, as a file."""
+        async with self._bundle(bundle) as file:
+            yield file
+
+    async def push(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Push the branch if the repository's is where it was pushed last."""
+        await mirror.push(self._remote(record), record.branch, expected=record.pushed or NO_COMMIT)
+
+    async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Delete the repository's branch if it is where it was pushed last."""
+        if record.pushed is not None:
+            remote = self._remote(record)
+            await mirror.delete_remote_branch(remote, record.branch, expected=record.pushed)
+
+    def _remote(self, record: BranchRecord) -> RemoteRepository:
+        if record.url is None:
+            raise GitError(GitFault.REFUSED, "a local repository is not pushed: fetch the branch into it")
+        return self._hosts.remote(record.url)
+
+    async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
+        if record.origin is None:
+            await mirror.fetch(self._remote(record))
+        else:
+            async with self._bundle(record.origin) as file:
+                await mirror.import_base(file, record.base)
+        if record.bundle is not None:
+            await mirror.reset_branch(record.branch, record.base_commit)
+            async with self._bundle(record.bundle) as file:
+                await mirror.import_bundle(file, record.branch, expected=record.base_commit)
+        if not await mirror.has_commit(record.commit):
+            raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
+
+    @asynccontextmanager
+    async def _bundle(self, reference: ArtifactRef) -> AsyncIterator[Path]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="bundle-") as file:
+            try:
+                await self._artifacts.read(reference, file, MAX_BUNDLE)
+            except ArtifactMissingError as error:
+                raise GitError(GitFault.NOT_FOUND, str(error)) from None
+            file.flush()
+            yield Path(file.name)

@@ -1,0 +1,14 @@
+"""Where the mirrors of repositories are."""
+
+from hashlib import sha256
+from pathlib import Path
+
+
+def mirrors_folder(home: Path) -> Path:
+    """The folder of all mirrors, in a spawner's home."""
+    return home.resolve() / "repositories"
+
+
+def mirror_path(folder: Path, project: str, repository: str) -> Path:
+    """The mirror of a repository, by the name under which its project's tasks share it."""
+    return folder / project / f"{sha256(repository.encode()).hexdigest()[:32]}.git"

@@ -1,0 +1,244 @@
+"""Prepares checkouts: fetches a task's repository, creates or finds its branch, and stores it for the sandbox.
+
+Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
+"""
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.repositories import Checkout, Repository
+from sandherd.contracts.states import BranchState, TaskState
+from sandherd.telemetry import logs
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
+from spawner.repositories import decisions
+from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
+from spawner.repositories.branch_names import branch_name, prefix_of
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.record import BranchRecord, repository_key
+from spawner.sandboxes.reconciler import FOR_NOW
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskFacts, TaskRecord
+
+_AT_ONCE: Final = 4
+_FRESH: Final = timedelta(hours=12)
+"""How long a checkout that is stored as an artifact may wait for its sandbox."""
+_RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
+_log: Final = logs.get("checkouts")
+
+
+class CheckoutPreparer:
+    """Prepares the checkouts of pending tasks, several at once, those of one task one after the other."""
+
+    def __init__(
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str]
+    ) -> None:
+        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle."""
+        self._live, self._lease = live, lease
+        self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
+        self._requested: asyncio.Queue[str] = asyncio.Queue()
+        self._active: set[str] = set()
+        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._waiting: defaultdict[str, set[str]] = defaultdict(set)
+        """Tasks that wait until the commits of an earlier attempt are added to their branch, by the branch's key."""
+        live.task_index.on_change(self._on_task)
+        live.branch_index.on_change(self._on_branch)
+
+    def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
+        """Whether the task can be started; otherwise its checkout is prepared now."""
+        if task.spec.repository is None or (task.checkout is not None and _is_fresh(task, now)):
+            return True
+        self.request(task.key)
+        return False
+
+    def request(self, key: str) -> None:
+        """Prepare the checkout of this task, unless that is being done."""
+        if key not in self._active:
+            self._active.add(key)
+            self._requested.put_nowait(key)
+
+    async def run(self) -> None:
+        """Prepare what is requested, until cancelled."""
+        await run_until_first(*(self._work() for _ in range(_AT_ONCE)))
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._requested.get()
+            try:
+                delay = await self._try(key)
+            finally:
+                self._active.discard(key)
+            if delay is not None:
+                asyncio.get_running_loop().call_later(delay, self.request, key)
+
+    async def _try(self, key: str) -> float | None:
+        """Prepare a checkout; returns after how many seconds to try again, None if there is no need."""
+        try:
+            await self._prepare(key)
+        except LeaseLostError as error:
+            _log.info("lease lost to another replica", lease=str(error))
+            return None
+        except GitError as error:
+            return await self._failed(key, error)
+        except FOR_NOW as error:
+            _log.warning("checkout not prepared, retrying", task=key, error=repr(error))
+            return self._delay(key)
+        except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
+            _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
+            return self._delay(key)
+        self._failures.pop(key, None)
+        return None
+
+    def _delay(self, key: str) -> float:
+        self._failures[key] += 1
+        return _RETRY.delay(self._failures[key] - 1)
+
+    async def _failed(self, key: str, error: GitError) -> float | None:
+        """Fail the task if a retry can't succeed; otherwise its record states why it waits."""
+        if not error.permanent:
+            await self._live.change_task(key, partial(of_task.waiting_because, reason=str(error)))
+            _log.warning("repository not available, retrying", task=key, error=str(error))
+            return self._delay(key)
+        now = self._live.now()
+
+        def decide(task: TaskRecord) -> TaskRecord:
+            if task.state is not TaskState.PENDING:
+                return task
+            return of_task.failed(task, f"repository: {error}", ErrorType.REPOSITORY, now)
+
+        await self._live.change_task(key, decide)
+        return None
+
+    async def _prepare(self, key: str) -> None:
+        self._lease.check()
+        held = await self._live.tasks.load(key)
+        if held is None or held.record.state is not TaskState.PENDING or held.record.spec.repository is None:
+            return
+        task, repository = held.record, held.record.spec.repository
+        branch = await self._branch(task, repository)
+        if branch.received:
+            self._waiting[branch.key].add(key)
+            return
+        checkout = await self._checkout(task, branch)
+        self._lease.check()
+        await self._artifacts.delete(task.checkout.bundle if task.checkout else None)
+        now = self._live.now()
+        await self._live.change_task(
+            key, partial(of_task.with_checkout, branch=branch.id, checkout=checkout, attempt=task.attempt, now=now)
+        )
+
+    # --- the branch ----------------------------------------------------------------------------------------------
+
+    async def _branch(self, task: TaskRecord, repository: Repository) -> BranchRecord:
+        """The branch that the task works on: one task has one branch, whatever its attempts."""
+        if task.branch is not None:
+            held = await self._live.branches.load(f"{task.project}.{task.branch}")
+            if held is None or held.record.state is not BranchState.LIVE:
+                raise GitError(GitFault.REFUSED, "the task's branch was deleted")
+            return held.record
+        await self._live.branch_index.complete.wait()
+        known = [view for view in self._live.branch_index.views() if view.project == task.project]
+        known = [view for view in known if view.repository == repository_key(repository)]
+        mirror = await self._mirrors.fetch(task.project, repository)
+        found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
+        return await self._join(found, task)
+
+    async def _create(
+        self, task: TaskRecord, repository: Repository, mirror: Mirror, known: Iterable[BranchRecord]
+    ) -> BranchRecord:
+        base = await self._mirrors.default_branch(repository, mirror)
+        remote = await mirror.remote_branches()
+        if base not in remote:
+            raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
+        taken = {*remote, *(view.branch for view in known)}
+        while True:
+            name = _name(task, repository, taken)
+            record = decisions.created(
+                task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
+            )
+            self._lease.check()
+            held, is_own = await self._live.branches.create(record)
+            if is_own or held.record.life == task.life:
+                await self._live.branches.flush(held)
+                return held.record
+            taken.add(name)
+
+    async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
+        now = self._live.now()
+        held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined(record, task.task, now))
+        if held is None:
+            raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
+        await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
+        return held.record
+
+    # --- the checkout --------------------------------------------------------------------------------------------
+
+    async def _checkout(self, task: TaskRecord, branch: BranchRecord) -> Checkout:
+        mirror = await self._mirrors.with_branch(branch)
+        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch)
+        return Checkout(
+            branch=branch.branch,
+            base=branch.base,
+            commit=branch.commit,
+            base_commit=branch.base_commit,
+            bundle=stored,
+            owner=task.task if stored else None,
+        )
+
+    async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
+        with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
+            file = Path(folder) / "bundle"
+            await mirror.write_bundle(branch.branch, file)
+            return await self._artifacts.store(file, task.project, task.task, BUNDLE)
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def _on_task(self, key: str, task: TaskFacts) -> None:
+        """Prepare a new task while it waits. One with an earlier attempt waits for the events of that."""
+        if task.prepares and task.left is None and self._lease.held:
+            self.request(key)
+
+    def _on_branch(self, key: str, branch: BranchRecord) -> None:
+        if not branch.received:
+            for task in self._waiting.pop(key, ()):
+                self.request(task)
+
+
+def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
+    """The branch that a task continues, or that was created for it before a crash; None if it needs a new one.
+
+    Raises `GitError` if it names a branch that no task has worked on.
+    """
+    live = [record for record in known if record.state is BranchState.LIVE]
+    for record in live:
+        if record.life == task.life or record.branch == repository.branch:
+            return record
+    if repository.branch is not None:
+        raise GitError(GitFault.NOT_FOUND, f"{repository.branch} is no live branch of an earlier task")
+    if repository.join:
+        of_ticket = [record for record in live if record.ticket == repository.ticket]
+        return max(of_ticket, key=lambda record: record.updated_at, default=None)
+    return None
+
+
+def _name(task: TaskRecord, repository: Repository, taken: Iterable[str]) -> str:
+    title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
+    prefix = prefix_of(title, task.spec.priority)
+    return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
+
+
+def _is_fresh(task: TaskRecord, now: datetime) -> bool:
+    return task.prepared_at is not None and now - task.prepared_at < _FRESH

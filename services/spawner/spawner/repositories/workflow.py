@@ -1,0 +1,205 @@
+"""Carries out what is to be done about branches: adds commits of sandboxes, pushes, deletes. One step at a time.
+
+Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment.
+"""
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.states import BranchState
+from sandherd.telemetry import logs
+from spawner.live_state import LiveState
+from spawner.repositories import decisions
+from spawner.repositories.artifacts import DIFF, BranchArtifacts
+from spawner.repositories.decisions import Decide
+from spawner.repositories.differences import branch_size, changed_lines, paths_to_approve, shown_path, write_diff
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.sandboxes.reconciler import FOR_NOW
+
+_AT_ONCE: Final = 2
+_LEASE_CHECK: Final = 1.0
+"""How often it is checked whether the lease was acquired anew, in seconds."""
+_RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+_MAX_DIFF: Final = 16 * 1024 * 1024
+"""Maximum bytes of a diff that is stored."""
+_log: Final = logs.get("branches")
+
+
+class BranchWorkflow:
+    """Runs while it holds the lease. Branches are handled several at once, the steps of one in their order."""
+
+    def __init__(
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str]
+    ) -> None:
+        """`approval`: patterns of paths whose changes a user has to approve."""
+        self._live, self._lease = live, lease
+        self._mirrors, self._artifacts, self._approval = mirrors, artifacts, approval
+        self._due: asyncio.Queue[str] = asyncio.Queue()
+        self._active: set[str] = set()
+        self._failures: defaultdict[str, int] = defaultdict(int)
+        live.branch_index.on_change(self._on_branch)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._live.branch_index.complete.wait()
+        await run_until_first(self._find(), *(self._work() for _ in range(_AT_ONCE)))
+
+    async def _find(self) -> None:
+        """Whenever the lease is acquired: what the previous holder has not finished, and all that is due."""
+        fence = 0
+        while True:
+            await self._lease.wait_held()
+            if fence != self._lease.fence:
+                fence = self._lease.fence
+                for key, known in self._live.branch_index.items():
+                    self._on_branch(key, known.view)
+            await asyncio.sleep(_LEASE_CHECK)
+
+    def _on_branch(self, key: str, branch: BranchRecord) -> None:
+        if branch.has_work and self._lease.held:
+            self._request(key)
+
+    def _request(self, key: str) -> None:
+        if key not in self._active:
+            self._active.add(key)
+            self._due.put_nowait(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._due.get()
+            try:
+                delay = await self._try(key)
+            finally:
+                self._active.discard(key)
+            if delay is not None:
+                asyncio.get_running_loop().call_later(delay, self._request, key)
+
+    async def _try(self, key: str) -> float | None:
+        """Do all that is due; returns after how many seconds to try again, None if there is no need."""
+        try:
+            while await self._step(key):
+                self._failures.pop(key, None)
+        except LeaseLostError as error:
+            _log.info("lease lost to another replica", lease=str(error))
+        except (GitError, *FOR_NOW) as error:
+            _log.warning("branch not handled, retrying", branch=key, error=str(error))
+            return self._delay(key)
+        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
+            _log.error("branch step failed, retrying", branch=key, exc_info=error)
+            return self._delay(key)
+        return None
+
+    def _delay(self, key: str) -> float:
+        self._failures[key] += 1
+        return _RETRY.delay(self._failures[key] - 1)
+
+    async def _step(self, key: str) -> bool:
+        """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
+        self._lease.check()
+        held = await self._live.branches.load(key)
+        if held is None or not held.record.has_work:
+            return False
+        record = held.record
+        if record.state is BranchState.DELETED:
+            await self._change(key, _idle)
+        elif record.delete_wanted:
+            await self._change(key, await self._delete(record))
+        elif record.received:
+            await self._change(key, await self._add(record, record.received[0]))
+        else:
+            await self._change(key, await self._push(record))
+        return True
+
+    async def _change(self, key: str, decide: Decide) -> None:
+        self._lease.check()
+        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
+        if held is not None:
+            await self._live.branches.flush(held)
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
+        """Check a bundle and add it to the branch in the mirror."""
+        now = self._live.now()
+        try:
+            mirror = await self._mirrors.with_branch(record)
+            if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
+                return partial(decisions.unchanged, commits=commits, now=now)
+            commit = await self._import(mirror, record, commits)
+            lines = await changed_lines(mirror, record.base_commit, commit)
+            size = await branch_size(mirror, record.base_commit, commit, lines)
+            diff = await self._store_diff(mirror, record, commit)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            return partial(decisions.refused, commits=commits, reason=str(error), now=now)
+        paths = [shown_path(path) for path in sorted(lines)]
+        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
+
+    async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
+        async with self._mirrors.received(commits.bundle) as file:
+            commit = await mirror.import_bundle(file, record.branch, expected=record.commit)
+        if commit == commits.commit:
+            return commit
+        await mirror.reset_branch(record.branch, record.commit)
+        raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+
+    async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
+        with tempfile.TemporaryDirectory(prefix="diff-") as folder:
+            file = Path(folder) / "diff"
+            await write_diff(mirror, record.base_commit, commit, file)
+            if file.stat().st_size > _MAX_DIFF:
+                return None
+            return await self._artifacts.store(file, record.project, record.name, DIFF)
+
+    async def _push(self, record: BranchRecord) -> Decide:
+        now = self._live.now()
+        if record.pushed == record.commit:
+            return partial(decisions.pushed, commit=record.commit, now=now)
+        try:
+            mirror = await self._mirrors.with_branch(record)
+            lines = await changed_lines(mirror, record.base_commit, record.commit)
+            sensitive = tuple(shown_path(path) for path in paths_to_approve(sorted(lines), self._approval))
+            if sensitive and record.approved != record.commit:
+                reason = "it changes paths that a user has to approve"
+                return partial(
+                    decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
+                )
+            await self._mirrors.push(mirror, record)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
+        return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _delete(self, record: BranchRecord) -> Decide:
+        now = self._live.now()
+        mirror = self._mirrors.of(record.project, record.repository)
+        try:
+            if record.delete_wanted == "everywhere":
+                await self._mirrors.delete_pushed(mirror, record)
+            at = (await mirror.branches()).get(record.branch)
+            if at is not None:
+                await mirror.delete_branch(record.branch, expected=at)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            return partial(decisions.not_deleted, reason=str(error), now=now)
+        return partial(decisions.deleted, now=now)
+
+
+def _idle(record: BranchRecord) -> BranchRecord:
+    """A deleted branch, about which nothing is to be done."""
+    return record.model_copy(update={"received": (), "push_wanted": False, "delete_wanted": None})

@@ -1,0 +1,168 @@
+"""Saves a task's branch: what the agent has left uncommitted is committed, and the commits are stored as a bundle."""
+
+import asyncio
+import tempfile
+from typing import IO, Final
+
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
+from sandherd.contracts.events.access import AgentBranchSaved
+from sandherd.contracts.repositories import Checkout
+from sandherd.contracts.specs import TaskSpec
+from sandherd_worker.parts import Parts
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.repository.checkout import MARK
+from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
+from sandherd_worker.repository.identity import identity_of
+from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
+from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
+
+_BUNDLE: Final = "application/x-git-bundle"
+_LATE: Final = "the sandbox had to end before the branch was saved"
+
+
+class BranchSaver:
+    """Saves the branch of one task, any number of times. Nothing the agent does to its repository makes it fail."""
+
+    def __init__(self, spec: TaskSpec, parts: Parts, redactor: Redactor | None = None) -> None:
+        """Without a redactor, the emitter's knows the task's secrets."""
+        self._parts, self._who, self._emitter = parts, parts.who, parts.emitter
+        self._wanted = spec.repository
+        self._checkout = None if spec.repository is None else spec.repository.checkout
+        self._identity = identity_of(spec)
+        text = (redactor or parts.emitter.redactor).text(spec.text)
+        self._message = message_of(text, parts.who.task, self._identity)
+        self._last: AgentBranchSaved | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def save(self) -> AgentBranchSaved | None:
+        """Save the branch if it was checked out, and publish that, unless it is as it was saved before.
+
+        Returns the event that was published last. Raises `SpoolError`.
+        """
+        if self._checkout is None or not (self._who.state_dir / MARK).exists():
+            return None
+        async with self._one_at_a_time:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+                event = await self._in_time(self._checkout, file)
+                if event.commit is not None and event.bundle is None:
+                    file.seek(0)
+                    event = event.model_copy(update={"bundle": await self._emitter.store_file(file, _BUNDLE)})
+            if event != self._last:
+                self._last = event
+                await self._emitter.emit(event, use_reserve=True)
+        return self._last
+
+    async def _in_time(self, checkout: Checkout, file: IO[bytes]) -> AgentBranchSaved:
+        """The event, with its bundle in the file unless that is stored already; what fails is its `left_out`."""
+        found: list[AgentBranchSaved] = []
+
+        async def save() -> None:
+            async with Git(self._parts) as git:
+                found.append(await _Saving(self, git, checkout, file).run())
+
+        late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
+        try:
+            await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
+        except (GitError, NoGitError, OSError) as error:
+            return AgentBranchSaved(branch=checkout.branch, left_out=f"the branch could not be saved: {error}")
+        return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_LATE)
+
+    @property
+    def limit(self) -> int:
+        """The maximum size of a bundle."""
+        return min(self._who.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
+
+    @property
+    def commits_rest(self) -> bool:
+        """Whether the rest is committed."""
+        return self._wanted is not None and self._wanted.commit_rest
+
+    @property
+    def last(self) -> AgentBranchSaved | None:
+        """What was published last."""
+        return self._last
+
+    def rest(self, checkout: Checkout) -> RestContext:
+        """How the rest is committed."""
+        return RestContext(checkout=checkout, identity=self._identity, message=self._message, largest=self.limit)
+
+    @property
+    def repository(self) -> Repository:
+        """The agent's repository."""
+        return repository_in(self._who.work_dir)
+
+
+class _Saving:
+    """One try to save the branch."""
+
+    def __init__(self, saver: BranchSaver, git: Git, checkout: Checkout, file: IO[bytes]) -> None:
+        self._saver, self._git, self._checkout, self._file = saver, git, checkout, file
+        self._own = saver.repository
+        self._branch = f"refs/heads/{checkout.branch}"
+        self._notes = Notes()
+
+    async def run(self) -> AgentBranchSaved:
+        """Raises `GitError`, `NoGitError`, `OSError`."""
+        before = await self._read("rev-parse", "--verify", "--quiet", f"{self._branch}^{{commit}}", fails=True)
+        if not before:
+            return self._event(left_out=f"its repository has no branch {self._checkout.branch} any more")
+        tip = await self._with_rest(before)
+        await self._note_others(tip)
+        if tip == self._checkout.commit:
+            return self._event(left_out=self._notes.text())
+        last = self._saver.last
+        if last is not None and last.commit == tip and last.bundle is not None:
+            return last.model_copy(update={"left_out": self._notes.text()})
+        return await self._bundled(tip, before)
+
+    async def _with_rest(self, tip: str) -> str:
+        if not self._saver.commits_rest:
+            return tip
+        rest = RestCommit(self._git, self._own, self._saver.rest(self._checkout), self._notes)
+        try:
+            return await rest.commit(tip)
+        except (GitError, OSError) as error:
+            self._notes.add(f"what was not committed: {error}")
+            return tip
+
+    async def _note_others(self, tip: str) -> None:
+        """Note what the bundle won't have: commits on other branches, and a history that was rewritten."""
+        shown = await self._read("for-each-ref", "--format=%(refname:short)", f"--no-merged={tip}", "refs/heads")
+        if shown:
+            names = shown.split("\n")
+            self._notes.add(f"commits of other branches ({len(names)}), the first of them {names[0][:200]}")
+        found = await self._read("merge-base", "--end-of-options", self._checkout.commit, tip, fails=True)
+        if found != self._checkout.commit:
+            self._notes.add(f"the history was rewritten: it does not contain {self._checkout.commit} any more")
+
+    async def _bundled(self, tip: str, before: str) -> AgentBranchSaved:
+        """The event of this commit with its bundle in the file; without the commit of the rest if it is too large."""
+        limit = self._saver.limit
+        try:
+            await self._bundle(limit)
+        except OutputTooLargeError:
+            if tip == before:
+                return self._event(left_out=f"the commits have more than the limit of {limit} bytes")
+            await self._read("update-ref", self._branch, before, tip)
+            self._notes.add(f"what was not committed: with it the bundle has more than the limit of {limit} bytes")
+            if before == self._checkout.commit:
+                return self._event(left_out=self._notes.text())
+            return await self._bundled(before, before)
+        count = await self._read("rev-list", "--count", f"{self._checkout.base_commit}..{tip}")
+        return self._event(commit=tip, commits=int(count), committed_rest=tip != before, left_out=self._notes.text())
+
+    async def _bundle(self, limit: int) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        since = f"^{self._checkout.base_commit}"
+        await self._git.run(
+            self._own, "bundle", "create", "--quiet", "-", self._branch, since, into=self._file, limit=limit
+        )
+
+    def _event(self, **fields: object) -> AgentBranchSaved:
+        return AgentBranchSaved.model_validate({"branch": self._checkout.branch, **fields})
+
+    async def _read(self, *arguments: str, fails: bool = False) -> str:
+        """Its output; with `fails`, empty if it fails."""
+        accepted = frozenset({0, 1, 128}) if fails else frozenset({0})
+        return (await self._git.run(self._own, *arguments, accepted=accepted)).decode("utf-8", "replace").strip()

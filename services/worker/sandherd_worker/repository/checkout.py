@@ -1,0 +1,200 @@
+"""Checks a task's branch out as the work tree: a repository of its own, without hooks and credentials."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentError
+from sandherd.contracts.repositories import Checkout
+from sandherd.contracts.repositories import Repository as TaskRepository
+from sandherd_worker.access.artifact_client import ArtifactClient
+from sandherd_worker.parts import Parts
+from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
+from sandherd_worker.repository.identity import Identity
+from sandherd_worker.repository.object_copy import StoppedError, copy_objects
+
+PHASE: Final = "repository"
+MARK: Final = "checked-out"
+"""File in the state directory, created when the checkout is complete."""
+_HEADS: Final = "refs/heads/"
+_ORIGIN: Final = "refs/remotes/origin/"
+_EXCLUDED: Final = (
+    "# Written by Sandherd: what never is a part of the work.\n.sandherd-part-*\nnode_modules/\n__pycache__/\n.venv/\n"
+)
+_SHA256: Final = 64
+_EXPIRED: Final = "it is stored for some days only: submit the task again"
+
+Publish = Callable[[EventData], Awaitable[object]]
+
+
+class CheckoutError(Exception):
+    """The branch can't be checked out. The text gives the reason; `passes` if another attempt may succeed."""
+
+    def __init__(self, why: str, *, passes: bool) -> None:
+        self.passes = passes
+        super().__init__(why)
+
+
+async def check_out(
+    wanted: TaskRepository, identity: Identity, parts: Parts, publish: Publish, *, restored: bool
+) -> bool:
+    """Check the branch out, or continue it in a work tree that was restored from the previous attempt.
+
+    Returns whether the work tree still is the restored one. Raises `CheckoutError`, `OSError`.
+    """
+    if wanted.checkout is None:
+        raise CheckoutError("the spawner has not named the branch to check out", passes=False)
+    async with Git(parts) as git:
+        run = _Run(wanted, wanted.checkout, identity, parts, git)
+        try:
+            problem = await run.continue_restored() if restored else None
+            if problem is not None:
+                await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
+                await asyncio.to_thread(_set_aside, parts.who.work_dir, parts.who.previous_dir)
+            if not restored or problem is not None:
+                await run.check_out()
+        except NoGitError as error:
+            raise CheckoutError(str(error), passes=False) from None
+        except (GitError, StoppedError) as error:
+            raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", passes=True) from None
+        except ContractError as error:
+            raise _no_bundle(wanted.checkout, error) from None
+    (parts.who.state_dir / MARK).touch()
+    return restored and problem is None
+
+
+class _Run:
+    def __init__(self, wanted: TaskRepository, checkout: Checkout, identity: Identity, parts: Parts, git: Git) -> None:
+        self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
+        self._parts, self._who = parts, parts.who
+        self._folder = parts.who.work_dir / ".git"
+        self._own = Repository(git_dir=self._folder, work_tree=parts.who.work_dir)
+
+    async def check_out(self) -> None:
+        """Create the repository, and write the branch's files; they replace what is there."""
+        await asyncio.to_thread(_remove, self._folder)
+        kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256 else ()
+        await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
+        refs = await self._take_objects()
+        await asyncio.to_thread(self._configure, refs)
+        await self._git.run(self._own, "read-tree", "--reset", "-u", "HEAD")
+
+    async def continue_restored(self) -> str | None:
+        """Have the restored repository contain the checkout's commit; returns why its branch can't be continued."""
+        branch, commit = f"{_HEADS}{self._checkout.branch}", self._checkout.commit
+        if not self._folder.is_dir() or self._folder.is_symlink():
+            return "it has no repository"
+        try:
+            await self._take_objects()
+            tip = (await self._read("rev-parse", "--verify", "--end-of-options", f"{branch}^{{commit}}")).strip()
+            if await self._contains(tip, commit):
+                return None
+            if not await self._contains(commit, tip):
+                return f"its {self._checkout.branch} is at {tip}, and does not contain {commit}"
+            if (await self._read("rev-parse", "--verify", "HEAD")).strip() != tip:
+                return f"its HEAD is not at its {self._checkout.branch}, which has more commits by now"
+            await self._git.run(self._own, "read-tree", "-m", "-u", tip, commit)
+            await self._git.run(self._own, "update-ref", branch, commit, tip)
+        except GitError as error:
+            return str(error)
+        return None
+
+    async def _contains(self, commit: str, other: str) -> bool:
+        """Whether the other commit is an ancestor of this one, or the same."""
+        arguments = ("merge-base", other, commit)
+        return (await self._read(*arguments, accepted=frozenset({0, 1}))).strip() == other
+
+    async def _read(self, *arguments: str, accepted: frozenset[int] = frozenset({0})) -> str:
+        return (await self._git.run(self._own, *arguments, accepted=accepted)).decode("utf-8", "replace")
+
+    # --- objects
+
+    async def _take_objects(self) -> Mapping[str, str]:
+        """Add the objects of the mirror or the bundle; returns the refs that it has."""
+        if self._checkout.bundle is None:
+            return await self._copy()
+        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            client = ArtifactClient(self._who, self._parts.line)
+            await client.fetch(self._checkout.bundle, self._checkout.owner or self._who.sandbox, file)
+            file.seek(0)
+            return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
+
+    async def _copy(self) -> Mapping[str, str]:
+        mirror, stop = self._who.repository, self._parts.stop
+        if not (mirror / "objects").is_dir():
+            raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
+        place = Repository(git_dir=mirror, work_tree=self._who.work_dir)
+        base = self._checkout.base
+        patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
+        shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+        await asyncio.to_thread(copy_objects, mirror, self._folder / "objects", lambda: stop.reason is not None)
+        return _refs(shown)
+
+    # --- settings
+
+    def _configure(self, refs: Mapping[str, str]) -> None:
+        """Write the repository's refs, settings and exclude file: it is new, and no process runs in it."""
+        branch, base = f"{_HEADS}{self._checkout.branch}", self._checkout.base
+        tip = refs.get(f"{_ORIGIN}{base}") or refs.get(f"{_HEADS}{base}") or self._checkout.base_commit
+        found = {name: commit for name, commit in refs.items() if name.startswith("refs/tags/")}
+        found |= {branch: self._checkout.commit, f"{_ORIGIN}{base}": tip}
+        lines = "".join(f"{commit} {name}\n" for name, commit in found.items())
+        (self._folder / "packed-refs").write_bytes(lines.encode("utf-8", "surrogateescape"))
+        (self._folder / "HEAD").write_text(f"ref: {branch}\n")
+        origin = self._folder / _ORIGIN
+        origin.mkdir(parents=True, exist_ok=True)
+        (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
+        with (self._folder / "config").open("a") as file:
+            file.write(_settings(self._identity, self._wanted.url))
+        (self._folder / "info").mkdir(exist_ok=True)
+        (self._folder / "info" / "exclude").write_text(_EXCLUDED)
+
+
+def _settings(identity: Identity, url: str | None) -> str:
+    user = f"[user]\n\tname = {_quoted(identity.name)}\n\temail = {_quoted(identity.address)}\n"
+    if url is None:
+        return user
+    return f'{user}[remote "origin"]\n\turl = {_quoted(url)}\n\tfetch = +{_HEADS}*:{_ORIGIN}*\n'
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _refs(shown: bytes) -> dict[str, str]:
+    """The commits by the names of their refs, of lines as `COMMIT NAME`."""
+    lines = (line.partition(" ") for line in shown.decode("utf-8", "surrogateescape").splitlines())
+    return {name: commit for commit, _, name in lines if name}
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists. Raises `OSError`."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _set_aside(work_dir: Path, folder: Path | None) -> None:
+    """Empty the work tree; its files are moved to `work` in this folder, for the agent. Raises `OSError`."""
+    aside = None if folder is None else folder / "work"
+    if aside is not None:
+        aside.mkdir(parents=True, exist_ok=True)
+    for entry in list(os.scandir(work_dir)):
+        if aside is None:
+            _remove(Path(entry.path))
+        else:
+            shutil.move(entry.path, aside / entry.name)
+
+
+def _no_bundle(checkout: Checkout, error: ContractError) -> CheckoutError:
+    expired = f"; {_EXPIRED}" if error.problem.code is Code.NOT_FOUND else ""
+    text = f"can't fetch the bundle of {checkout.branch}: {error}{expired}"
+    return CheckoutError(text, passes=error.problem.code is Code.UNAVAILABLE)

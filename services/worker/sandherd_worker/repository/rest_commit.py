@@ -1,0 +1,173 @@
+"""Commits what an agent has left uncommitted in its work tree, whatever state its repository is in.
+
+No hook runs, and nothing depends on the identity or the settings of the agent's repository. What can't be in a commit
+is left out and described.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.repositories import Checkout
+from sandherd_worker.repository.git import Git, GitError, Repository
+from sandherd_worker.repository.identity import Identity
+from sandherd_worker.text import valid_text
+
+_SUMMARY: Final = 72
+_UNNAMED: Final = "Work of the agent"
+_BODY: Final = "The agent had left this uncommitted; Sandherd committed it."
+_TOTAL: Final = 8
+"""All uncommitted files together may be this many times as large as one of them."""
+_OWN_INDEX: Final = "sandherd-index"
+
+
+@dataclass
+class Notes:
+    """What is left out, and why, for the event."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, text: str) -> None:
+        """Add a note, unless it is known."""
+        if text not in self.texts:
+            self.texts.append(text)
+
+    def text(self) -> str | None:
+        """All of them; None without one."""
+        return "; ".join(self.texts) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestContext:
+    """The branch, and how its commit is described."""
+
+    checkout: Checkout
+    identity: Identity
+    message: str
+    largest: int
+    """Maximum bytes of one file."""
+
+
+def message_of(text: str, task: str | None, identity: Identity) -> str:
+    """The commit's message: the first line of the task's text, which has no secrets by now."""
+    first = next((line for line in valid_text(text).splitlines() if line.strip()), _UNNAMED)
+    summary = " ".join("".join(char if char.isprintable() else " " for char in first).split())
+    if len(summary) > _SUMMARY:
+        summary = summary[: _SUMMARY - 1].rstrip() + "…"
+    trailers = [f"Sandherd-Task: {task}"] if task else []
+    trailers += [f"Co-authored-by: {identity.co_author}"] if identity.co_author else []
+    return "\n".join([summary or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
+
+
+class RestCommit:
+    """Commits the rest of one work tree."""
+
+    def __init__(self, git: Git, own: Repository, context: RestContext, notes: Notes) -> None:
+        self._git, self._own, self._context, self._notes = git, own, context, notes
+        self._branch = f"refs/heads/{context.checkout.branch}"
+
+    async def commit(self, tip: str) -> str:
+        """Commit what differs from the branch's commit `tip`; returns the branch's commit then.
+
+        Raises `GitError`, `OSError`.
+        """
+        if not await self._head_is_at(tip):
+            return tip
+        tree = await self._tree(tip)
+        if tree == await self._read("rev-parse", f"{tip}^{{tree}}"):
+            return tip
+        made = await self._read(
+            "commit-tree", tree, "-p", tip, "-F", "-",
+            stdin=self._context.message.encode(), variables=self._context.identity.variables,
+        )  # fmt: skip
+        await self._read("update-ref", self._branch, made, tip)
+        return made
+
+    async def _head_is_at(self, tip: str) -> bool:
+        """Whether the files in the work tree come from this commit; otherwise they belong to another branch."""
+        head = await self._read("rev-parse", "--verify", "--quiet", "HEAD^{commit}", accepted=frozenset({0, 1, 128}))
+        if head != tip:
+            text = f"uncommitted files, because HEAD is not at {self._context.checkout.branch}"
+            self._notes.add(f"{text}, but at {head}" if head else text)
+        return head == tip
+
+    async def _tree(self, tip: str) -> str:
+        """The tree with the rest, by the agent's index, or by one of our own if that can't be used."""
+        merging = await self._read("rev-parse", "--verify", "--quiet", "MERGE_HEAD", accepted=frozenset({0, 1, 128}))
+        if merging:
+            self._notes.add(f"that {merging} was being merged")
+        try:
+            return await self._staged({})
+        except GitError:
+            own = {"GIT_INDEX_FILE": str(self._own.git_dir / _OWN_INDEX)}
+            await self._read("read-tree", tip, variables=own)
+            return await self._staged(own)
+
+    async def _staged(self, variables: Mapping[str, str]) -> str:
+        await self._read("update-index", "-q", "--refresh", variables=variables, accepted=frozenset({0, 1}))
+        shown = await self._paths(
+            "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all", variables=variables
+        )
+        deleted = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind == b"D"]
+        changed = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind != b"D"]
+        untracked = await self._paths("ls-files", "-z", "--others", "--exclude-standard", variables=variables)
+        added = self._accepted([*changed, *untracked])
+        await self._update(("--force-remove",), deleted, variables)
+        await self._update(("--add", "--remove", "--replace"), added, variables)
+        return await self._read("write-tree", variables=variables)
+
+    async def _update(self, options: tuple[str, ...], paths: Iterable[bytes], variables: Mapping[str, str]) -> None:
+        listed = b"".join(path + b"\0" for path in paths)
+        if listed:
+            await self._read("update-index", *options, "-z", "--stdin", stdin=listed, variables=variables)
+
+    def _accepted(self, paths: Iterable[bytes]) -> list[bytes]:
+        """The paths that a commit can have: files that are not too large, and links."""
+        found, large, others, total = [], [], [], 0
+        for path in dict.fromkeys(paths):
+            size = self._size_of(path)
+            if size is None:
+                others.append(path)
+            elif size > self._context.largest or total + size > _TOTAL * self._context.largest:
+                large.append(path)
+            else:
+                found.append(path)
+                total += size
+        self._describe(large, "too large")
+        self._describe(others, "not a file: a repository of its own, or a pipe")
+        return found
+
+    def _size_of(self, path: bytes) -> int | None:
+        """Its size; None if it is neither a file nor a link. A path without a file counts as an empty one."""
+        try:
+            found = (self._own.work_tree / os.fsdecode(path)).lstat()
+        except OSError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+
+    def _describe(self, paths: list[bytes], why: str) -> None:
+        if paths:
+            first = valid_text(os.fsdecode(paths[0]))[:200]
+            self._notes.add(f"{len(paths)} uncommitted paths ({why}), the first of them {first!r}")
+
+    async def _paths(self, *arguments: str, variables: Mapping[str, str]) -> list[bytes]:
+        own = Repository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables)
+        return [path for path in (await self._git.run(own, *arguments)).split(b"\0") if path]
+
+    async def _read(
+        self,
+        *arguments: str,
+        stdin: bytes | None = None,
+        variables: Mapping[str, str] | None = None,
+        accepted: frozenset[int] = frozenset({0}),
+    ) -> str:
+        own = Repository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=variables or {})
+        return (await self._git.run(own, *arguments, stdin=stdin, accepted=accepted)).decode("utf-8", "replace").strip()
+
+
+def repository_in(work_dir: Path) -> Repository:
+    """The repository whose work tree this folder is; none of a folder above."""
+    return Repository(git_dir=work_dir / ".git", work_tree=work_dir)

@@ -1,0 +1,53 @@
+"""A task with a repository from its submission to the pushed branch, with real workers and git in the sandbox."""
+
+import pytest
+
+from sandherd.contracts.commands import RetryPolicy
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.repositories import Repository
+from tests.doubles.git_server import GitServer
+from tests.integration.repositories.conftest import TOKEN, Upstream, git
+from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.spawner.conftest import Person
+
+__all__ = ["home", "person", "repository", "spawner"]
+FIX = """
+test "$(git branch --show-current)" = "$BRANCH_NAME" || exit 9
+echo "total = 2" > shop.py
+git commit --quiet --all --message "Fix the total" || exit 8
+echo "more" >> README.md
+"""
+
+
+@pytest.mark.parametrize("isolation", ["auto", "none"])
+async def test_work_of_an_agent_is_pushed(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, isolation: str
+) -> None:
+    """Its commit, and what it left uncommitted; the sandbox never contacts the server, and has no token."""
+    async with spawner(isolation=isolation).running():
+        task = await person.submit(["/bin/sh", "-c", FIX], repository=repository)
+        ended = await person.ended(task)
+        assert (ended.state, ended.error) == ("completed", None)
+        view = await reaches(person, task, lambda found: found.pushed_commit is not None)
+        assert (view.commits, view.files_changed, view.saving) == (2, 2, False)
+    assert upstream.head(view.branch) == view.commit
+    shown = git(upstream.path, "show", f"{view.branch}:shop.py"), git(upstream.path, "show", f"{view.branch}:README.md")
+    assert shown == ("total = 2", "shop\nmore")
+    assert not any(TOKEN in str(event) for event in person.events)
+    agents = {request.headers.get("User-Agent", "").split("/")[0] for request in server.requests}
+    assert agents == {"git"}
+    person.check_sequences()
+
+
+async def test_retry_continues_the_branch(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream
+) -> None:
+    """A second attempt begins with the commits of the first, and the branch is the same."""
+    script = 'echo "$SANDHERD_ATTEMPT" >> attempts; git add .; git commit -qm more; test "$SANDHERD_ATTEMPT" = 2'
+    retry = RetryPolicy(max_attempts=2, first_delay_seconds=0.1, also=frozenset({ErrorType.EXIT_STATUS}))
+    async with spawner().running():
+        task = await person.submit(["/bin/sh", "-c", script], repository=repository, retry=retry)
+        assert (await person.ended(task)).attempt == 2
+        view = await reaches(person, task, lambda found: found.commits == 2 and found.pushed_commit == found.commit)
+    assert git(upstream.path, "show", f"{view.branch}:attempts") == "1\n2"
+    assert [event["type"] for event in person.unique()].count("branch.created") == 1

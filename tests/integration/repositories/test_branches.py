@@ -1,0 +1,228 @@
+"""Tasks with a repository: a real spawner, broker and git server; what a worker saves is published as by one."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.access import AgentBranchSaved
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import BranchView, DeleteBranch, ListBranches, PushBranch
+from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
+from sandherd.stack.broker import Broker
+from sandherd_worker.artifacts import make_artifact
+from spawner.main import compose
+from tests.doubles.git_server import USER, GitServer
+from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
+from tests.integration.spawner.conftest import Person, home
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+__all__ = ["home"]
+WAITS = ["/bin/sh", "-c", "until [ -e go ]; do sleep 0.05; done"]
+Make = Callable[..., Service]
+
+
+@pytest.fixture
+def spawner(herd: Broker, server: GitServer, tmp_path: Path, home: Path) -> Make:
+    """A spawner that may fetch from the server, with its token."""
+    credentials = tmp_path / "git-credentials"
+    credentials.write_text(f"{server.url.replace('://', f'://{USER}:{TOKEN}@')}\n")
+
+    def make(**settings: Any) -> Service:
+        own: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}
+        own |= {"repository_hosts": [server.url], "git_credentials": credentials, "max_attempts": 1}
+        return compose(herd.settings(Principal.SPAWNER, **own | settings))
+
+    return make
+
+
+@pytest.fixture
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+    async with herd.bus(Principal.CLIENT, project="p1") as bus:
+        someone = Person(bus, eventually, tmp_path / "home")
+        await someone.listen()
+        yield someone
+
+
+@pytest.fixture
+def repository(server: GitServer) -> Repository:
+    return Repository(url=f"{server.url}/team/shop.git")
+
+
+async def branch_of(person: Person, task: str) -> BranchView | None:
+    found = (await person.bus.ask(ListBranches(task=task), "p1", timeout=PATIENCE)).branches
+    return found[0] if found else None
+
+
+async def reaches(person: Person, task: str, accepts: Callable[[BranchView], bool]) -> BranchView:
+    async def look() -> BranchView | None:
+        view = await branch_of(person, task)
+        return view if view is not None and accepts(view) else None
+
+    found: BranchView = await eventually(look)
+    return found
+
+
+class AgentsClone:
+    """What a sandbox does with its checkout: clone, commit, save."""
+
+    def __init__(self, herd: Broker, folder: Path, sandbox: str) -> None:
+        self.herd, self.folder, self.sandbox = herd, folder, sandbox
+
+    async def save(self, branch: str, base_commit: str, *, claimed: str | None = None) -> str:
+        """Publish the branch as a worker does; returns its commit."""
+        file = self.folder.with_suffix(".bundle")
+        git(self.folder, "bundle", "create", "--quiet", str(file), f"refs/heads/{branch}", f"^{base_commit}")
+        head = git(self.folder, "rev-parse", f"refs/heads/{branch}")
+        async with self.herd.bus(Principal.WORKER, project="p1", sandbox=self.sandbox) as bus:
+            bundle = await stored(bus, file.read_bytes(), self.sandbox)
+            saved = AgentBranchSaved(branch=branch, commit=claimed or head, commits=1, bundle=bundle)
+            await bus.publish_event(self._event(saved))
+        return head
+
+    def _event(self, data: Any) -> Any:
+        return wrap(
+            data, data.type, source=f"/sandherd/sandbox/{self.sandbox}", sequence=9_000, project="p1",
+            subject=self.sandbox, sandboxid=self.sandbox, time=datetime.now(UTC),
+        )  # fmt: skip
+
+
+async def stored(bus: Bus, content: bytes, sandbox: str) -> ArtifactRef:
+    artifact = make_artifact(content, "p1", sandbox, "application/x-git-bundle")
+    for record in artifact.records:
+        await bus.publish(record.subject, record.payload, msg_id=record.msg_id)
+    return artifact.reference
+
+
+async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """The commits of a sandbox are checked, counted, described by a diff, and pushed; the base is not changed."""
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository.model_copy(update={"ticket": "#7"}))
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        assert view.branch.startswith("feature/7-do-it")
+        assert (view.base, view.base_commit, view.commit, view.pushed_commit) == (
+            "main",
+            upstream.first,
+            upstream.first,
+            None,
+        )
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        made = commit(clone, {"shop.py": "total = 2\nmore = 1\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        after = await reaches(person, task, lambda found: found.pushed_commit is not None)
+        await person.touch(sandbox, "go")
+        await person.ended(task)
+    assert (after.commit, after.pushed_commit, upstream.head(view.branch)) == (made, made, made)
+    assert (after.commits, after.files_changed, after.additions, after.deletions) == (1, 1, 2, 1)
+    assert after.diff is not None
+    assert upstream.head("main") == upstream.first
+    kinds = [event["type"] for event in person.unique() if event["type"].startswith("branch.")]
+    assert kinds == ["branch.created", "branch.saved", "branch.pushed"]
+    assert not any(TOKEN in str(event) for event in person.events)
+
+
+async def test_paths_to_approve_are_not_pushed_before(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """A changed workflow is not pushed until a person approves it, for exactly that commit."""
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        made = commit(clone, {".GitHub/workflows/ci.yml": "on: push\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        refused = await reaches(person, task, lambda found: bool(found.approve))
+        assert refused.approve == [".GitHub/workflows/ci.yml"]
+        assert upstream.head(view.branch) == ""
+        await person.bus.ask(PushBranch(branch=view.id, approve_paths=True), "p1", timeout=PATIENCE)
+        await reaches(person, task, lambda found: found.pushed_commit == made)
+        assert upstream.head(view.branch) == made
+        await person.bus.ask(DeleteBranch(branch=view.id), "p1", timeout=PATIENCE)
+        await reaches(person, task, lambda found: found.state == "deleted")
+    assert upstream.head(view.branch) == ""
+
+
+async def test_forged_commits_are_refused(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """Unrelated history, or another commit than the event states, leaves the branch as it is, and is reported."""
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 3\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit, claimed="f" * 40)
+        refused = await reaches(person, task, lambda found: found.problem is not None)
+    assert (refused.commit, refused.pushed_commit, refused.saving) == (upstream.first, None, False)
+    assert "branch.refused" in {event["type"] for event in person.events}
+    assert upstream.head(view.branch) == ""
+
+
+async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(
+    spawner: Make, person: Person, repository: Repository, server: GitServer
+) -> None:
+    """What it waits for is stated; the sandbox is created once the forge responds."""
+    server.failing = 1_000_000
+    async with spawner().running():
+        task = await person.submit(["true"], repository=repository)
+
+        async def stated() -> bool:
+            view = await person.task(task)
+            return view is not None and "repository is not available" in (view.waits_for or "")
+
+        await eventually(stated)
+        server.failing = 0
+        await eventually(lambda: _is_created(person, task))
+        wrong = await person.submit(["true"], repository=repository.model_copy(update={"base": "nosuch"}))
+        view = await person.ended(wrong)
+        assert (view.state, view.error_type) == ("failed", "repository")
+        assert "no branch nosuch" in (view.error or "")
+
+
+async def _is_created(person: Person, task: str) -> bool:
+    return await branch_of(person, task) is not None
+
+
+async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
+    """A client can't have the spawner connect to any address."""
+    async with spawner().running():
+        for number, url in enumerate(
+            ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
+        ):
+            task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
+            await person.hears(task, "task.rejected")
+            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"
+
+
+async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
+    spawner: Make, person: Person, repository: Repository
+) -> None:
+    """As requested; names differ also from those of ended tasks."""
+    async with spawner().running():
+        of_ticket = repository.model_copy(update={"ticket": "#7"})
+        first = await person.submit(WAITS, repository=of_ticket)
+        one = await reaches(person, first, lambda _: True)
+        second = await person.submit(WAITS, repository=of_ticket.model_copy(update={"join": True}))
+        third = await person.submit(WAITS, repository=of_ticket)
+        joined, own = [await reaches(person, task, lambda _: True) for task in (second, third)]
+        assert (joined.id, joined.tasks) == (one.id, [first, second])
+        assert own.branch != one.branch
+        assert own.branch.startswith("feature/7-do-it-")

@@ -1,0 +1,100 @@
+"""Repositories of tasks, made with real git: an origin, its mirror, and what came back in a bundle."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sandherd.contracts.names import new_name
+
+BRANCH, BASE = "feature/add-a-thing", "main"
+OWNER = "task-owner"
+_ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "Author",
+    "GIT_AUTHOR_EMAIL": "author@example.org",
+    "GIT_COMMITTER_NAME": "Author",
+    "GIT_COMMITTER_EMAIL": "author@example.org",
+}
+
+
+def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
+    """Run git in a folder, and return what it prints."""
+    ran = subprocess.run(
+        ["git", *arguments], cwd=folder, env=_ENVIRONMENT, input=stdin, capture_output=True, check=False
+    )
+    assert ran.returncode == 0, (arguments, ran.stderr.decode(errors="replace"))
+    return ran.stdout.decode("utf-8", "surrogateescape").strip()
+
+
+class Origin:
+    """A repository with a base branch and a task's branch, and a mirror of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.mirror = folder / "source", folder / "mirror.git"
+        self.source.mkdir(parents=True)
+        git(self.source, "init", "--quiet", "--initial-branch", BASE)
+        self.write({"README.md": "hello\n", "src/a.py": "a = 1\n", ".gitignore": "build/\n"})
+        self.base = self.commit()
+        git(self.source, "branch", BRANCH)
+        self.tip = self.base
+
+    def write(self, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.source / name).write_text(text)
+
+    def commit(self, message: str = "More") -> str:
+        git(self.source, "add", "--all")
+        git(self.source, "commit", "--quiet", "--allow-empty", "--message", message)
+        return git(self.source, "rev-parse", "HEAD")
+
+    def continue_branch(self, files: dict[str, str]) -> str:
+        """One more commit of the task's branch, as an earlier attempt has saved it."""
+        git(self.source, "checkout", "--quiet", BRANCH)
+        self.write(files)
+        self.tip = self.commit("Earlier work")
+        git(self.source, "checkout", "--quiet", BASE)
+        return self.tip
+
+    def mirrored(self) -> Path:
+        """The mirror, as the spawner has it: the remote's branches under `origin`."""
+        if not self.mirror.exists():
+            git(self.source, "init", "--quiet", "--bare", str(self.mirror))
+        refs = (f"+refs/heads/{BASE}:refs/remotes/origin/{BASE}", f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
+        git(self.mirror, "fetch", "--quiet", str(self.source), *refs)
+        return self.mirror
+
+    def checkout(self, **fields: Any) -> dict[str, Any]:
+        """The task's field `repository`."""
+        found = {"branch": BRANCH, "base": BASE, "commit": self.tip, "base_commit": self.base, **fields}
+        return {"url": "https://example.org/owner/name", "checkout": found}
+
+    def by_mirror(self, sandbox: Any, **more: Any) -> dict[str, Any]:
+        """The same; the mirror is mounted."""
+        sandbox.environment["SANDHERD_REPOSITORY"] = str(self.mirrored())
+        return {**self.checkout(), **more}
+
+    async def by_bundle(self, sandbox: Any, **more: Any) -> dict[str, Any]:
+        """The same; the branch is an artifact."""
+        file = self.source.parent / f"{new_name('b')}.bundle"
+        git(self.source, "bundle", "create", "--quiet", str(file), f"refs/heads/{BRANCH}", f"refs/heads/{BASE}")
+        reference = await sandbox.put_aside(file.read_bytes(), OWNER)
+        return {**self.checkout(bundle=reference.model_dump(), owner=OWNER), **more}
+
+    async def received(self, sandbox: Any, saved: Any) -> Path:
+        """A clone of the base alone that has accepted the saved bundle; `refs/heads/saved` is its branch."""
+        clone = self.source.parent / new_name("clone")
+        git(
+            self.source, "clone", "--quiet", "--bare", "--single-branch", "--branch", BASE, str(self.source), str(clone)
+        )
+        file = clone / "saved.bundle"
+        file.write_bytes(await sandbox.taken(saved.bundle))
+        git(clone, "bundle", "verify", "--quiet", str(file))
+        git(clone, "fetch", "--quiet", str(file), f"refs/heads/{BRANCH}:refs/heads/saved")
+        assert git(clone, "rev-parse", "saved") == saved.commit
+        git(clone, "fsck", "--strict")
+        return clone

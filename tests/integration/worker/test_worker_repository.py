@@ -1,0 +1,135 @@
+"""A task with a repository: its branch is the work tree, and its commits come back in a bundle."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.worker.repositories import BASE, BRANCH, Origin, git
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    return Origin(tmp_path / "origin")
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.type.removeprefix("agent.") for event in events if event.type != "agent.heartbeat"]
+
+
+LOOKS = (
+    "git status --short --branch; git log --oneline --format=%s; git config user.name; git remote -v; "
+    "git rev-parse --abbrev-ref origin/HEAD; echo $BRANCH_NAME; ls .git/hooks 2>/dev/null; cat src/a.py"
+)
+
+
+@pytest.mark.parametrize("way", ["mirror", "bundle"])
+async def test_branch_is_checked_out_as_an_ordinary_clone(sandbox: Any, origin: Origin, way: str) -> None:
+    """On the branch, with the base known, a remote without credential, no hooks; nothing is reported as a change."""
+    origin.continue_branch({"src/a.py": "a = 2\n"})
+    field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
+    sandbox.task(LOOKS, repository=field)
+    assert await sandbox.run() == 0
+    assert (await sandbox.output()).splitlines() == [
+        f"## {BRANCH}",
+        "Earlier work",
+        "More",
+        "Sandherd agent",
+        "origin\thttps://example.org/owner/name (fetch)",
+        "origin\thttps://example.org/owner/name (push)",
+        f"origin/{BASE}",
+        BRANCH,
+        "a = 2",
+    ]
+    assert await sandbox.events("error", "file_edited") == []
+    assert not (sandbox.work / ".git/objects/info/alternates").exists()
+    git(sandbox.work, "fsck", "--strict")
+
+
+@pytest.mark.parametrize("way", ["mirror", "bundle"])
+async def test_commits_and_the_rest_come_back_in_a_bundle(sandbox: Any, origin: Origin, way: str) -> None:
+    """A bare clone of the base accepts it; it is published before the end."""
+    field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
+    script = "echo b > b; git add b; git commit -qm 'Add b'; echo c > c; rm README.md; mkdir build; echo o > build/o"
+    sandbox.task(script, text="Add things\nand more", repository=field)
+    assert await sandbox.run() == 0
+    assert kinds(await sandbox.events())[-3:] == ["branch_saved", "completed", "shutdown"]
+    saved = (await sandbox.event("branch_saved")).data
+    assert (saved.branch, saved.commits, saved.committed_rest, saved.left_out) == (BRANCH, 2, True, None)
+    assert saved.bundle.media_type == "application/x-git-bundle"
+    clone = await origin.received(sandbox, saved)
+    assert git(clone, "log", "--format=%an %ae %s", f"{origin.base}..saved").splitlines() == [
+        "Sandherd agent agent@sandherd.invalid Add things",
+        "Sandherd agent agent@sandherd.invalid Add b",
+    ]
+    assert git(clone, "ls-tree", "-r", "--name-only", "saved").split() == [".gitignore", "b", "c", "src/a.py"]
+    assert "Sandherd-Task: task-1" in git(clone, "log", "-1", "--format=%B", "saved")
+
+
+async def test_unchanged_branch_is_published_without_a_bundle(sandbox: Any, origin: Origin) -> None:
+    """One event, in which nothing is left out."""
+    sandbox.task("git log", repository=origin.by_mirror(sandbox))
+    assert await sandbox.run() == 0
+    (saved,) = [event.data for event in await sandbox.events("branch_saved")]
+    assert (saved.commit, saved.bundle, saved.commits, saved.left_out) == (None, None, 0, None)
+
+
+async def test_rest_is_committed_only_if_wanted(sandbox: Any, origin: Origin) -> None:
+    """Otherwise the bundle has what the agent has committed."""
+    script = "echo b > b; git add b; git commit -qm 'Add b'; echo c > c"
+    sandbox.task(script, repository=origin.by_mirror(sandbox, commit_rest=False))
+    assert await sandbox.run() == 0
+    saved = (await sandbox.event("branch_saved")).data
+    assert (saved.commits, saved.committed_rest) == (1, False)
+    clone = await origin.received(sandbox, saved)
+    assert git(clone, "log", "-1", "--format=%s", "saved") == "Add b"
+
+
+async def test_failed_attempt_saves_its_branch(sandbox: Any, origin: Origin) -> None:
+    """Before its work tree is stored and its failure published; the bundle begins at the base, not at the checkout."""
+    origin.continue_branch({"src/a.py": "a = 2\n"})
+    sandbox.task("echo half > half; echo trying; exit 3", repository=origin.by_mirror(sandbox))
+    assert await sandbox.run() == 0
+    assert kinds(await sandbox.events())[-5:] == [
+        "branch_saved",
+        "work_saved",
+        "transcript_saved",
+        "failed",
+        "shutdown",
+    ]
+    saved = (await sandbox.event("branch_saved")).data
+    assert saved.commits == 2
+    clone = await origin.received(sandbox, saved)
+    assert git(clone, "log", "--format=%s", "saved").splitlines() == ["do it", "Earlier work", "More"]
+
+
+async def test_task_files_are_written_over_the_checkout(sandbox: Any, origin: Origin) -> None:
+    """Also where the repository has a link."""
+    (origin.source / "link").symlink_to("README.md")
+    origin.commit()
+    git(origin.source, "branch", "--force", BRANCH)
+    origin.base = origin.tip = git(origin.source, "rev-parse", BASE)
+    files = {"src/a.py": "mine\n", "new/x": "new\n", "link": "file\n"}
+    sandbox.task("cat src/a.py new/x link README.md", repository=origin.by_mirror(sandbox), files=files)
+    assert await sandbox.run() == 0
+    assert await sandbox.output() == "mine\nnew\nfile\nhello\n"
+
+
+async def test_missing_git_is_a_failure_that_names_the_fix(sandbox: Any, origin: Origin, tmp_path: Path) -> None:
+    """The agent does not start, and there is no traceback."""
+    sandbox.task("echo started", repository=origin.by_mirror(sandbox))
+    assert await sandbox.run(PATH=str(tmp_path / "nowhere")) == 0
+    failed = (await sandbox.event("failed")).data
+    assert failed.error_type == "start"
+    assert "apt-get install git" in failed.error
+    assert await sandbox.output() == ""
+    assert await sandbox.events("branch_saved") == []
+
+
+async def test_missing_mount_is_a_failure_that_names_the_path(sandbox: Any, origin: Origin, tmp_path: Path) -> None:
+    """It is permanent."""
+    sandbox.task("echo started", repository=origin.by_mirror(sandbox))
+    sandbox.environment["SANDHERD_REPOSITORY"] = str(tmp_path / "none")
+    assert await sandbox.run() == 0
+    failed = (await sandbox.event("failed")).data
+    assert (failed.error_type, str(tmp_path / "none") in failed.error) == ("start", True)
