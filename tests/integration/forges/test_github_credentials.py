@@ -12,7 +12,7 @@ from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.github_app import PERMISSIONS, GithubApp
-from spawner.forges.locations import ForgeRepository
+from spawner.forges.locations import GITHUB, ForgeRepository
 from tests.doubles.forges import github_apps
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.github import GitHub
@@ -163,3 +163,17 @@ async def test_credentials_of_this_host_are_not_used(
     with pytest.raises(ForgeError) as failed:
         await forge.default_branch()
     assert not failed.value.permanent
+
+
+async def test_other_credential_of_a_host_is_used(
+    forge: Forge, forges: Forges, github: GitHub, repository: ForgeRepository
+) -> None:
+    """Once it is configured, also for a repository that was used before; a host without one is denied."""
+    assert await forge.default_branch() == "main"
+    token = github.person_token("grace")
+    forges.add_token(repository.host, lambda: token)
+    await forges.of(repository).default_branch()
+    assert [call.principal for call in github.calls.of("repos/get")] == ["ada", "grace"]
+    with pytest.raises(ForgeError) as failed:
+        forges.of(ForgeRepository(GITHUB, "team", "shop"))
+    assert failed.value.fault is ForgeFault.DENIED

@@ -27,13 +27,17 @@ class Forges:
 
     def add_token(self, host: ForgeHost, read: Callable[[], str]) -> None:
         """Use a token that an operator stored, which `read` returns."""
-        self._sources[host] = StoredTokens(read)
+        self._use(host, StoredTokens(read))
 
     def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
         """Use a GitHub App."""
         from spawner.forges.github_app import AppTokens
 
-        self._sources[host] = AppTokens(app, self._client(), self._limits(host))
+        self._use(host, AppTokens(app, self._client(), self._limits(host)))
+
+    def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
+        self._sources[host] = tokens
+        self._forges.clear()  # they have the sources that were used before
 
     def of(self, repository: ForgeRepository) -> Forge:
         """The client of a repository. Raises `ForgeError` (denied) if no credential is configured for its host."""
