@@ -187,7 +187,7 @@ def _explained(kept: Kept) -> list[Row]:
         ("submit → agent.started", between("task.submitted", "agent.started"), ""),
         ("agent.started → agent.completed", between("agent.started", "agent.completed"), ""),
         ("agent.completed → sandbox gone", between("agent.completed", "sandbox.terminated"), ""),
-        ("events stored / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
+        ("events / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
         ("isolation", kept.sandbox.isolation or "none", ""),
     ]
 

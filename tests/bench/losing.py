@@ -18,8 +18,8 @@ import nats.js.errors
 from sandherd.bus.connection import Bus, Identity
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.cluster import request_health
 from sandherd.stack.nats import NatsServer
+from sandherd.stack.server_health import request_health
 from tests.bench.recorder import Recorder
 
 _SUBJECT: Final = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"

@@ -60,8 +60,9 @@ def environment(settings: Settings) -> dict[str, str]:
 class Spawners:
     """Some spawners, each a process; `killing` ends one after the other without a word and starts another for it."""
 
-    def __init__(self, settings: Settings, log: Path) -> None:
+    def __init__(self, settings: Settings, log: Path, kill_every: float = KILL_EVERY) -> None:
         self._environment = environment(settings)
+        self._kill_every = kill_every
         self._log = log
         self._living: list[asyncio.subprocess.Process] = []
         self.killed = 0
@@ -75,7 +76,7 @@ class Spawners:
 
     async def killing(self) -> None:
         while True:
-            await asyncio.sleep(KILL_EVERY)
+            await asyncio.sleep(self._kill_every)
             await self.kill(self._living.pop(0))
             await self.start()
 

@@ -20,7 +20,7 @@ from sandherd.cli.stderr import complain
 from sandherd.client.branch_progress import until
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
-from sandherd.client.terminal_text import write_text
+from sandherd.client.terminal_text import confirmed, write_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState
@@ -176,4 +176,5 @@ def _confirm(what: str, paths: list[str], question: str) -> None:
     write_text(what, error=True)
     for path in paths:
         write_text(f"  {path}", error=True)
-    typer.confirm(question, abort=True, err=True)
+    if not confirmed(question):
+        raise typer.Abort

@@ -31,8 +31,10 @@ _MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
 def status_of(arguments: Sequence[str]) -> int:
     """Run the command and return its status. No traceback for expected errors: a refusal, an unavailable service.
 
-    `help` before a command is `--help` after it.
+    `help` before a command is `--help` after it, and `version` alone is `--version`.
     """
+    if list(arguments) == ["version"]:
+        arguments = ["--version"]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import read_files, references, variables
@@ -13,8 +13,10 @@ from sandherd.cli.session import Work
 from sandherd.client.errors import HerdError, made
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text
-from sandherd.contracts.requests import Catalogue, PruneResult
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import Catalogue, PruneResult
 
 SpecT = TypeVar("SpecT", bound=SandboxSpec)
 ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
@@ -59,7 +61,7 @@ async def with_limits(herd: Herd, spec: SpecT, limits: Mapping[str, float]) -> S
     return spec.model_copy(update={"limits": made(SandboxLimits, **usual.model_dump() | dict(limits))})
 
 
-def _usual(here: Catalogue, profile: str | None) -> SandboxLimits:
+def _usual(here: "Catalogue", profile: str | None) -> SandboxLimits:
     own = here.profiles[profile].limits if profile in here.profiles else None
     return own or here.defaults
 
@@ -94,7 +96,7 @@ def prune(output: Format, *, now: bool) -> Work:
     return work
 
 
-def _print_pruned(found: PruneResult) -> None:
+def _print_pruned(found: "PruneResult") -> None:
     facts = {"present": found.present, "records": found.records}
     facts |= {"orphans": len(found.orphans), "lost": len(found.lost)}
     console.facts(facts)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandherd.cli import branch_output
+from sandherd.cli.dependencies import require_dependencies
 from sandherd.cli.local_repositories import uploaded
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
@@ -16,16 +17,17 @@ from sandherd.cli.render.live_view import Screen
 from sandherd.cli.sandbox_creation import with_limits
 from sandherd.cli.stderr import complain
 from sandherd.cli.wait_notices import WaitNotices
-from sandherd.client.commands import refuse_existing
-from sandherd.client.errors import NAME_REMEDY, refused
+from sandherd.client.commands import is_in_use
+from sandherd.client.errors import NAME_REMEDY, HerdError, refused
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
 from sandherd.client.repositories.local import LocalRepository
-from sandherd.client.task_work import WorkSource
+from sandherd.client.tasks.resubmission import Resubmission
 from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
+from sandherd.client.work_source import WorkSource
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
@@ -48,29 +50,55 @@ async def run(
     earlier: ResumeSource | None = None,
     work: WorkSource | LocalRepository | None = None,
 ) -> int:
-    """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before."""
-    if name:
-        await refuse_existing(herd.task(name), _NAME_IN_USE.format(name))
+    """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before.
+
+    A `name` in use is refused unless the task is the same, which is then shown; files make it another one.
+    """
+    again = name is not None and await is_in_use(herd.task(name))
+    if again and work:
+        raise _name_in_use(name or "")
     name = name or new_task()
-    if task.depends_on:
-        names = [await full_name(herd, one, "task") for one in task.depends_on]
-        task = task.model_copy(update={"depends_on": tuple(names)})
-    if earlier is not None:
-        earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
-    task = await with_limits(herd, await resuming_spec(herd.connection.request, task, earlier), limits)
+    task = await with_limits(herd, await _with_full_names(herd, task, earlier), limits)
     await herd.check(task)
     if isinstance(work, LocalRepository):
         task = task.model_copy(update={"repository": await uploaded(herd, name, work)})
     elif work:
         task = task.model_copy(update={"work": await _upload(herd, name, work)})
+    if again:
+        await _submit_again(herd, name, task)
     if follow:
-        return await _run_to_the_end(herd, name, task, output)
-    await herd.submit(task, task=name)
+        return await _run_to_the_end(herd, name, task, output, again=again)
+    if not again:
+        await herd.submit(task, task=name)
     if output.is_json:
         console.document(output, {"task": name})
     else:
         write_text(name)
     return 0
+
+
+async def _with_full_names(herd: Herd, task: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:
+    """The task with the whole names of those that it depends on, and of the one that it resumes."""
+    if task.depends_on:
+        names = [await full_name(herd, one, "task") for one in task.depends_on]
+        await require_dependencies(herd, names)
+        task = task.model_copy(update={"depends_on": tuple(names)})
+    if earlier is not None:
+        earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
+    return await resuming_spec(herd.connection.request, task, earlier)
+
+
+async def _submit_again(herd: Herd, name: str, task: TaskSpec) -> None:
+    """Submit a task under a name in use. Raises `HerdError` (`conflict`) if that is another task."""
+    async with Resubmission(herd.connection, name) as resubmission:
+        await herd.submit(task, task=name)
+        await resubmission.check_same(_NAME_IN_USE.format(name))
+    complain(f"{name} was submitted before: it is the same task, and is not run again")
+
+
+def _name_in_use(name: str) -> HerdError:
+    message = f"there is a task {name}, which has other files"
+    return HerdError.of(Code.CONFLICT, message, field="task", remedy=_NAME_IN_USE.format(name))
 
 
 async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
@@ -83,10 +111,11 @@ async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:
     return found
 
 
-async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format) -> int:
+async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format, *, again: bool) -> int:
     paint, notices = Paint.for_screen(), WaitNotices(herd, name)
-    async with herd.follow(task=name, fresh=True) as following, Screen(herd, output, paint) as screen:
-        await herd.submit(task, task=name)
+    async with herd.follow(task=name, fresh=not again) as following, Screen(herd, output, paint) as screen:
+        if not again:
+            await herd.submit(task, task=name)
         if not output.is_json:
             write_text(f"{paint(name, 'bold')}  {shortened(task.text, 80)}", flush=True)
         try:
@@ -123,6 +152,7 @@ def show_delivery(delivery: MessageOutcome, output: Format) -> int:
                 "sandbox": delivery.sandbox,
                 "state": delivery.state,
                 "delivery_ms": delivery.delivery_ms,
+                "code": delivery.code,
                 "reason": delivery.reason,
             },
         )

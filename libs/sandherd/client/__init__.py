@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from sandherd.client.sync.execution import SyncExecution
     from sandherd.client.sync.herd import SyncHerd
     from sandherd.client.sync.received_event import SyncReceivedEvent
-    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.task_work import LeftOut
     from sandherd.client.tasks.overview import Overview
     from sandherd.client.tasks.progress import TaskOutcome, TaskProgress
     from sandherd.client.tasks.task_watch import OnProgress
+    from sandherd.client.work_source import WorkSource
     from sandherd.contracts.commands import SandboxSpec, SendableMessageType, TaskSpec
     from sandherd.contracts.errors import Code, Problem
     from sandherd.contracts.events import ArtifactRef
@@ -184,7 +185,8 @@ _NAMES: Final = {
     "sandherd.client.sync.execution": "SyncExecution",
     "sandherd.client.sync.herd": "SyncHerd",
     "sandherd.client.sync.received_event": "SyncReceivedEvent",
-    "sandherd.client.task_work": "LeftOut WorkSource",
+    "sandherd.client.task_work": "LeftOut",
+    "sandherd.client.work_source": "WorkSource",
     "sandherd.client.tasks.overview": "Overview",
     "sandherd.client.tasks.progress": "TaskOutcome TaskProgress",
     "sandherd.client.tasks.task_watch": "OnProgress",

@@ -83,7 +83,12 @@ class BranchOperations(TaskFiles):
             raise _nothing_saved(found)
 
         async def download(out: IO[bytes]) -> None:
-            await self.artifact(reference, out, moved=moved)
+            try:
+                await self.artifact(reference, out, moved=moved)
+            except HerdError as error:
+                if error.problem.code is not Code.NOT_FOUND:
+                    raise
+                raise _expired(found) from None
 
         return await branch_fetch.fetch(found.branch, found.commit, Path(into), download)
 
@@ -142,6 +147,18 @@ def _one(found: "Sequence[requests.BranchView]", name: str) -> "requests.BranchV
             remedy="name it by its id",
         )
     return (live or found)[0]
+
+
+def _expired(view: "requests.BranchView") -> HerdError:
+    remedy = "fetch it from its repository with git" if view.pushed_commit == view.commit else "push it, and fetch that"
+    if view.local:
+        remedy = "continue it with a task (`sandherd run --branch`): its next commits are stored again with the others"
+    return HerdError.of(
+        Code.NOT_FOUND,
+        f"the commits of {view.branch} are no longer stored as a bundle, which expires after 7 days",
+        field="branch",
+        remedy=remedy,
+    )
 
 
 def _nothing_saved(view: "requests.BranchView") -> HerdError:

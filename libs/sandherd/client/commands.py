@@ -89,11 +89,9 @@ _NOT_KNOWN: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code
 """Of a target that may be in a command which is not handled yet, or whose service does not respond at present."""
 
 
-async def refuse_existing(view: Awaitable[TaskView], remedy: str) -> None:
-    """Raise `HerdError` (`conflict`) for a name in use: the events of the earlier task would be taken for its own."""
-    if (found := await _if_known(view)) is not None:
-        message = f"there is a task {found.task}, which is {found.state}"
-        raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
+async def is_in_use(view: Awaitable[TaskView]) -> bool:
+    """Whether a name is that of a task: its events would be taken for those of a new one."""
+    return await _if_known(view) is not None
 
 
 async def refuse_ended(view: Awaitable[ViewT], done: str) -> None:

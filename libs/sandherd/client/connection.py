@@ -22,6 +22,7 @@ from sandherd.bus.connection import (
     RequestTimeoutError,
 )
 from sandherd.client import queries
+from sandherd.client.command_traceparent import command_traceparent
 from sandherd.client.connection_failures import not_reached
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name, closed
@@ -31,7 +32,6 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.subjects import command_subject, request_subject
-from sandherd.telemetry.traceparents import new_traceparent
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -196,8 +196,6 @@ class Connection:
             callback(connected)
 
     def _enveloped(self, command: "Command", about: str) -> "Envelope[Command]":
-        from sandherd.telemetry.traces import current_traceparent
-
         self._sequence += 1
         try:
             envelope = wrap(
@@ -208,7 +206,7 @@ class Connection:
                 project=checked_name(self.project, "project"),
                 subject=about,
                 time=datetime.now(UTC),
-                traceparent=current_traceparent() or new_traceparent(),
+                traceparent=command_traceparent(),
             )
             envelope.to_json()
         except ContractError as error:

@@ -25,7 +25,7 @@ _REFUSED_REMEDIES: Final = {
     "spec.harness": "name a program after `--`, or a kind of agent with --harness",
     "spec.image": "omit --image, or select a runtime that uses images with --runtime",
     "spec.profile": "use another --profile, listed by `sandherd runtimes`",
-    "spec.depends_on": "submit its dependencies first, and use their names from `sandherd tasks list`",
+    "spec.depends_on": "submit it first, and use its name from `sandherd tasks list`",
     "spec.inputs": "submit the dependency again with `--keep-work`, under another name, and depend on that",
     "spec.resume": "fork it with --fork, or name another task with --resume",
     "spec.secret_env": "retry it with new values: `sandherd tasks retry TASK --secret-env NAME`",

@@ -2,14 +2,16 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, ServiceAwayError, made
 from sandherd.client.events import decoder
 from sandherd.client.events.decoder import Event
 from sandherd.contracts.commands import AnswerApproval, SendableMessageType, SendMessage
+from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
+from sandherd.contracts.events.message import MessageRefused, MessageRejected
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import AskEvents
 from sandherd.contracts.states import MessageState
@@ -34,12 +36,23 @@ class MessageOutcome:
 
 
 class Receipts:
-    """The events of one message, received live, and from the history for those that were missed."""
+    """The events of one message, received live, and from the history for those that were missed.
+
+    A rejected command has a source of its own: it is recognized by the message's name, a refused one by the command.
+    """
 
     def __init__(self, connection: Connection, message: str, sandbox: str) -> None:
         self.delivery = MessageOutcome(message, sandbox, MessageState.QUEUED)
         self._connection = connection
+        self._command_id: str | None = None
+        self._refusals: list[Event] = []
         self._ended = asyncio.Event()
+
+    def sent(self, command: Envelope[Any]) -> None:
+        """Recognize refusals of this command, also those that were received before."""
+        self._command_id = str(command.id)
+        for event in self._refusals:
+            self._note_refusal(event)
 
     async def receive(self, subject: str, document: bytes) -> None:
         """Handle a message of the live subscription."""
@@ -62,26 +75,41 @@ class Receipts:
         return self.delivery
 
     async def _read_history(self) -> None:
-        try:
-            found = await self._connection.request(AskEvents(source=RELAY_SOURCE + self.delivery.message))
-        except ServiceAwayError:
-            return
-        for stored in found.events:
-            self._note(decoder.from_history(stored))
+        kinds = [MessageRejected.type, MessageRefused.type]
+        for request in (
+            AskEvents(source=RELAY_SOURCE + self.delivery.message),
+            AskEvents(entity=self.delivery.sandbox, types=kinds, newest_first=True),
+        ):
+            try:
+                found = await self._connection.request(request)
+            except ServiceAwayError:
+                return
+            for stored in found.events:
+                self._note(decoder.from_history(stored))
 
     def _note(self, event: Event) -> None:
         domain, _, action = event.type.partition(".")
-        if domain != "message" or getattr(event.data, "message_id", None) != self.delivery.message:
+        if event.type == MessageRefused.type and self._command_id is None:
+            self._refusals.append(event)
+        elif event.type == MessageRefused.type:
+            self._note_refusal(event)
+        elif domain != "message" or getattr(event.data, "message_id", None) != self.delivery.message:
             return
-        if action not in set(MessageState):
-            return
+        elif action in set(MessageState):
+            self._set(MessageState(action), event)
+
+    def _note_refusal(self, event: Event) -> None:
+        if event.data.command_id == self._command_id:
+            self._set(MessageState.REJECTED, event)
+
+    def _set(self, state: MessageState, event: Event) -> None:
         before = self.delivery
         if before.state in ENDS:
             return
         self.delivery = MessageOutcome(
             before.message,
             before.sandbox,
-            MessageState(action),
+            state,
             getattr(event.data, "delivery_ms", before.delivery_ms),
             getattr(event.data, "reason", before.reason),
             getattr(event.data, "code", before.code),
@@ -110,7 +138,7 @@ async def deliver(connection: Connection, command: SendMessage | AnswerApproval,
     subscription = await connection.listen(subject, receipts.receive)
     try:
         await connection.flush()
-        await connection.command(command, command.sandbox)
+        receipts.sent(await connection.command(command, command.sandbox))
         return await receipts.wait(timeout)
     finally:
         await subscription.unsubscribe()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes import transfer
     from sandherd.client.sandboxes.transfer import Moved
-    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.task_work import LeftOut
     from sandherd.client.tasks import resume
+    from sandherd.client.work_source import WorkSource
     from sandherd.contracts.commands import TaskSpec
     from sandherd.contracts.events import ArtifactRef
     from sandherd.contracts.repositories import Repository

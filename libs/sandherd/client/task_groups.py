@@ -15,7 +15,7 @@ from sandherd.contracts.states import TaskState
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
-    from sandherd.client.tasks import default_harness, progress, task_watch
+    from sandherd.client.tasks import default_harness, progress, task_watch, unread_commands
     from sandherd.client.tasks import overview as overviews
     from sandherd.client.tasks.overview import Overview
     from sandherd.client.tasks.progress import TaskOutcome
@@ -27,6 +27,7 @@ else:  # on first use, as in `client.herd`
     overviews = LazyModule("sandherd.client.tasks.overview")
     progress = LazyModule("sandherd.client.tasks.progress")
     task_watch = LazyModule("sandherd.client.tasks.task_watch")
+    unread_commands = LazyModule("sandherd.client.tasks.unread_commands")
     wire = LazyModule("sandherd.contracts.commands")
 
 ACCEPTANCE_SECONDS: Final = 5.0
@@ -77,9 +78,10 @@ class TaskGroups(TaskFiles):
     ) -> "list[TaskOutcome]":
         """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
 
-        Those that this client has submitted are waited for even if the spawner has not read them yet. Returns their
-        states: also when `timeout` seconds have passed, when some have not `ended`. `on_progress` is called at first
-        and after each change. Raises `HerdError` (`not_found`) if there is no such task.
+        Those that the spawner has not read yet are waited for: at most 30 s, if another client has submitted them and
+        commands of all projects never end. Returns their states: also when `timeout` seconds have passed, when some
+        have not `ended`. `on_progress` is called at first and after each change. Raises `HerdError` (`not_found`) if
+        there is no such task.
         """
         if bool(tasks) == bool(labels or batch):
             raise HerdError.of(
@@ -89,7 +91,7 @@ class TaskGroups(TaskFiles):
         chosen = task_watch.names_of(names) if names else task_watch.TaskSelection(labels=_with_batch(labels, batch))
         found = progress.TaskProgress()
         async with task_watch.TaskWatch(self.connection, found, chosen) as watch:
-            await watch.refresh()
+            await unread_commands.once_read(self.connection.request, watch.refresh, watch.change, timeout)
             await _within(timeout, watch.until(lambda: found.is_over, on_progress or task_watch.silent))
         return found.outcomes
 

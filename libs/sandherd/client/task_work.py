@@ -6,7 +6,6 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Literal
 
@@ -19,6 +18,7 @@ from sandherd.client.git_ignored import ignored_by_git
 from sandherd.client.regular_file import opened_regular
 from sandherd.client.sandboxes import archive, transfer
 from sandherd.client.sandboxes.transfer import Moved, silent
+from sandherd.client.work_source import WorkSource
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 
@@ -26,17 +26,6 @@ _FIELD: Final = "dir"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LeftOut = Callable[[str, str], None]
 """Called with each link that is left out because it leads out of the folder, and its target; in another thread."""
-
-
-@dataclass(frozen=True)
-class WorkSource:
-    """A local folder, without what git ignores and without `.git`, and single files by their paths in the work tree."""
-
-    folder: Path | None = None
-    files: Mapping[str, Path] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.folder is not None or bool(self.files)
 
 
 async def upload_work(

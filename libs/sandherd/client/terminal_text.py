@@ -262,6 +262,12 @@ def read_hidden(what: str) -> str:
     return getpass.getpass(f"{visible_line(what)}: ")
 
 
+def confirmed(question: str) -> bool:
+    """Whether the user types `y` or `yes` on the terminal, after the question."""
+    write_text(f"{visible_line(question)} [y/N]: ", end="", error=True, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def clear_screen() -> None:
     """Clear the terminal that standard output is, to show something in its place; nothing if it is none."""
     if sys.stdout.isatty():

@@ -132,14 +132,14 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         (MessageQueued,),
         (MessageAcknowledged, MessageExpired, MessageRejected),
         _MESSAGE_REFUSED,
-        "The name of the message: a second command with it is the same message.",
+        "The name of the message: the same content is the same message, another one is refused (`conflict`).",
         "Sent again: the message's earlier events, by `event-ingest.events`.",
     ),
     AnswerApproval: CommandOutcome(
         (ApprovalGranted, ApprovalDenied),
         (),
         _MESSAGE_REFUSED,
-        "The name of the message: the first answer counts, and another one is refused.",
+        "The name of the message: the first answer counts. Another content under that name is refused (`conflict`).",
         "Sent again: the approval's `state`, by `event-ingest.approvals`.",
     ),
 }

@@ -164,6 +164,7 @@ class SendMessage(Command):
 
     type: ClassVar[str] = "message-relay.send_message"
     message: SafeName
+    """Its name, unique in the project. A command with the same content repeats it; any other is refused."""
     sandbox: SafeName
     content: Text
     message_type: SendableMessageType = "user_message"
@@ -177,7 +178,8 @@ class AnswerApproval(Command):
 
     type: ClassVar[str] = "message-relay.answer_approval"
     message: SafeName
-    """The name of the message that delivers the answer to the agent. A repeated answer with it counts once."""
+    """The name of the message that delivers the answer to the agent, unique in the project. A repeated answer with it
+    counts once."""
     sandbox: SafeName
     approval_id: ApprovalId
     granted: bool

@@ -1,14 +1,16 @@
 """Decodes messages and checks them against their subject. Invalid input is refused here, with a typed error."""
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sandherd.contracts.commands import COMMANDS, Command
-from sandherd.contracts.envelope import Envelope, parse, schema_urn
+from sandherd.contracts.envelope import Envelope, parse, parse_separately, schema_urn
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.subjects import BY_NAME, MessageKind, read_event_subject
+
+if TYPE_CHECKING:
+    from sandherd.contracts.commands import Command
 
 _UUID_VERSION: Final = 7
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -17,8 +19,11 @@ AGENT_SOURCE = "/sandherd/sandbox/"
 """Followed by the sandbox's name, the only source that a worker may publish as."""
 
 
-def read_event(subject: str, document: bytes) -> Envelope[EventData]:
-    """The event in `document`, if it may be published on `subject`. Raises `ContractError`."""
+def read_event(subject: str, document: bytes, *, separately: bool = False) -> Envelope[EventData]:
+    """The event in `document`, if it may be published on `subject`. Raises `ContractError`.
+
+    `separately` is for a program that reads a small number of events of each type (`envelope.parse_separately`).
+    """
     project, entity, event_type = read_event_subject(subject)
     model = EVENTS.get(event_type)
     if model is None:
@@ -28,14 +33,16 @@ def read_event(subject: str, document: bytes) -> Envelope[EventData]:
             field="type",
             remedy="upgrade this service, then requeue the dead letter",
         )
-    event = parse(document, model)
+    event = parse_separately(document, model) if separately else parse(document, model)
     _check_subject(event, event_type, project, entity)
     _check_storable(event, document)
     return event
 
 
-def read_command(subject: str, document: bytes) -> Envelope[Command]:
+def read_command(subject: str, document: bytes) -> "Envelope[Command]":
     """The command in `document`, if it may be published on `subject`. Raises `ContractError`."""
+    from sandherd.contracts.commands import COMMANDS  # a client decodes events only
+
     for row in BY_NAME.values():
         names = row.match(subject) if row.kind is MessageKind.COMMAND else None
         if names is not None:
@@ -49,7 +56,7 @@ def read_command(subject: str, document: bytes) -> Envelope[Command]:
     raise ContractError(Code.UNKNOWN_TYPE, f"{subject[:120]!r} is not a command of this version", field="type")
 
 
-def _check_entity(command: Envelope[Command]) -> None:
+def _check_entity(command: "Envelope[Command]") -> None:
     """Raise `ContractError` if a command's `subject` is not what its data names: its NATS subject has no entity."""
     if command.subject != command.data.entity:
         raise ContractError(

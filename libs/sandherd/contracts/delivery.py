@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from sandherd.contracts.commands import ApprovalId, MessageType, Note, Text
+from sandherd.contracts.envelope import SourceName
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import SafeName
 
@@ -24,6 +25,9 @@ class InboxMessage(Model):
     sent_at: Moment
     expires_at: Moment
     traceparent: str | None = None
+    source: SourceName | None = Field(default=None, exclude_if=lambda source: source is None)
+    """The source of its events; None: `/sandherd/message-relay/` and its name. Identifies a message that has one: the
+    name of such a message may be that of another one, too."""
 
 
 class ApprovalAnswer(Model):

@@ -3,6 +3,7 @@
 Source of the rules: CloudEvents 1.0.2, JSON event format; the extensions are Sandherd's.
 """
 
+import json
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
@@ -103,6 +104,21 @@ def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
         return _envelope_of(model).model_validate_json(document, strict=True)
     except ValidationError as error:
         raise ContractError.from_validation(error, document) from None
+
+
+def parse_separately(document: bytes, model: type[DataT]) -> Envelope[Any]:
+    """Like `parse`, but validates envelope and `data` in turn: for a program that reads a small number of each type.
+
+    `parse` builds a validator for each type, which costs as much CPU time as reading hundreds of events.
+    """
+    check_size(document)
+    _check_numbers(document)
+    try:
+        found = Envelope[Any].model_validate_json(document, strict=True)
+        data = model.model_validate_json(json.dumps(found.data), strict=True)
+    except ValidationError:
+        return parse(document, model)  # its error names the field within the whole document
+    return found.model_copy(update={"data": data})
 
 
 def _check_numbers(document: bytes) -> None:

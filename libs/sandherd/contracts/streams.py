@@ -233,6 +233,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=256 * _MIB,
     ),
     Bucket(
+        name="messages",
+        description="Names of messages that clients sent, each reserved for a day after its message expires.",
+        owners=frozenset({Principal.MESSAGE_RELAY}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
         name="revocations",
         description="Revoked credentials, until they expire.",
         owners=frozenset({Principal.SPAWNER}),

@@ -38,6 +38,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
 from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.home import Home
 from sandherd.stack.nats import Membership, NatsServer, own_capacity
 
 DEFAULT_PROJECT = "default"
@@ -65,7 +66,7 @@ class Broker:
         """
         self.home = home
         self.capacity = capacity or own_capacity()
-        self.identity = HerdIdentity(home / "identity", self.capacity)
+        self.identity = HerdIdentity(Home(home).identity, self.capacity)
         self.size = cluster.size_for(home, size)
         self._directories = cluster.directories(home, self.size)
         self._ports = [*(ports or [port]), *[0] * self.size]
@@ -97,7 +98,7 @@ class Broker:
     @property
     def watcher(self) -> Path:
         """The credential with which the servers' health is requested."""
-        return self.identity.root / cluster.WATCHER
+        return Home(self.home).watcher_credentials
 
     @property
     def probe(self) -> Path:

@@ -1,28 +1,24 @@
-"""The nats-servers of one herd on this machine: their number, directories, routes to one another, and health."""
+"""The nats-servers of one herd on this machine: their number, directories, and routes to one another."""
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
-from nats.aio.msg import Msg
 
-from sandherd.bus.auth.setup_permissions import HEALTH, WATCHER_INBOX
-from sandherd.bus.connection import Bus, BusError
-from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.keys import read_claims
 from sandherd.stack.child import Child, ChildFailedError
-from sandherd.stack.nats import CLUSTER, Membership, free_ports
+from sandherd.stack.server_health import server_name
+
+if TYPE_CHECKING:
+    from sandherd.stack.nats import Membership
 
 SIZES: Final = (1, 3)
 """One server, or the smallest cluster that can lose one and still has a majority."""
-WATCHER: Final = "watcher.creds"
 PROBE: Final = "probe.creds"
-_ANSWER: Final = 1.0
 _AGAIN: Final = 0.2
 _ELECTION: Final = 60.0
 """How long restarted servers may take to elect the leaders, in seconds; it usually takes about ten."""
@@ -35,16 +31,6 @@ class SizeError(Exception):
 def directories(home: Path, size: int) -> list[Path]:
     """The directory of each server; its name is the name of the part."""
     return [home / "nats"] if size == 1 else [home / f"nats-{number}" for number in range(1, size + 1)]
-
-
-def is_broker(part: str) -> bool:
-    """Whether a part of a stack is one of its nats-servers."""
-    return part.partition("-")[0] == "nats"
-
-
-def server_name(part: str) -> str:
-    """The name of a cluster's server among the others."""
-    return part.replace("nats", CLUSTER, 1)
 
 
 def size_of(home: Path) -> int | None:
@@ -71,8 +57,10 @@ def size_for(home: Path, wanted: int | None) -> int:
     return wanted
 
 
-def memberships(size: int, password: str) -> list[Membership | None]:
+def memberships(size: int, password: str) -> "list[Membership | None]":
     """The cluster membership of each server; None for a single one."""
+    from sandherd.stack.nats import Membership, free_ports  # only needed to start servers
+
     if size == 1:
         return [None]
     routes = free_ports(size)
@@ -139,32 +127,3 @@ async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -
             if asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(_AGAIN)
-
-
-async def request_health(url: str, credentials: Path, count: int) -> dict[str, str]:
-    """The health of each server by name, as it reports it: `ok`, or the problem. Unavailable servers are left out.
-
-    A server is healthy when it has caught up with the others in every stream that it stores.
-    """
-    found: dict[str, str] = {}
-    everybody = asyncio.Event()
-
-    async def receive(msg: Msg) -> None:
-        answer: dict[str, Any] = json.loads(msg.data)
-        health = answer.get("data") or answer.get("error") or {}
-        found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
-        if len(found) == count:
-            everybody.set()
-
-    try:
-        async with (
-            asyncio.timeout(2 * _ANSWER),
-            Bus.open(url, name="watcher", identity=Voice.file(credentials), inbox=WATCHER_INBOX, patience=0) as bus,
-        ):
-            await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
-            await bus.client.publish(HEALTH, b"", inbox)
-            async with asyncio.timeout(_ANSWER):
-                await everybody.wait()
-    except (TimeoutError, BusError, nats.errors.Error, OSError):
-        return found  # servers that have not replied by now are left out
-    return found

@@ -51,6 +51,16 @@ class Home:
         return self.run / "state.json"
 
     @property
+    def identity(self) -> Path:
+        """The herd's keys and credentials."""
+        return self.path / "identity"
+
+    @property
+    def watcher_credentials(self) -> Path:
+        """The credential that may request the health of the nats-servers; `stack.broker` writes it."""
+        return self.identity / "root" / "watcher.creds"
+
+    @property
     def context(self) -> Path:
         """The addresses of the stack, for clients."""
         return self.path / "context.json"

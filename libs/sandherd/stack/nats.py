@@ -19,8 +19,8 @@ from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.server_health import CLUSTER
 
-CLUSTER: Final = "sandherd"
 _HOST: Final = "127.0.0.1"
 _ROUTE: Final = "route"
 _COMPARED_EVERY: Final = "10s"

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sandherd.bus.identity.material import HerdIdentity
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from sandherd.stack.child import Child, ChildCommand
@@ -73,4 +72,6 @@ def _program(home: Home, outer: Mapping[str, str]) -> Child:
 
 def _identity(home: Home) -> Path:
     """The herd's identity: at a provider, sandboxes are marked with the herd's account."""
-    return HerdIdentity(home.path / "identity").spawner
+    from sandherd.bus.identity import HerdIdentity  # only needed with sandboxes at a provider
+
+    return HerdIdentity(home.identity).spawner

@@ -7,9 +7,9 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.process_signals import wait_ended
-from sandherd.stack.cluster import is_broker
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, read_record
 from sandherd.stack.sandboxes import end_sandboxes
+from sandherd.stack.server_health import is_broker
 
 _SPAWNER: Final = frozenset({Principal.SPAWNER.value})
 _GRACE: Final = 10.0

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sandherd.bus.identity import HerdIdentity
-from sandherd.stack.cluster import WATCHER, is_broker, request_health, server_name
 from sandherd.stack.home import Home, ProcessRecord, StackRecord
 from sandherd.stack.postgres_socket import recorded_directory
 from sandherd.stack.readiness import read_database_readiness, read_readiness
 from sandherd.stack.resources import measure_shortage
+from sandherd.stack.server_health import is_broker, request_health, server_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +59,9 @@ async def _database_health(record: StackRecord) -> dict[str, str]:
 
 async def _broker_health(home: Home, record: StackRecord) -> dict[str, str]:
     servers = [name for name in record.processes if is_broker(name)]
-    watcher = HerdIdentity(home.path / "identity").root / WATCHER
-    if record.nats_url is None or not watcher.exists():
+    if record.nats_url is None or not home.watcher_credentials.exists():
         return {}
-    found = await request_health(record.nats_url, watcher, len(servers))
+    found = await request_health(record.nats_url, home.watcher_credentials, len(servers))
     return {name: found.get(server_name(name), "does not respond") for name in servers}
 
 

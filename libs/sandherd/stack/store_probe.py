@@ -15,8 +15,9 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
+from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import probe_subject
-from sandherd.bus.auth.setup_permissions import HEALTH, PROBE, PROBE_INBOX, WATCHER, WATCHER_INBOX
+from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX
 from sandherd.bus.connection import Bus, Identity
 
 _ANSWER_SECONDS: Final = 2.0

@@ -11,6 +11,7 @@ from typing import Any, Final
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow, parse_life
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.events.sandbox import SandboxExtended
 from sandherd.contracts.events.task import TaskEvent
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
@@ -38,7 +39,7 @@ class Projections:
             self._apply_task_event(event)
         elif isinstance(state, SandboxState) or isinstance(event.data, SandboxExtended):
             self._sandbox(event.project, event.subject).apply(event)
-        elif isinstance(state, MessageState):
+        elif isinstance(state, MessageState) and not _is_rejected_at_once(event):
             key = event.project, event.data.message_id
             self.messages.setdefault(key, MessageRow(*key, sandbox=event.subject)).apply(event)
         elif isinstance(state, ApprovalState):
@@ -68,3 +69,8 @@ def project_events(events: Iterable[Envelope[EventData]]) -> Projections:
         if not event.type.startswith("agent."):
             projections.apply(event)
     return projections
+
+
+def _is_rejected_at_once(event: Envelope[Any]) -> bool:
+    """Whether it rejects a command: its name stays free, so that it may be that of another message."""
+    return isinstance(event.data, MessageRejected) and event.sequence == 1

@@ -1,5 +1,6 @@
 """Handles approval requests and answers: the first answer decides, and is the only one delivered to the agent."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
@@ -98,17 +99,22 @@ class ApprovalHandler:
         return DONE
 
     async def decide(
-        self, command: Envelope[AnswerApproval], at: datetime
+        self,
+        command: Envelope[AnswerApproval],
+        at: datetime,
+        reserve: Callable[[], Awaitable[Retry | None]] | None = None,
     ) -> tuple[InboxMessage, Refusal | None] | Retry:
         """The answer as a message, and why it is refused; if it is not, the message is to be stored for the agent.
 
         An answer to an approval that was requested again since decides the latest request. An answer that is handled
-        again finds itself as the decision, and continues from there.
+        again finds itself as the decision, and continues from there. `reserve` reserves its name before it decides, or
+        returns when to retry.
         """
         data, now = command.data, datetime.now(UTC)
         ref = Ref(sandbox=data.sandbox, approval_id=data.approval_id)
         stored = await self._approvals.latest(command.project, ref)
-        if stored is None or not is_decided_by(stored.approval, data):
+        decided = stored is not None and is_decided_by(stored.approval, data)
+        if stored is None or not decided:
             approval = stored.approval if stored else None
             no_recipient = await self._carryover.ended(
                 approval, command.project, approval.sandbox if approval else data.sandbox
@@ -118,6 +124,10 @@ class ApprovalHandler:
             refused = refusal(approval, data, now, no_recipient)
             if stored is None or refused is not None:
                 return message_of(command, at, None), refused
+        prevented = None if reserve is None else await reserve()
+        if prevented is not None:
+            return prevented
+        if not decided:
             stored = await self._approvals.write(answered(stored.approval, data, now), stored)
             if stored is None:
                 return _CHANGED_CONCURRENTLY

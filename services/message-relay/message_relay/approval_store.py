@@ -4,23 +4,17 @@ The bucket also has an entry for each question: which approval is the last one o
 requests the same finds the approval of the previous one.
 """
 
-import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-import nats.errors
-import nats.js.errors
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from message_relay.approval import Approval, Ref, Requester, digest_of, settled
+from message_relay.bucket_entries import read_entry, until_reply, write_entry
 from sandherd.bus.connection import Bus
-from sandherd.bus.kv import last_message
-from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.contracts.streams import BUCKETS
-from sandherd.telemetry import logs
 
 _BUCKET: Final = "approvals"
 _STREAM: Final = f"KV_{_BUCKET}"
@@ -34,12 +28,7 @@ MAX_FILL: Final = 0.75
 """The share of the bucket's maximum size that new requests may use; the rest is for decisions."""
 _FILL_SECONDS: Final = 1.0
 """How long the share that was last read is used."""
-_WRONG_SEQUENCE: Final = 10071
-"""The broker's error `JSStreamWrongLastSequenceErrF`."""
-_NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
-_log: Final = logs.get("approval_store")
 
-ReplyT = TypeVar("ReplyT")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -86,7 +75,7 @@ class ApprovalStore:
     async def is_full(self) -> bool:
         """Whether new requests have used up their share of the bucket."""
         if time.monotonic() >= self._fill_until:
-            info = await _retry_until_reply(lambda: self._bus.js.stream_info(_STREAM))
+            info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(_STREAM))
             self._max_bytes = info.config.max_bytes or self._max_bytes
             self._fill, self._fill_until = info.state.bytes / self._max_bytes, time.monotonic() + _FILL_SECONDS
         return self._fill >= MAX_FILL
@@ -136,7 +125,7 @@ class ApprovalStore:
 
     async def subjects(self) -> list[str]:
         """The subjects of all approvals."""
-        info = await _retry_until_reply(lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
+        info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
         return list(info.state.subjects or {})
 
     async def latest_attempt(self, approval: Approval) -> LatestAttempt:
@@ -163,32 +152,13 @@ class ApprovalStore:
             await self._write(_question_subject(approval), over, latest.revision, _ttl_of(approval))
 
     async def _read(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
-        return await _retry_until_reply(lambda: self._last(subject, model))
-
-    async def _last(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
-        try:
-            last = await last_message(self._bus, _STREAM, subject)
-            return _Found(model.model_validate_json(last.data or b""), last.seq or 0)
-        except nats.js.errors.NotFoundError:
-            return None
-        except ValidationError as error:
-            _log.warning("invalid approval entry ignored", subject=subject, faults=error.error_count())
-            return None
+        entry = await read_entry(self._bus, _BUCKET, subject, model)
+        return None if entry is None or entry.value is None else _Found(entry.value, entry.revision)
 
     async def _write(self, subject: str, value: BaseModel, over: int, ttl: str | None) -> int | None:
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
         payload = value.model_dump_json(exclude_none=True).encode()
         self._fill += len(payload) / self._max_bytes
-        return await _retry_until_reply(lambda: self._publish(subject, payload, headers))
-
-    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int | None:
-        try:
-            ack = await self._bus.js.publish(subject, payload, headers=headers)
-        except nats.js.errors.APIError as error:
-            if error.err_code != _WRONG_SEQUENCE:
-                raise
-            return None
-        return ack.seq
+        return await write_entry(self._bus, _BUCKET, subject, payload, over=over, ttl=ttl)
 
 
 def _ttl_of(approval: Approval) -> str:
@@ -202,14 +172,3 @@ def _subject_of(project: str, sandbox: str, approval_id: str) -> str:
 
 def _question_subject(approval: Approval) -> str:
     return f"{_SUBJECT}.{approval.project}.{approval.task}.question.{approval.question}"
-
-
-async def _retry_until_reply(request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-    attempt = 0
-    while True:
-        try:
-            return await request()
-        except _NO_REPLY as error:
-            _log.warning("approvals bucket unavailable, retrying", attempt=attempt, error=repr(error))
-        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
-        attempt += 1

@@ -1,10 +1,16 @@
-"""The relay's commands, and messages between agents: each is stored, or rejected with a reason that is published."""
+"""The relay's commands, and messages between agents: each is stored, or rejected with a reason that is published.
 
+A command first claims the name of its message. Its claim has its sequence in COMMANDS: a command that is redelivered,
+because a relay was killed, finds its own claim and continues.
+"""
+
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, cast
 
 from message_relay.approval_handler import ApprovalHandler
+from message_relay.approval_rules import Refusal
 from message_relay.delivery_rules import (
     accepted,
     ended,
@@ -15,10 +21,12 @@ from message_relay.delivery_rules import (
     too_many,
     too_many_of_project,
 )
-from message_relay.events import BEGUN, RelayEvents
+from message_relay.events import BEGUN, RelayEvents, named_source
 from message_relay.inbox import Inbox, Key
+from message_relay.message_names import MessageNames, NameEntry
+from message_relay.name_claims import Claim, Use, claim_of, excess, is_unique, reservation, taken, use_of
 from message_relay.record_reader import sandbox_record
-from sandherd.bus.connection import Bus, SubjectFullError
+from sandherd.bus.connection import Bus, StreamFullError, SubjectFullError
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.commands import AnswerApproval, SendMessage
@@ -29,6 +37,8 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessageSent
 
 _INBOX_FULL: Final = Retry(5.0, "the inbox of its sandbox is full")
+_NAMES_FULL: Final = Retry(5.0, "the bucket of messages' names is full")
+_CLAIMED_CONCURRENTLY: Final = Retry(0.05, "its name was claimed at the same time")
 
 
 class MessageCommands:
@@ -38,84 +48,165 @@ class MessageCommands:
         self,
         bus: Bus,
         inbox: Inbox,
+        names: MessageNames,
         events: RelayEvents,
         approval_handler: ApprovalHandler,
-        wake: Callable[[Key], None],
         *,
+        wake: Callable[[Key], None],
         max_in_project: int = 2000,
     ) -> None:
         self._max_in_project = max_in_project
         self._bus = bus
         self._inbox = inbox
+        self._names = names
         self._events = events
         self._approval_handler = approval_handler
         self._wake = wake
         self._locks: KeyedLocks[Key] = KeyedLocks()
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """Handle one command. Raises `ContractError` for one that breaks the contract."""
+        """Handle one command. Raises `ContractError` for one that breaks the contract, or whose name is taken."""
         command = cast("Envelope[SendMessage | AnswerApproval]", read_command(delivery.subject, delivery.data))
         async with self._locks.hold((command.project, command.data.sandbox)):
+            entry = await self._names.find(command.project, command.data.message)
+            match use_of(claim_of(command.data, delivery.stream_sequence, delivery.at), entry.claim):
+                case Use.TAKEN:
+                    raise taken(command.data.message)
+                case Use.REPEATED:
+                    return DONE  # the handling of the earlier command publishes its result
+            if entry.claim is None and await self._events.was_rejected(command.project, command.data.sandbox, delivery):
+                return DONE
             if isinstance(command.data, AnswerApproval):
-                return await self._decide_approval(cast("Envelope[AnswerApproval]", command), delivery)
-            message = accepted(cast("Envelope[SendMessage]", command), delivery.at)
-            return await self._store(message, first_time=delivery.deliveries == 1, command_id=str(command.id))
+                return await self._decide_approval(cast("Envelope[AnswerApproval]", command), delivery, entry)
+            return await self._accept(cast("Envelope[SendMessage]", command), delivery, entry)
 
     async def pass_on(self, delivery: Delivery) -> Outcome:
         """Handle an agent's message to another of its project. Raises `ContractError` for what breaks the contract."""
         event = cast("Envelope[AgentMessageSent]", read_event(delivery.subject, delivery.data))
-        message = passed_on(event, delivery.at)
+        message = passed_on(event, delivery.at, self._source_of_agent(event, delivery.data))
         async with self._locks.hold((message.project, message.sandbox)):
+            if await self._events.was_rejected(message.project, message.sandbox, delivery):
+                return DONE
             refused = sender_refusal(message)
             if refused is not None:
-                return await self._reject(message, refused)
-            return await self._store(message, first_time=delivery.deliveries == 1)
+                return await self._reject(message, delivery, Refusal(Code.REFUSED, refused))
+            if delivery.deliveries > 1:  # it may have been stored before
+                return await self._store_again(message)
+            refusal = await self._refusal(message)
+            if refusal is None:
+                refusal = await self._store_new(message)
+            return DONE if refusal is None else await self._reject(message, delivery, refusal)
 
-    async def _decide_approval(self, command: Envelope[AnswerApproval], delivery: Delivery) -> Outcome:
-        """Decide an approval. The answer that decided it is stored for the agent; retried while the inbox is full."""
-        decided = await self._approval_handler.decide(command, delivery.at)
-        if isinstance(decided, Retry):
-            return decided
-        message, refused = decided
-        if refused is not None:
-            return await self._reject(message, refused.reason, refused.code, str(command.id))
-        try:
-            await self._inbox.store(message)
-        except SubjectFullError:
-            return _INBOX_FULL
-        return await self._wait(message)
-
-    async def _store(self, message: InboxMessage, *, first_time: bool, command_id: str | None = None) -> Outcome:
-        """Store the message, or reject it: if its sandbox has ended, or if too many messages wait.
+    async def _accept(self, command: Envelope[SendMessage], delivery: Delivery, entry: NameEntry) -> Outcome:
+        """Store a message, or reject it: if its sandbox has ended, or if too many messages wait.
 
         A redelivered command may have been stored, and its message even delivered, before a relay was killed. So it is
         stored again in every state of its sandbox: `InboxDelivery` ends it, with the sequence of an end.
         """
-        no_recipient = ended(message.sandbox, await sandbox_record(self._bus, message.project, message.sandbox))
-        if no_recipient is not None and first_time:
-            return await self._reject(message, no_recipient.reason, no_recipient.code, command_id)
-        if first_time and await self._inbox.waiting_in(message.project) >= self._max_in_project:
-            full = too_many_of_project(message.project, self._max_in_project)
-            return await self._reject(message, full, command_id=command_id)
-        try:
-            new = await self._inbox.store(message)
-        except SubjectFullError:
-            # The message of a redelivered command may be among those that wait: publish nothing before that is known.
-            if not first_time:
-                return _INBOX_FULL
-            return await self._reject(message, too_many(message.sandbox), command_id=command_id)
-        if not new and first_time:
-            return DONE  # another command has the same message; the handling of that one publishes its result
-        return await self._wait(message)
+        if entry.claim is not None:
+            return await self._store_again(self._message(command, entry.claim))
+        refused = await self._refusal(accepted(command, delivery.at)) or await self._excess(command.project)
+        if refused is None:
+            claim = await self._claim(command, delivery, entry)
+            if isinstance(claim, Retry):
+                return claim
+            refused = await self._store_new(self._message(command, claim))
+            if refused is None:
+                return DONE
+            await self._names.release(command.project, command.data.message, claim)
+        return await self._reject(accepted(command, delivery.at), delivery, refused, str(command.id))
 
-    async def _wait(self, message: InboxMessage) -> Outcome:
-        await self._events.publish(message, BEGUN, queued(message), datetime.now(UTC))
-        self._wake((message.project, message.sandbox))
+    async def _decide_approval(
+        self, command: Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry
+    ) -> Outcome:
+        """Decide an approval. The answer that decided it is stored for the agent; retried while the inbox is full."""
+        claim = entry.claim
+
+        async def reserve() -> Retry | None:
+            nonlocal claim
+            claimed = claim or await self._claim(command, delivery, entry)
+            claim = claim if isinstance(claimed, Retry) else claimed
+            return claimed if isinstance(claimed, Retry) else None
+
+        decided = await self._approval_handler.decide(command, claim.at if claim else delivery.at, reserve)
+        if isinstance(decided, Retry):
+            return decided
+        message, refused = decided
+        if refused is not None:
+            if claim is not None:
+                await self._names.release(command.project, command.data.message, claim)
+            return await self._reject(message, delivery, refused, str(command.id))
+        source = self._source(command, claim) if claim else None
+        return await self._store_again(message.model_copy(update={"source": source}))
+
+    async def _claim(
+        self, command: Envelope[SendMessage] | Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry
+    ) -> Claim | Retry:
+        """Claim the free name of a command. Retried if another command was faster, or while the bucket is full."""
+        data = command.data
+        reserved = reservation(data, (await self._names.usage(command.project)).names)
+        unique = is_unique(data.message, delivery.at, reserved=reserved)
+        claim = claim_of(data, delivery.stream_sequence, delivery.at).model_copy(update={"unique": unique})
+        try:
+            claimed = await self._names.claim(command.project, data.message, claim, entry, reserved)
+        except StreamFullError:
+            return _NAMES_FULL
+        return claim if claimed else _CLAIMED_CONCURRENTLY
+
+    def _message(self, command: Envelope[SendMessage], claim: Claim) -> InboxMessage:
+        return accepted(command, claim.at, self._source(command, claim))
+
+    def _source(self, command: Envelope[SendMessage] | Envelope[AnswerApproval], claim: Claim) -> str | None:
+        """The source of a message whose name is not unique; None for the one that its name alone makes."""
+        if claim.unique:
+            return None
+        name = command.data.message
+        return named_source(name, self._bus.ids.derive(claim.at, command.project, name, claim.sequence))
+
+    def _source_of_agent(self, event: Envelope[AgentMessageSent], document: bytes) -> str:
+        """The same for an agent's message: its worker chooses the name, and publishes the same document again."""
+        digest = hashlib.sha256(document).hexdigest()
+        return named_source(event.subject, self._bus.ids.derive(event.time, event.project, event.subject, digest))
+
+    async def _refusal(self, message: InboxMessage) -> Refusal | None:
+        """Why a new message is not accepted, or None."""
+        no_recipient = ended(message.sandbox, await sandbox_record(self._bus, message.project, message.sandbox))
+        if no_recipient is not None:
+            return Refusal(no_recipient.code, no_recipient.reason)
+        if await self._inbox.waiting_in(message.project) >= self._max_in_project:
+            return Refusal(Code.REFUSED, too_many_of_project(message.project, self._max_in_project))
+        return None
+
+    async def _excess(self, project: str) -> Refusal | None:
+        usage = await self._names.usage(project)
+        found = excess(project, usage.names, self._names.fill)
+        return None if found is None else Refusal(Code.REFUSED, found)
+
+    async def _store_new(self, message: InboxMessage) -> Refusal | None:
+        """Store a message that certainly was not stored before. Returns why it is not accepted, or None."""
+        try:
+            await self._inbox.store(message)
+        except SubjectFullError:
+            return Refusal(Code.REFUSED, too_many(message.sandbox))
+        await self._wait(message)
+        return None
+
+    async def _store_again(self, message: InboxMessage) -> Outcome:
+        """Store a message that may be among those that wait: nothing is published before that is known."""
+        try:
+            await self._inbox.store(message)
+        except SubjectFullError:
+            return _INBOX_FULL
+        await self._wait(message)
         return DONE
 
+    async def _wait(self, message: InboxMessage) -> None:
+        await self._events.publish(message, BEGUN, queued(message), datetime.now(UTC))
+        self._wake((message.project, message.sandbox))
+
     async def _reject(
-        self, message: InboxMessage, reason: str, code: Code = Code.REFUSED, command_id: str | None = None
+        self, message: InboxMessage, delivery: Delivery, refused: Refusal, command_id: str | None = None
     ) -> Outcome:
-        rejected = rejection(message, reason, code, command_id)
-        await self._events.publish(message, BEGUN, rejected, datetime.now(UTC))
+        data = rejection(message, refused.reason, refused.code, command_id)
+        await self._events.publish_rejection(message, delivery, data)
         return DONE

@@ -43,7 +43,7 @@ class NoRecipient:
     code: Code = Code.CONFLICT
 
 
-def accepted(command: Envelope[SendMessage], at: datetime) -> InboxMessage:
+def accepted(command: Envelope[SendMessage], at: datetime, source: str | None = None) -> InboxMessage:
     """The message as it is stored. `at` is the broker's time of the command; the sender's clock is not used."""
     data = command.data
     return InboxMessage(
@@ -57,10 +57,11 @@ def accepted(command: Envelope[SendMessage], at: datetime) -> InboxMessage:
         sent_at=at,
         expires_at=at + timedelta(seconds=data.expires_seconds),
         traceparent=command.traceparent,
+        source=source,
     )
 
 
-def passed_on(event: Envelope[AgentMessageSent], at: datetime) -> InboxMessage:
+def passed_on(event: Envelope[AgentMessageSent], at: datetime, source: str | None = None) -> InboxMessage:
     """An agent's message to another, as it is stored. Raises `ContractError` for what its worker refuses to send.
 
     Its content is marked as another agent's, so that it can't pass for a user's. Sender and project are those of the
@@ -78,6 +79,7 @@ def passed_on(event: Envelope[AgentMessageSent], at: datetime) -> InboxMessage:
             sent_at=at,
             expires_at=at + BETWEEN_AGENTS,
             traceparent=event.traceparent,
+            source=source,
         )
     except ValidationError as error:
         raise ContractError.from_validation(error) from None

@@ -43,17 +43,16 @@ class Inbox:
         self._counted: dict[str, tuple[int, float]] = {}
         """For each project: how many messages wait, and the monotonic time until which that number is used."""
 
-    async def store(self, message: InboxMessage) -> bool:
-        """Store a message. False if it is a duplicate, within the broker's deduplication window."""
+    async def store(self, message: InboxMessage) -> None:
+        """Store a message, once within the broker's duplicate window. Raises `SubjectFullError`."""
         subject = INBOX.fill(project=message.project, sandbox=message.sandbox)
-        # An answer must not be dropped as the duplicate of a message that has the same name.
-        kind = ".approval" if message.message_type == "approval" else ""
-        ack = await self._bus.publish_stored(
+        # A message must not be dropped as the duplicate of another one that has the same name.
+        identity = message.source or f"{message.message}.{message.sent_at.isoformat()}"
+        await self._bus.publish_stored(
             subject,
             message.model_dump_json(exclude_none=True).encode(),
-            msg_id=f"{message.project}.{message.sandbox}.{message.message}{kind}",
+            msg_id=f"{message.project}.{message.sandbox}.{message.message_type}.{identity}",
         )
-        return not ack.duplicate
 
     async def first(self, key: Key, after: int = 0) -> InboxEntry | None:
         """The first waiting message of a sandbox behind the stream sequence `after`; None if no message waits."""

@@ -13,6 +13,7 @@ from message_relay.dispatcher import Dispatcher
 from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
+from message_relay.message_names import MessageNames
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -88,9 +89,10 @@ class Relay:
         return MessageCommands(
             self._service.bus,
             self._inbox,
+            MessageNames(self._service.bus),
             self._events,
             self._approval_handler,
-            self._dispatcher.wake,
+            wake=self._dispatcher.wake,
             max_in_project=self._service.settings.project_messages,
         )
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 
 from sandherd.contracts.agent_server import SERVER_MEMORY_MB
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import Profile, ProjectDefaults
@@ -158,7 +159,8 @@ def _excess(spec: SandboxSpec, limits: SandboxLimits, menu: SpawnPolicy) -> Refu
         message = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox has {limits.memory_mb}"
         return Refusal(f"memory_mb: {message}", "spec.limits.memory_mb")
     if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
-        return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
+        text = f"a lifetime of {duration_text(spec.ttl_seconds)} was requested"
+        return Refusal(f"{text}; at most {duration_text(menu.max_ttl)} is allowed here", "spec.ttl_seconds")
     return None
 
 

@@ -221,10 +221,18 @@ class Attempt:
             await self._harness.stop(0)
         # Anything that still runs would use the space for the last events.
         await self._access.close()
+        if reason is None:
+            await self._save_branch_of_failure()
         await self._emitter.emit(
             self._end(AgentEnd(error_type="internal", error=why, stop_reason=reason)), use_reserve=True
         )
         await self._publish_shutdown(1)
+
+    async def _save_branch_of_failure(self) -> None:
+        try:
+            await self._branch.save()
+        except Exception as error:  # noqa: BLE001  # it may be the error that the worker ends by
+            _log.error("branch not saved", **logs.error_fields(error))
 
     async def _publish_shutdown(self, turns: int) -> None:
         await self._access.close()

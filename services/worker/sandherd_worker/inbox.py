@@ -178,8 +178,9 @@ class Inbox:
 
 
 def _identity(message: InboxMessage) -> str:
-    """What identifies a message to this worker. An answer is never taken for a message that has the same name."""
-    return f"approval.{message.message}" if message.message_type == "approval" else message.message
+    """What identifies a message to this worker. A name may be that of an earlier message, or of an agent's."""
+    kind = "approval" if message.message_type == "approval" else "message"
+    return f"{kind}.{message.source or f'{message.message}.{message.sent_at.isoformat()}'}"
 
 
 class _Rejecting:

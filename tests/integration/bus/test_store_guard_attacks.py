@@ -15,8 +15,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import Permissions, probe_subject
-from sandherd.bus.auth.setup_permissions import HEALTH, PROBE, PROBE_INBOX, PROBING, WATCHER, WATCHER_INBOX, WATCHING
+from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX, PROBING, WATCHING
 from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
 from sandherd.bus.identity import Key, KeyKind, Registrar, claims, credentials_text
 from sandherd.bus.identity.credentials import parts_of

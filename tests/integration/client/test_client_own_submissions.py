@@ -17,12 +17,14 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.events.task import TaskCompleted, TaskRefused, TaskSubmitted
 from sandherd.contracts.requests import LiveTasks, PastSandboxes, PastTasks, TaskList, TaskView
+from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.streams import STREAMS
 from sandherd.contracts.subjects import Principal
 from tests.polling import eventually
 
 TASK = "task-one"
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 IMPATIENT = Patience(gap=20, silence=0.3, beginning=0, check=0.05, retry=0.02)
 Neighbours = Any
 
@@ -124,6 +126,31 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     await neighbours.say(neighbours.teller, TaskSubmitted(task="work", harness="command", runtime="process"))
     await neighbours.say(neighbours.teller, TaskCompleted(sandbox="sbx-one"))
     assert [outcome.state for outcome in await waiting] == ["completed", "completed"]
+
+
+async def test_submission_of_another_client_is_waited_for_while_commands_are_unread(
+    client: Herd, neighbours: Neighbours
+) -> None:
+    """`wait_all` in another process than `submit` waits until the spawner has read what was sent before."""
+    unread = [1]
+    examined: list[int] = []
+
+    def examine(_asked: ExamineSpawner) -> Examination:
+        examined.append(unread[0])
+        backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
+        return Examination(service="spawner", version="1", instance="i", now=NOON, parts=[], waiting=[backlog])
+
+    await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examine)
+    waiting = asyncio.ensure_future(client.wait_all(TASK))
+    await eventually(lambda: len(examined) > 1 or waiting.done())
+    assert not waiting.done()
+    await neighbours.begin()
+    await neighbours.complete()
+    assert [outcome.state for outcome in await waiting] == ["completed"]
+    unread[0] = 0
+    with pytest.raises(HerdError) as raised:
+        await client.wait_all("task-never")
+    assert raised.value.problem.code is Code.NOT_FOUND
 
 
 async def test_events_of_an_unknown_name_are_an_error(client: Herd, neighbours: Neighbours) -> None:

@@ -10,7 +10,9 @@ from sandherd.client import Herd, HerdError
 from sandherd.client.connection import Connection
 from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import task_spec
+from sandherd.client.tasks.resubmission import Resubmission
 from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.errors import Code
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 from tests.stored_history import all_stored
 
@@ -126,6 +128,27 @@ async def test_refused_submission_ends_the_following_with_its_reason(real: Herd)
         await real.wait("task-moon")
     await real.cancel("task-taken")
     assert (await real.wait("task-taken")).state is TaskState.CANCELLED
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+async def test_task_under_a_name_in_use_is_the_same_or_another(real: Herd, *, ended: bool) -> None:
+    """The same specification is accepted, and is no second task; another one is refused."""
+    name = f"task-again-{ended}".lower()
+    spec = task_spec("sleep", ["sleep", "0" if ended else "600"])
+    await real.submit(spec, task=name)
+    if ended:
+        await real.wait(name)
+    async with Resubmission(real.connection, name) as again:
+        await real.submit(spec, task=name)
+        await again.check_same("choose another")
+    async with Resubmission(real.connection, name) as again:
+        await real.submit(task_spec("other", ["sleep", "0"]), task=name)
+        with pytest.raises(HerdError, match=f"another task {name}") as raised:
+            await again.check_same("choose another")
+    assert raised.value.problem.code is Code.CONFLICT
+    assert (await real.task(name)).attempt == 1
+    if not ended:
+        await real.cancel(name)
 
 
 async def test_cancelled_task_ends_as_cancelled(real: Herd) -> None:

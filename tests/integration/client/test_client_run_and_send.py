@@ -5,12 +5,20 @@ import json
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from sandherd.contracts.events.message import MessageAcknowledged, MessageDelivered, MessageQueued, MessageRejected
-from sandherd.contracts.events.task import TaskFailed, TaskRejected
+from sandherd.contracts.events.message import (
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageQueued,
+    MessageRefused,
+    MessageRejected,
+)
+from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
     AskOutput,
     LiveSandboxes,
@@ -22,8 +30,10 @@ from sandherd.contracts.requests import (
     TaskList,
     TaskView,
 )
+from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
+from tests.polling import eventually
 
 TASK, SANDBOX = "task-one", "sbx-one"
 INGEST = Principal.EVENT_INGEST
@@ -54,32 +64,69 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
     assert command.data.spec.harness.argv == ["python3", "agent.py"]
 
 
+def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
+    """What the spawner answers: it has so many commands to read."""
+
+    def examine(_asked: ExamineSpawner) -> Examination:
+        backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)
+        return Examination(service="spawner", version="1", instance="i", now=NOON, parts=[], waiting=[backlog])
+
+    return examine
+
+
+EARLIER = TaskView(project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one")
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
-async def test_run_refuses_the_name_of_an_existing_task(
+async def test_run_refuses_the_name_of_another_task(
+    neighbours: Neighbours, sandherd: Sandherd, follow: str, heard: bool
+) -> None:
+    """The spawner decides; no event of the earlier task is shown as if it were its own."""
+    unread = [1]
+    await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
+    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[EARLIER] * (asked.task == TASK)))
+    await neighbours.begin()
+    running = asyncio.ensure_future(sandherd("run", "compute it", "--name", TASK, follow, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    taken: dict[str, Any] = {"reason": f"another task {TASK} already exists", "field": "task", "code": "conflict"}
+    refusal = TaskRefused(command=command.type, command_id=str(command.id), **taken)
+    await neighbours.say(f"spawner/{TASK}/{command.id.hex}", refusal, heard=heard)
+    unread[0] = 0
+    status, out, err = await running
+    assert (status, out) == (1, "")
+    assert f"another task {TASK} already exists; choose another --name" in err
+
+
+@pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
+async def test_run_shows_the_same_task_that_was_submitted_before(
     neighbours: Neighbours, sandherd: Sandherd, follow: str
 ) -> None:
-    """It submits nothing, and shows no event of the earlier task as if it were its own."""
-    earlier = TaskView(
-        project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one"
-    )
-    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[earlier] * (asked.task == TASK)))
-    status, out, err = await sandherd("run", "compute it", "--name", TASK, follow, "--", "true")
-    assert (status, out) == (1, "")
-    assert f"there is a task {TASK}, which is completed; choose another --name" in err
-    running = asyncio.ensure_future(sandherd("run", "x", "--name", "task-other", "--no-follow", "--", "true"))
-    assert (await neighbours.take(Principal.SPAWNER)).subject == "task-other"
-    assert (await running)[0] == 0
-
-
-async def test_failed_run_exits_with_1(neighbours: Neighbours, sandherd: Sandherd) -> None:
-    """A task that did not complete fails the command, which names what to inspect."""
-    running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "false"))
-    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
-    await neighbours.say(neighbours.teller, TaskFailed(error="no sandbox", error_type="start"))
+    """It waits until the spawner has read the command and refused nothing; a refusal of another command is none."""
+    unread = [1]
+    await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
+    await neighbours.begin()
+    await neighbours.complete()
+    running = asyncio.ensure_future(sandherd("run", "do it", "--name", TASK, follow, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    other = TaskRefused(command=command.type, command_id=str(uuid4()), reason="no", code="conflict")
+    await neighbours.say(f"spawner/{TASK}/{'c' * 32}", other)
+    await eventually(lambda: sum(isinstance(asked, ExamineSpawner) for asked in neighbours.asked) > 1)
+    assert not running.done()
+    unread[0] = 0
     status, out, err = await running
+    assert status == 0
+    assert f"{TASK} was submitted before" in err
+    assert ("task.completed" in out) == (follow == "--follow")
+    assert TASK in out
+
+
+async def test_run_with_files_refuses_a_name_in_use(neighbours: Neighbours, sandherd: Sandherd, tmp_path: Path) -> None:
+    """Uploaded files are others each time: nothing is sent."""
+    await neighbours.begin()
+    status, _, err = await sandherd("run", "do it", "--name", TASK, "--dir", str(tmp_path), "--", "true")
     assert status == 1
-    assert lines_of(out)[-1]["type"] == "task.failed"
-    assert "sandherd events" in err
+    assert "which has other files; choose another --name" in err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
@@ -149,6 +196,29 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
     await neighbours.say(source, MessageQueued(message_id=name, content_length=5), heard=False, entity=SANDBOX)
     await neighbours.say(source, MessageAcknowledged(message_id=name), heard=False, entity=SANDBOX)
     assert (await sending)[0] == 0
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "rejected"])
+async def test_send_shows_that_its_command_was_not_executed(
+    neighbours: Neighbours, sandherd: Sandherd, refused: bool, heard: bool
+) -> None:
+    """Refused with its id, or rejected, by an event with a source of its own: status 1 at once, with the reason."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
+    command = await neighbours.take(Principal.MESSAGE_RELAY)
+    name, kind = command.data.message, command.type
+    other = MessageRefused(command=kind, reason="of another command", code="conflict", command_id=str(uuid4()))
+    await neighbours.say(f"message-relay/{SANDBOX}/{'a' * 32}", other, heard=heard)
+    data = (
+        MessageRefused(command=kind, reason="the name is taken", code="conflict", command_id=str(command.id))
+        if refused
+        else MessageRejected(message_id=name, reason="the name is taken", code="conflict")
+    )
+    await neighbours.say(f"message-relay/{SANDBOX}/{'b' * 32}", data, heard=heard)
+    status, out, err = await sending
+    found = json.loads(out)
+    assert (status, found["state"], found["code"]) == (1, "rejected", "conflict")
+    assert "the name is taken" in err
 
 
 @pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)

@@ -41,7 +41,7 @@ class Worker:
         self.knocked = 0
         self.dead = False
         self.answers: Callable[[InboxMessage], bytes | None] = self.acknowledge
-        self._ids: set[str] = set()
+        self._ids: set[object] = set()
         self._world = world
 
     async def on_message(self, msg: Msg) -> None:
@@ -53,8 +53,9 @@ class Worker:
             return
         message = InboxMessage.model_validate_json(msg.data)
         self.handed.append(message.message)
-        if message.message not in self._ids:
-            self._ids.add(message.message)
+        identity = message.message_type, message.source or (message.message, message.sent_at)
+        if identity not in self._ids:
+            self._ids.add(identity)
             self.heard.append(message.content)
         answer = self.answers(message)
         if answer is not None:
@@ -84,6 +85,8 @@ class World:
         self._relayed: set[str] = set()
         """The ids of what the relay was heard to say."""
         self.approvals: dict[str, list[str]] = defaultdict(list)
+        self.refused: dict[str, dict[str, Any]] = {}
+        """The data of refusals, by the id of the refused command."""
         self.client: Bus
         self.spawner: Bus
         self.reader: Bus
@@ -102,6 +105,8 @@ class World:
             self._relayed.add(event["id"])
         if "message_id" in event["data"]:
             self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
+        if event["type"] == "message.refused":
+            self.refused[event["data"]["command_id"]] = event["data"]
         if event["type"].startswith("approval."):
             self.approvals[event["data"]["approval_id"]].append(event["type"].removeprefix("approval."))
         self.changed.set()
@@ -259,16 +264,32 @@ class World:
 
         With `approval_id`, those of approvals. What was heard by now is among them: a stream stores a moment later.
         """
-        heard, found = set(self._relayed), defaultdict[str, list[dict[str, Any]]](list)
+        found = defaultdict[str, list[dict[str, Any]]](list)
+        events = await self.relayed()
+        for event in sorted(events, key=lambda event: int(event["sequence"])):
+            if key in event["data"]:
+                found[event["data"][key]].append(event)
+        return dict(found)
+
+    async def relayed(self) -> list[dict[str, Any]]:
+        """All events in the stream that the relay said, what was heard by now among them."""
+        heard = set(self._relayed)
         events = await self._relayed_in_stream()
         async with asyncio.timeout(PATIENCE):
             while not heard <= {event["id"] for event in events}:
                 await asyncio.sleep(0.02)
                 events = await self._relayed_in_stream()
-        for event in sorted(events, key=lambda event: int(event["sequence"])):
-            if key in event["data"]:
-                found[event["data"][key]].append(event)
-        return dict(found)
+        return events
+
+    def check_sequences(self, events: list[dict[str, Any]]) -> None:
+        """Each source counts from 1, without a gap and without a number twice."""
+        counted = defaultdict[str, list[int]](list)
+        for event in events:
+            counted[event["source"]].append(event["sequence"])
+        wrong = {
+            source: numbers for source, numbers in counted.items() if sorted(numbers) != [*range(1, len(numbers) + 1)]
+        }
+        assert not wrong
 
     async def _relayed_in_stream(self) -> list[dict[str, Any]]:
         last = (await self.reader.js.stream_info("EVENTS")).state.last_seq

@@ -13,6 +13,7 @@ from message_relay.commands import MessageCommands
 from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
+from message_relay.message_names import MessageNames
 from sandherd.bus.connection import Bus
 from sandherd.telemetry.meters import Meters
 
@@ -36,7 +37,10 @@ class Relay:
         self.answering = ApprovalHandler(approvals, outliving, saying)
         self.lapsing = ApprovalExpiry(approvals, outliving, self.answering)
         handing = AnswerRouter(bus, approvals, outliving, self.answering)
-        self.taking = MessageCommands(bus, inbox, saying, self.answering, lambda _key: None)
+        names = MessageNames(bus)
+        names.claim = self._counted(names.claim)  # type: ignore[method-assign]  # counted
+        names.release = self._counted(names.release)  # type: ignore[method-assign]  # counted
+        self.taking = MessageCommands(bus, inbox, names, saying, self.answering, wake=lambda _key: None)
         self.pump = InboxDelivery(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
 
     @property

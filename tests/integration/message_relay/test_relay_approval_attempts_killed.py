@@ -22,7 +22,7 @@ TAKEN = ("write", "say requested", "take the place")
 ANSWERED = (*TAKEN, "inherit", "say granted", "note that", "lead", *HANDED)
 PENDING = (
     *(*TAKEN, "say expired", "note that", "lead"),
-    *("decide", "say granted", "note that it is", "keep", "say queued", *HANDED),
+    *("claim", "decide", "say granted", "note that it is", "keep", "say queued", *HANDED),
 )
 WITHDRAWN = ("write", "say requested", "lead", "withdraw", "say expired", "let go of the question", "note that")
 DELIVERED = ["message.queued", "message.delivered", "message.acknowledged"]

@@ -10,6 +10,7 @@ import pytest
 from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
@@ -310,14 +311,36 @@ async def life_of(bus: Bus, name: str) -> str | None:
     return ((await bus.js.get_last_msg("KV_approvals", subject)).headers or {}).get("Nats-TTL")
 
 
-async def test_answer_with_the_name_of_a_message_is_delivered(world: World) -> None:
-    """The agent gets both: it would wait forever for an answer that was dropped as a duplicate."""
+async def test_answer_with_the_name_of_a_message_is_refused(world: World) -> None:
+    """Its sender learns that, and the approval can be answered under another name."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         name = await world.send("sbx-1", "hello")
         await world.until_said(name, "acknowledged")
         await world.ask("sbx-1", "toolu_01A")
         await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
-        await world.decide("sbx-1", "toolu_01A", message=name)
-        await world.until(lambda: len(worker.handed) == 2)
-    assert worker.handed == [name, name]
+        command = world.answer("sbx-1", "toolu_01A", True, message=name)
+        await world.client.publish_command(command)
+        await world.until(lambda: str(command.id) in world.refused)
+        assert world.refused[str(command.id)]["code"] == "conflict"
+        assert world.approvals["toolu_01A"] == ["requested"]
+        answer = await world.decide("sbx-1", "toolu_01A")
+        await world.until_said(answer, "acknowledged")
+    assert worker.handed == [name, answer]
+
+
+async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: World) -> None:
+    """An agent can't use up a name that a user may choose."""
+    for sandbox in ("sbx-1", "sbx-2"):
+        await world.record(sandbox)
+    async with world.relay().running(), world.worker("sbx-1") as worker, world.worker("sbx-2"):
+        told = AgentMessageSent(recipient="sbx-1", content="x", message_id="msg-1")
+        await world.by_worker("sbx-2", told)
+        await world.until_said("msg-1", "acknowledged")
+        await world.ask("sbx-1", "toolu_01A")
+        await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
+        await world.decide("sbx-1", "toolu_01A", message="msg-1")
+        await world.until(lambda: len(worker.heard) == 2)
+        await world.until_inbox_has(0)
+    assert worker.handed == ["msg-1", "msg-1"]
+    world.check_sequences(await world.relayed())

@@ -28,7 +28,7 @@ from tests.unit.contracts.test_contracts_hostile_names import NAMES, is_hostile,
 PROJECT: Final = "default"
 REFUSAL: Final = re.compile(rf"sandherd\.v1\.event\.{PROJECT}\.[a-z0-9-]+\.(task|sandbox|message)\.refused")
 WRITTEN: Final = ("EVENTS", "COMMANDS", "INBOX", "ARTIFACTS", "DEAD", "KV_tasks", "KV_sandboxes", "KV_secrets",
-    "KV_secret_keys", "KV_approvals", "KV_pool", "KV_projects")  # fmt: skip
+    "KV_secret_keys", "KV_approvals", "KV_messages", "KV_pool", "KV_projects")  # fmt: skip
 """Where something would be, if a hostile name had got anywhere."""
 EACH_TIME: Final = ("*", ">", "../x", "a.b", "", "a\u2028b", "a\0", "x" * 64)
 AWAY: Final = {Code.INTERNAL, Code.UNAVAILABLE}

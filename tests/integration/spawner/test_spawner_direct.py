@@ -65,7 +65,7 @@ async def test_repeated_creation_is_one_sandbox(spawner: Make, person: Any) -> N
         ("sbx-a", {"runtime": "nowhere"}, "spec.runtime", "there is: process"),
         ("sbx-a", {"profile": "none-such"}, "spec.profile", "there is: small"),
         ("sbx-a", {"limits": SandboxLimits(memory_mb=4096)}, "spec.limits.memory_mb", "at most 1024"),
-        ("sbx-a", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 3600"),
+        ("sbx-a", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 1h"),
         ("mine", {}, "sandbox", "begins with 'sbx-'"),
     ],
 )

@@ -26,8 +26,9 @@ from sandherd.client import Context
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.stack.cluster import patiently, request_health
+from sandherd.stack.cluster import patiently
 from sandherd.stack.nats import NatsServer, free_ports
+from sandherd.stack.server_health import request_health
 from tests.patience import PATIENCE
 
 P = Principal

@@ -17,7 +17,8 @@ from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.keys import read_claims
 from sandherd.client import Context, Herd
 from sandherd.contracts.states import TaskState
-from sandherd.stack.cluster import PROBE, WATCHER
+from sandherd.stack.cluster import PROBE
+from sandherd.stack.home import Home
 from sandherd.stack.store_probe import StoreProbe
 from tests.patience import PATIENCE
 from tests.releases.archived import ROOT
@@ -77,7 +78,7 @@ async def kept(home: Path, *tasks: str) -> None:
 async def probed(home: Path) -> None:
     """The supervisor's credentials of the release are replaced by those of the account that today's code gives them."""
     identity = HerdIdentity(home / "identity")
-    watcher, probe = (identity.root / name for name in (WATCHER, PROBE))
+    watcher, probe = Home(home).watcher_credentials, identity.root / PROBE
     for path in (watcher, probe):
         held = read_claims(parts_of(path.read_text())[0])
         assert held["nats"]["issuer_account"] == identity.root_key("store-guard").public

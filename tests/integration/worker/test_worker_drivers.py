@@ -20,6 +20,7 @@ from sandherd.contracts.principals import Principal
 from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
 from sandherd_worker.exits import ExitCode
+from tests.task_repositories import Origin
 
 ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"
 
@@ -113,6 +114,28 @@ async def test_message_after_the_end_starts_another_turn(driven: Driven, relay: 
     assert [event.data.content for event in events if event.type == "agent.message"] == ["one", "two"]
     assert [kind for kind in kinds(events) if kind in {"completed", "failed"}] == ["completed"]
     assert events[-1].data.total_turns == 2
+
+
+async def test_branch_is_saved_after_each_turn(driven: Driven, relay: Bus, tmp_path: Path, eventually: Any) -> None:
+    """Before the agent is reported as waiting, so that a user can look at it; not only when the sandbox ends."""
+    origin = Origin(tmp_path / "origin")
+    sandbox = driven("say one", linger_seconds=600, repository=origin.checkout())
+    origin.by_mirror(sandbox)
+    await sandbox.start()
+    await sandbox.event("waiting")
+    await sandbox.exec("sh", "-c", "echo 1 > new")
+    assert (await sandbox.deliver(relay, letter("say two"))).outcome == "acknowledged"
+
+    async def again() -> bool:
+        return kinds(await sandbox.events()).count("waiting") == 2
+
+    await eventually(again, "the second turn is over")
+    events = await sandbox.events("branch_saved", "completed", "waiting", "failed")
+    assert kinds(events) == ["branch_saved", "completed", "waiting", "branch_saved", "waiting"]
+    assert [event.data.commits for event in events if event.type == "agent.branch_saved"] == [0, 1]
+    sandbox.process.terminate()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    assert len(await sandbox.events("branch_saved")) == 2
 
 
 async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) -> None:

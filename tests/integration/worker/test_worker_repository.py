@@ -1,11 +1,14 @@
 """A task with a repository: its branch is the work tree, and its commits come back in a bundle."""
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.worker.repositories import BASE, BRANCH, Origin, git
+from tests.task_repositories import BASE, BRANCH, Origin, git
 
 
 @pytest.fixture
@@ -133,3 +136,127 @@ async def test_missing_mount_is_a_failure_that_names_the_path(sandbox: Any, orig
     assert await sandbox.run() == 0
     failed = (await sandbox.event("failed")).data
     assert (failed.error_type, str(tmp_path / "none") in failed.error) == ("start", True)
+
+
+async def test_stopped_attempt_saves_its_branch(sandbox: Any, origin: Origin) -> None:
+    """Within the grace period, before its end is published; what a command has not finished is committed."""
+    sandbox.task("echo half > half; sleep 600", repository=origin.by_mirror(sandbox))
+    await sandbox.start()
+    await sandbox.event("file_edited")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    seen = kinds(await sandbox.events())
+    assert seen.index("branch_saved") < seen.index("failed")
+    saved = (await sandbox.event("branch_saved")).data
+    assert git(await origin.received(sandbox, saved), "show", "saved:half") == "half"
+
+
+async def test_recovery_saves_the_branch_of_a_lost_attempt(sandbox: Any, origin: Origin) -> None:
+    """Before the loss of the worker is published; a secret is not in the commit's message."""
+    env = {"KEY": "hunter2-hunter2"}
+    sandbox.task(
+        "echo half > half; sleep 600",
+        repository=origin.by_mirror(sandbox),
+        text="Use hunter2-hunter2",
+        env=env,
+        secret_env=["KEY"],
+    )
+    await sandbox.start()
+    await sandbox.event("file_edited")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
+    seen = kinds(await sandbox.events())
+    assert seen.index("branch_saved") < seen.index("failed")
+    saved = (await sandbox.event("branch_saved")).data
+    clone = await origin.received(sandbox, saved)
+    assert git(clone, "log", "-1", "--format=%s", "saved") == "Use [redacted]"
+
+
+async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
+    sandbox: Any, origin: Origin, desk: Any, eventually: Any
+) -> None:
+    """It does not delay the stop, and a half of a repository is not saved."""
+    (origin.source / "large").write_bytes(os.urandom(512 * 1024))
+    origin.commit()
+    git(origin.source, "branch", "--force", BRANCH)
+    field = await origin.by_bundle(sandbox)
+    desk.delay = asyncio.Event()
+    sandbox.task("touch begun", repository=field)
+    await sandbox.start()
+    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the fetch")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert (await sandbox.event("failed")).data.error_type == "stopped"
+    assert await sandbox.events("branch_saved") == []
+    assert not (sandbox.work / "begun").exists()
+    desk.delay.set()
+
+
+async def test_changes_while_a_sandbox_lingers_are_saved(sandbox: Any, origin: Origin) -> None:
+    """Once more at the very end, if there are any."""
+    sandbox.task("echo 1 > one", repository=origin.by_mirror(sandbox), linger_seconds=600)
+    await sandbox.start()
+    await sandbox.event("waiting")
+    await sandbox.exec("sh", "-c", "echo 2 > two; git add .; git commit -qm Two")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    saved = [event.data for event in await sandbox.events("branch_saved")]
+    assert [(one.commits, one.committed_rest) for one in saved] == [(1, True), (2, False)]
+    clone = await origin.received(sandbox, saved[-1])
+    assert git(clone, "log", "--format=%s", "saved").splitlines() == ["Two", "do it", "More"]
+
+
+async def test_expired_bundle_is_a_permanent_failure(sandbox: Any, origin: Origin) -> None:
+    """Its text says what to do."""
+    field = await origin.by_bundle(sandbox)
+    field["checkout"]["bundle"] |= {"artifact": "art-none", "subject": "sandherd.v1.artifact.default.x.art-none"}
+    sandbox.task("echo started", repository=field)
+    assert await sandbox.run() == 0
+    failed = (await sandbox.event("failed")).data
+    assert (failed.error_type, "submit the task again" in failed.error) == ("start", True)
+
+
+async def test_task_files_are_not_written_through_a_link_of_the_repository(sandbox: Any, origin: Origin) -> None:
+    """One that leads out of the work tree is a permanent failure."""
+    (origin.source / "out").symlink_to("/tmp")
+    origin.commit()
+    git(origin.source, "branch", "--force", BRANCH)
+    origin.base = origin.tip = git(origin.source, "rev-parse", BASE)
+    sandbox.task("echo started", repository=origin.by_mirror(sandbox), files={"out/sandherd-test": "x"})
+    assert await sandbox.run() == 0
+    failed = (await sandbox.event("failed")).data
+    assert (failed.error_type, "leads out of the work tree" in failed.error) == ("start", True)
+    assert not Path("/tmp/sandherd-test").exists()
+
+
+@pytest.mark.parametrize("way", ["mirror", "bundle"])
+async def test_repository_of_sha256_is_checked_out_and_saved(sandbox: Any, tmp_path: Path, way: str) -> None:
+    """Its ids are longer."""
+    origin = Origin(tmp_path / "other", "sha256")
+    field = origin.by_mirror(sandbox) if way == "mirror" else await origin.by_bundle(sandbox)
+    sandbox.task("echo 1 > new", repository=field)
+    assert await sandbox.run() == 0
+    saved = (await sandbox.event("branch_saved")).data
+    assert (len(saved.commit), saved.commits) == (64, 1)
+    await origin.received(sandbox, saved)
+
+
+async def test_agents_git_has_no_credential_and_knows_tags(sandbox: Any, origin: Origin) -> None:
+    """A fetch fails at once; the configuration has the settings that the worker wrote, and none else."""
+    git(origin.source, "tag", "v1.0", origin.base)
+    git(origin.mirrored(), "fetch", "--quiet", str(origin.source), "refs/tags/*:refs/tags/*")
+    sandbox.task("git describe --tags; git config --local --list | sort", repository=origin.by_mirror(sandbox))
+    assert await sandbox.run() == 0
+    lines = (await sandbox.output()).splitlines()
+    assert lines[0] == "v1.0"
+    assert {line.partition("=")[0] for line in lines[1:]} == {
+        "core.repositoryformatversion",
+        "core.filemode",
+        "core.bare",
+        "core.logallrefupdates",
+        "remote.origin.url",
+        "remote.origin.fetch",
+        "user.name",
+        "user.email",
+    }

@@ -61,6 +61,18 @@ def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, An
     assert raised.value.problem.remedy
 
 
+@pytest.mark.parametrize(
+    ("field", "remedy"), [("memory", "limits: {memory_mb: 4096}"), ("wizard", "limits, linger_seconds, name, on_retry")]
+)
+def test_unknown_field_is_refused_with_what_to_write(field: str, remedy: str) -> None:
+    """An option of `sandherd run` as the file has it; else the fields of a task, also those that only a file has."""
+    with pytest.raises(HerdError) as raised:
+        ordered([entry("a", **{field: "4g"})])
+    assert raised.value.problem.message == f"a: {field} is not a field of a task"
+    assert remedy in str(raised.value.problem.remedy)
+    assert "sealed" not in str(raised.value.problem.remedy)
+
+
 def test_entry_without_an_agent_has_the_projects_default() -> None:
     """The spawner refuses it if the project has none."""
     (found,) = ordered([{"name": "a", "text": "a"}])

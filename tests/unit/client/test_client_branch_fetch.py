@@ -11,7 +11,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.repositories import branch_fetch
 from sandherd.client.repositories.branch_fetch import FetchedBranch
 from sandherd.contracts.errors import Code
-from tests.unit.client.local_git import BRANCH, REF, Git, clone, new_repository
+from tests.local_git import BRANCH, REF, Git, clone, new_repository
 
 
 @dataclass

@@ -76,6 +76,8 @@ def test_shell_completes_names(
         ("sandherd tasks list --project ", "projects", "web"),
         ("sandherd projects show w", "projects", "web"),
         ("sandherd schedules pause ", "schedules", "nightly"),
+        ("sandherd branches show fea", "branches", "feature/fix-it"),
+        ("sandherd branches fetch ", "branches", "feature/fix-it"),
         ("sandherd secrets delete anth", "secrets", "anthropic-key"),
         ("sandherd run --secret ANTHROPIC_API_KEY=an", "secrets", "ANTHROPIC_API_KEY=anthropic-key"),
     ],
@@ -84,7 +86,13 @@ def test_shell_completes_chosen_names(
     shell: str, line: str, kind: str, offered: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Names of batches, projects, schedules and secrets, which users or programs have chosen."""
-    known = {"batches": "batch-one", "projects": "web", "schedules": "nightly", "secrets": "anthropic-key"}
+    known = {
+        "batches": "batch-one",
+        "projects": "web",
+        "schedules": "nightly",
+        "branches": "feature/fix-it",
+        "secrets": "anthropic-key",
+    }
 
     async def listed(_ctx: Any, lists: list[str]) -> list[str]:
         return [known[one] for one in lists]

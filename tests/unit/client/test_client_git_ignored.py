@@ -10,7 +10,8 @@ import pytest
 
 from sandherd.archives.ignore import IgnoreRules
 from sandherd.client.errors import HerdError
-from sandherd.client.task_work import WorkSource, pack_work
+from sandherd.client.task_work import pack_work
+from sandherd.client.work_source import WorkSource
 
 FILES = ("main.py", ".env", "trace.log", "kept.log", "excluded.txt", "own.swp", "sub/.env", "sub/a.swp", "top")
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "protocol.file.allow=always")

@@ -31,8 +31,9 @@ NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|TASK", "SA
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
-    "FILE|-- OPTIONS…"}  # fmt: skip
-"""What is no name: numbers, texts, and what names something on the machine of whoever types it."""
+    "FILE|-- OPTIONS…", "BRANCH", "BRANCH|TASK", "ID", "URL|PATH"}  # fmt: skip
+"""What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
+repositories have rules of git: `test_client_repository_options.py`."""
 
 
 @dataclass(frozen=True)

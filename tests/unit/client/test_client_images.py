@@ -23,6 +23,7 @@ OTHER = "3.13" if MINOR != "3.13" else "3.12"
     ("said", "found"),
     [
         ("python 3.11\npython 3.11\nmachine x86_64", BaseImage(("3.11",), "gnu", "x86_64")),
+        ("python 3.11\ngit yes\nmachine x86_64", BaseImage(("3.11",), "gnu", "x86_64", git=True)),
         ("python 3.9\nlibc musl\nmachine aarch64", BaseImage((), "musl", "aarch64")),
         ("python 3.13\npython 3.12\nmachine x86_64", BaseImage(("3.13", "3.12"), "gnu", "x86_64")),
     ],

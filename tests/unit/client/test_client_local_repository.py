@@ -13,7 +13,7 @@ from sandherd.client.repositories import git as git_program
 from sandherd.client.repositories.local import LocalRepository, examine, write_bundle
 from sandherd.client.repositories.source import RepositorySource, source_of
 from sandherd.contracts.errors import Code
-from tests.unit.client.local_git import Git, clone, new_repository
+from tests.local_git import Git, clone, new_repository
 
 
 @pytest.fixture

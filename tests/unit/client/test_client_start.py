@@ -63,6 +63,22 @@ def test_run_loads_no_client_of_websockets_and_no_copies_of_files(tmp_path: Path
     assert not loaded & {"aiohttp", "sandherd.cli.file_copy"}
 
 
+def test_run_loads_nothing_that_packs_files_or_records_traces(tmp_path: Path) -> None:
+    """Only `--dir` and `--file` need archives, and only a program with spans needs opentelemetry."""
+    loaded = loaded_by("run", "text", "--", "true", home=tmp_path)
+    assert "sandherd.cli.task_submission" in loaded
+    assert not {name for name in loaded if name.startswith(("sandherd.archives", "opentelemetry", "tarfile"))}
+
+
+def test_status_and_events_load_no_models_that_they_do_not_read(tmp_path: Path) -> None:
+    """`status` reads no events, `events` no commands and no specs of tasks: an eighth of their CPU time."""
+    status, events = loaded_by("status", home=tmp_path), loaded_by("events", "task-none", home=tmp_path)
+    assert "sandherd.stack.status" in status
+    assert "sandherd.cli.render.history" in events
+    assert not status & {"sandherd.contracts.events", "sandherd.contracts.streams", "sandherd.bus.auth.permissions"}
+    assert not events & {"sandherd.contracts.commands", "sandherd.contracts.specs", "sandherd.client.events.follower"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_single_command_is_built_like_all(name: str) -> None:
     """Help, options and subcommands are those of the whole command line."""

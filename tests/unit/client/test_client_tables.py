@@ -147,6 +147,12 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("sandherd 0.")
 
 
+def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """`version` shows what `--version` shows, as `help` does for `--help`."""
+    assert status_of(["version"]) == 0
+    assert capsys.readouterr().out.startswith("sandherd 0.")
+
+
 @pytest.mark.parametrize(
     "words", [["-h"], ["help"], ["tasks", "-h"], ["help", "tasks", "list"], ["tasks", "list", "-h"]]
 )
@@ -165,6 +171,12 @@ def test_costs_are_money_on_a_screen_and_whole_numbers_in_json(capsys: pytest.Ca
     assert capsys.readouterr().out == 'cost    $1,234.5679\nresult  {"cost": "$0.0123", "turns": 3}\n'
     console.document(Format.JSONL, {"cost_micro_usd": 12_345})
     assert capsys.readouterr().out == '{"cost_micro_usd":12345}\n'
+
+
+def test_facts_without_a_value_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also empty lists and mappings; a number or a truth value is never without value."""
+    console.facts({"error": None, "text": "", "depends_on": [], "labels": {}, "secret_env": frozenset(), "turns": 0})
+    assert capsys.readouterr().out == "turns  0\n"
 
 
 def test_truth_values_are_yes_and_no() -> None:

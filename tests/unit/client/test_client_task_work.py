@@ -10,7 +10,8 @@ import pytest
 from sandherd.cli.parse.task_spec import read_files
 from sandherd.cli.parse.work_source import split
 from sandherd.client.errors import HerdError
-from sandherd.client.task_work import WorkSource, pack_work
+from sandherd.client.task_work import pack_work
+from sandherd.client.work_source import WorkSource
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import MAX_FILES_BYTES
 

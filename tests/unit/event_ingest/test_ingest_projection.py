@@ -11,6 +11,7 @@ from event_ingest.read_models import storable
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.states import ALLOWED, TaskState
 
 BEGUN = datetime(2026, 11, 20, tzinfo=UTC)
@@ -112,6 +113,25 @@ def test_event_without_a_state_changes_none() -> None:
     silent = ("sandbox.orphan_found", "sandbox.refused", "task.timed_out")
     found = project_events([event, *(_event(name, 9) for name in silent)])
     assert (found.tasks, found.sandboxes, found.messages) == ({}, {}, {})
+
+
+def test_command_that_is_rejected_at_once_is_no_message() -> None:
+    """Its name stays free for another message; a message that was accepted is rejected by its second event."""
+    rejected: EventData = MessageRejected(message_id="msg-1", reason="no")
+    first, second = (
+        wrap(
+            rejected,
+            rejected.type,
+            source=source,
+            sequence=number,
+            project="default",
+            subject="sbx-1",
+            time=BEGUN,
+        )
+        for source, number in (("/sandherd/message-relay/sbx-1/1", 1), ("/sandherd/message-relay/msg-1", 2))
+    )
+    assert project_events([first]).messages == {}
+    assert [row.state for row in project_events([first, second]).messages.values()] == ["rejected"]
 
 
 def test_retry_makes_a_task_pending() -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from sandherd.bus.identity.keys import Key, KeyKind, sign_claims
 from sandherd.stack import up
-from sandherd.stack.cluster import SizeError, directories, is_broker, memberships, newest_token, size_for, size_of
+from sandherd.stack.cluster import SizeError, directories, memberships, newest_token, size_for, size_of
 from sandherd.stack.control import OtherSizeError
 from sandherd.stack.nats import free_ports
+from sandherd.stack.server_health import is_broker
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.spool_reader import SpoolReader
 from tests.polling import eventually as wait_until
+from tests.unit.worker.agent_tree import AgentTree, made
 from tests.unit.worker.echoing import Make, Worker, maker
 
 
@@ -124,6 +125,12 @@ async def reaper() -> AsyncIterator[Reaper]:
     yield reaper
     await end(lambda: descendants() - before, 0)
     reaper.stop()
+
+
+@pytest.fixture
+async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
+    """A work tree for a branch, which is not checked out yet."""
+    return made(tmp_path, spool, reaper, assignment, records, said)
 
 
 @pytest.fixture

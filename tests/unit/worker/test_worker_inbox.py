@@ -30,17 +30,19 @@ class Agent:
         self.heard.append(f"(stop for {message})")
 
 
+SENT = datetime.now(UTC)
+
+
 def letter(name: str, content: str = "x", **fields: Any) -> bytes:
-    now = datetime.now(UTC)
     given = {
         "project": "p1",
         "sandbox": "sbx-1",
         "message_type": "user_message",
-        "expires_at": now + timedelta(hours=1),
+        "sent_at": SENT,
+        "expires_at": SENT + timedelta(hours=1),
         **fields,
     }
-    message = InboxMessage(message=name, content=content, sent_at=now, **given)
-    return message.model_dump_json().encode()
+    return InboxMessage(message=name, content=content, **given).model_dump_json().encode()
 
 
 class Clock:
@@ -94,6 +96,26 @@ async def test_answer_with_the_name_of_a_message_is_injected(inbox: Inbox) -> No
         assert receipt is not None
         assert receipt.outcome == "acknowledged"
     assert agent.heard == ["x", "{}"]
+
+
+async def test_name_that_is_used_again_is_another_message(inbox: Inbox) -> None:
+    """A name is free again some time after its message has ended: what was sent later is another message."""
+    agent = Agent()
+    inbox.ready(agent)
+    for sent_at in (SENT, SENT + timedelta(days=2), SENT):
+        await inbox.deliver(letter("msg-1", str(sent_at), sent_at=sent_at))
+    assert agent.heard == [str(SENT), str(SENT + timedelta(days=2))]
+
+
+async def test_message_with_a_source_is_identified_by_it(inbox: Inbox) -> None:
+    """An agent may choose the name of another message, and its worker may publish what it sends twice."""
+    agent = Agent()
+    inbox.ready(agent)
+    source = "/sandherd/message-relay/sbx-2/{}"
+    for token, sent_at in (("a", SENT), ("a", SENT + timedelta(hours=1)), ("b", SENT)):
+        await inbox.deliver(letter("msg-1", token, source=source.format(token), sent_at=sent_at))
+    await inbox.deliver(letter("msg-1", "c"))
+    assert agent.heard == ["a", "b", "c"]
 
 
 async def test_messages_wait_for_the_agent_in_order(inbox: Inbox) -> None:

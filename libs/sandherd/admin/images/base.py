@@ -18,6 +18,7 @@ _INSPECTION_SCRIPT: Final = """
 for one in python3.11 python3.12 python3.13 python3; do
   command -v $one >/dev/null 2>&1 && $one -c 'import sys; print("python %d.%d" % sys.version_info[:2])'
 done
+command -v git >/dev/null 2>&1 && echo git yes
 for one in /lib/ld-musl-*; do [ -e "$one" ] && echo libc musl; done
 echo machine $(uname -m)
 """
@@ -41,11 +42,12 @@ OWN: Final = PythonPlatform(
 
 @dataclass(frozen=True)
 class BaseImage:
-    """An image: its Python versions that the worker supports, its C library and its machine."""
+    """An image: its Python versions that the worker supports, its C library, its machine, and whether it has git."""
 
     pythons: tuple[str, ...]
     libc: str
     machine: str
+    git: bool = False
 
     def fits(self, oldest: str = MINORS[0]) -> bool:
         """Whether it has a Python for the worker of at least this version, as major and minor."""
@@ -103,4 +105,5 @@ def read(output: str, image: str = "the image") -> BaseImage:
             remedy="use a base image that is derived from Debian or Alpine",
         )
     pythons = tuple(dict.fromkeys(minor for minor in found.get("python", []) if minor in MINORS))
-    return BaseImage(pythons, "musl" if "musl" in found.get("libc", []) else "gnu", found["machine"][0])
+    libc = "musl" if "musl" in found.get("libc", []) else "gnu"
+    return BaseImage(pythons, libc, found["machine"][0], "git" in found)

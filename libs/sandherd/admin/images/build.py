@@ -58,6 +58,8 @@ class BuiltImage:
     pushed: bool
     harnesses: tuple[str, ...]
     target: str
+    git: bool
+    """Whether it has git, which tasks with a repository need."""
 
 
 def build(
@@ -126,6 +128,7 @@ def _built_image(docker: Docker, order: ImageBuildRequest, base: BaseImage) -> B
         pushed=order.push,
         harnesses=order.harnesses,
         target=order.target,
+        git=base.git,
     )
 
 

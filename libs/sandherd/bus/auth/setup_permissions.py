@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from sandherd.bus import api_subjects as api
+from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import SERVICES, Permissions, probe_subject
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
@@ -48,10 +49,6 @@ PROBE_INBOX: Final = f"_INBOX_{PROBE}"
 PROBING: Final = Permissions(publish=(probe_subject(PROBE),), subscribe=(f"{PROBE_INBOX}.>",))
 """To publish its probe message, and to receive the acknowledgement."""
 
-HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
-"""Where every server of a cluster reports its health."""
-WATCHER: Final = "watcher"
-WATCHER_INBOX: Final = f"_INBOX_{WATCHER}"
 WATCHING: Final = Permissions(publish=(HEALTH,), subscribe=(f"{WATCHER_INBOX}.>",))
 """To request the health of every server. Outside the system account, for the same reason."""
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sandherd.bus.auth.accounts import Account, exports, imports
+from sandherd.bus.auth.health_subjects import HEALTH
 from sandherd.bus.auth.permissions import JOINER_PAYLOAD, WORKER_PAYLOAD, Permissions, joiner_template, worker_template
-from sandherd.bus.auth.setup_permissions import HEALTH
 from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
 from sandherd.contracts.subjects import Principal
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandherd.bus.auth.accounts import Account, account_of
+from sandherd.bus.auth.health_subjects import WATCHER
 from sandherd.bus.auth.inboxes import PEOPLE
 from sandherd.bus.auth.permissions import (
     OF_ONE_PROJECT,
@@ -22,7 +23,6 @@ from sandherd.bus.auth.setup_permissions import (
     PROBE,
     PROBING,
     PROVISIONER,
-    WATCHER,
     WATCHING,
     WHOLE_API,
     for_provisioner,

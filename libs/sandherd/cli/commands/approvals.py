@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
-from sandherd.cli.parse.durations import WaitTime
+from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 from sandherd.cli.render.table import Column
 from sandherd.cli.views import show_list
 from sandherd.client.terminal_text import write_text
@@ -81,7 +81,7 @@ def grant_approval(  # one parameter per option
     *,
     reason: Reason = None,
     by: By = None,
-    timeout: WaitTime = 30.0,
+    timeout: WaitTime = HALF_A_MINUTE,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
@@ -100,7 +100,7 @@ def deny_approval(  # one parameter per option
     *,
     reason: Reason = None,
     by: By = None,
-    timeout: WaitTime = 30.0,
+    timeout: WaitTime = HALF_A_MINUTE,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

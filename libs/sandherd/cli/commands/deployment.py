@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from sandherd.cli.options import Format, Output, example, group
-from sandherd.cli.parse.durations import Wait
+from sandherd.cli.parse.durations import ONE_MINUTE, Wait
 
 app = group("Keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
+_SHOWN = {"kept": "unchanged"}
+"""States that the tables show otherwise than JSON."""
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder; keep it private.")]
 
@@ -57,13 +59,16 @@ def init_identity(
     ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
     with making(directory):
         made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
-    rows = [(str(directory / folder), str(state)) for folder, state in made.items()]
-    answer(output, [{"path": path, "state": state} for path, state in rows], ("PATH", "STATE"), rows)
+    document = [{"path": str(directory / folder), "state": str(state)} for folder, state in made.items()]
+    rows = [(str(directory / folder), _SHOWN.get(state, str(state))) for folder, state in made.items()]
+    answer(output, document, ("PATH", "STATE"), rows)
     return 0
 
 
 @app.command("push", epilog=example("sandherd identity push ./identity"))
-def push_identity(ctx: typer.Context, directory: Directory, *, wait: Wait = 60, output: Output = Format.TABLE) -> int:
+def push_identity(
+    ctx: typer.Context, directory: Directory, *, wait: Wait = ONE_MINUTE, output: Output = Format.TABLE
+) -> int:
     """Push the accounts' permissions, as updated by `init`, to a running broker.
 
     The account of sandboxes is pushed by the spawner when it starts, with the credentials that it has revoked.
@@ -92,7 +97,7 @@ def provision(
         Path | None,
         typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys, to also change what exists."),
     ] = None,
-    wait: Wait = 60,
+    wait: Wait = ONE_MINUTE,
     output: Output = Format.TABLE,
 ) -> int:
     """Create streams and buckets on the broker, or update them and their consumers to this version.
@@ -113,6 +118,7 @@ def provision(
     context = where(ctx)
     access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
     done = asyncio.run(set_up(context, access, replicas, wait))
-    rows = [(one.thing, str(one.did)) for one in done]
-    answer(output, [{"thing": thing, "state": state} for thing, state in rows], ("THING", "STATE"), rows)
+    document = [{"thing": one.thing, "state": str(one.did)} for one in done]
+    rows = [(one.thing, _SHOWN.get(one.did, str(one.did))) for one in done]
+    answer(output, document, ("THING", "STATE"), rows)
     return 0

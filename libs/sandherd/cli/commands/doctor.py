@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
 HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", below=True), Column("REMEDY", below=True))
 _SHOWN = {"look": "warning", "wrong": "error"}
+_SHOWN_NAMES = {"unsaid": "unpublished events"}
+"""Names in the table of checks that have another name in JSON."""
 
 
 def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
@@ -37,7 +39,12 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     with Activity("checking credential, broker and services"):
         checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
-    answer(output, document, HEADER, [[c.name, _SHOWN.get(c.state, c.state), c.found, c.remedy or ""] for c in checks])
+    answer(
+        output,
+        document,
+        HEADER,
+        [[_SHOWN_NAMES.get(c.name, c.name), _SHOWN.get(c.state, c.state), c.found, c.remedy or ""] for c in checks],
+    )
     return 1 if any(check.state is CheckState.WRONG for check in checks) else 0
 
 

@@ -62,6 +62,7 @@ def build_image(
     from sandherd.admin.images.build import ImageBuildRequest, build
     from sandherd.cli.activity import Activity
     from sandherd.cli.render.console import answer
+    from sandherd.cli.stderr import complain
 
     order = ImageBuildRequest(
         base=base,
@@ -75,6 +76,8 @@ def build_image(
     with Activity(f"inspecting {base}") as activity:
         built = build(order, on_step=activity.step)
     sizes = (f"{built.layer_bytes / _MB:.1f} MB", f"{built.size_bytes / _MB:.1f} MB")
+    if not built.git:
+        complain(f"{built.image} has no git: tasks with a repository fail in it; install git in {built.base}")
     row = (built.image, built.python, *sizes, "yes" if built.pushed else "no")
     answer(output, asdict(built), HEADER, [row])
     return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from sandherd.cli.options import Format, MessageRole, Output, Project, SandboxOrTask, example
-from sandherd.cli.parse.durations import WaitTime
+from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -32,7 +32,7 @@ def send(
     as_: Annotated[
         MessageRole, typer.Option("--as", help="Sender role shown to the agent.", show_default=True)
     ] = MessageRole.USER,
-    timeout: WaitTime = 30.0,
+    timeout: WaitTime = HALF_A_MINUTE,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

@@ -103,7 +103,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
 
-    Creating the same project again changes nothing.
+    Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
@@ -180,13 +180,19 @@ def _change(ctx: typer.Context, name: str, output: Format, done: str, **values: 
     credentials = where(ctx, project=name, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
+    existed = False
+
     async def work(herd: "Herd") -> "ProjectView":
-        return await (herd.create_project if done == "created" else herd.set_project)(by=by, **values)
+        nonlocal existed
+        if done != "created":
+            return await herd.set_project(by=by, **values)
+        existed = (await herd.project_view()).created_at is not None
+        return await herd.create_project(by=by, **values)
 
     return show_change(
         ctx,
         work,
-        lambda view: f"project {view.project} is {done}",
+        lambda view: f"project {view.project} {'already exists, unchanged' if existed else f'is {done}'}",
         project=name,
         output=output,
         create=True,

@@ -28,7 +28,7 @@ from sandherd.cli.options import (
     example,
     group,
 )
-from sandherd.cli.parse.durations import WaitTime
+from sandherd.cli.parse.durations import TWO_MINUTES, WaitTime
 from sandherd.cli.parse.list_options import (
     Batch,
     LabelFilter,
@@ -144,7 +144,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     secret: Secrets = None,
     agent_server: AgentServer = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
-    timeout: WaitTime = 120.0,
+    timeout: WaitTime = TWO_MINUTES,
     project: Project = None,
     create: CreateProject = False,
     output: Output = Format.TABLE,

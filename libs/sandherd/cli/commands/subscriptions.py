@@ -92,7 +92,10 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
 
 @app.command("list", epilog=example("sandherd subscriptions list", "sandherd subscriptions list -o json"))
 def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's subscriptions, with how many events wait in each, and when it was last read."""
+    """List the project's subscriptions, with how many events wait in each.
+
+    LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started.
+    """
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk
 
@@ -149,5 +152,5 @@ def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
 def _row(one: "Subscription") -> list[object]:
     types = ", ".join(one.types) or "all"
     types += f" about {', '.join(one.entities)}" if one.entities else ""
-    read = "now" if one.is_read else one.active_at
+    read = "now" if one.is_read else None if one.active_at == one.created_at else one.active_at
     return [one.name, one.consumer, types, one.waiting, one.unacknowledged, read, one.created_at]

@@ -41,8 +41,9 @@ def wait_tasks(
 ) -> int:
     """Wait until tasks have ended, and show how. On a terminal, shows how many have ended meanwhile.
 
-    With --label or --batch, those are meant that have the label when the command starts. The exit status is 0 if all
-    are completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
+    With --label or --batch, those are meant that have the label when the command starts. An unknown task is waited for
+    up to 30 s while the spawner has unread commands: it may have just been submitted. The exit status is 0 if all are
+    completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
     """
     from sandherd.cli.parse.labels import one_selection
     from sandherd.cli.session import talk

@@ -80,7 +80,7 @@ def list_tasks(  # noqa: PLR0913  # one parameter per option
     """List tasks: live ones and those that ended recently. Several conditions must all be met.
 
     WAITS FOR is what a pending task waits for, or the approval that a running one needs from a user. ATTEMPT is the
-    attempt and the maximum number of attempts.
+    attempt and the maximum number of attempts, and of an ended task only how many it took.
     """
     which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
@@ -131,8 +131,10 @@ def submit_tasks(
     """Submit several tasks at once, which may depend on each other: a batch.
 
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
-    that were submitted before, and `resume` one of those whose session it continues. With a `matrix` it is one task for
-    each combination of values. Nothing is sent if one of them is invalid, missing, or part of a dependency cycle.
+    that were submitted before, and `resume` one of those whose session it continues. `repository` is a mapping of the
+    `url` of a git repository, or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push` and
+    `commit_rest`. With a `matrix` it is one task for each combination of values. Nothing is sent if one of them is
+    invalid, missing, or part of a dependency cycle.
 
     Prints the name of the batch, for `--batch` of `tasks list`, `wait` and `cancel`. Returns when the spawner has
     accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
@@ -221,6 +223,9 @@ def retry_task(
 
 
 def _row(task: "TaskView") -> list[object]:
+    from sandherd.contracts.states import TASK_ENDED
+
     text = " ".join(task.text.split())
-    attempt = f"{task.attempt}/{task.max_attempts}"
+    # Of an ended task only the attempts that it took: there is no further one.
+    attempt = task.attempt if task.state in TASK_ENDED else f"{task.attempt}/{task.max_attempts}"
     return [task.task, task.state, task.priority, attempt, task.sandbox, task.submitted_at, task.waits_for, text]

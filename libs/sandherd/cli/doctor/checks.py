@@ -155,7 +155,7 @@ def disks(home: Path) -> list[Check]:
 
 
 def check_unpublished(home: Path) -> list[Check]:
-    """Whether ended sandboxes in `kept` have unpublished events. Empty if no stack has its home here."""
+    """Whether ended sandboxes in the folder `kept` have unpublished events. Empty if no stack has its home here."""
     if not (home / "sandboxes").is_dir():
         return []
     quarantine = home / "kept"

@@ -5,13 +5,29 @@ from typing import Annotated, Final
 
 import typer
 
+from sandherd.contracts.durations import duration_text
+
 _DURATION: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?)([smhd]?)$")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORTEST_WAIT: Final = 0.1
 
 
+class Span(float):
+    """A default in seconds; help shows it as one types it."""
+
+    def __str__(self) -> str:
+        return duration_text(self)
+
+
+HALF_A_MINUTE: Final = Span(30)
+ONE_MINUTE: Final = Span(60)
+TWO_MINUTES: Final = Span(120)
+
+
 def duration(value: str | float) -> float:
     """Seconds from `0.5`, `90`, `90s` or `10m`. The parser also gets defaults, which are numbers."""
+    if isinstance(value, float):
+        return value
     found = _DURATION.match(str(value))
     if found is None:
         raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h")

@@ -32,7 +32,7 @@ TaskNameToGive = Annotated[
         "--name",
         metavar="NAME",
         help="Name of the task: lower-case letters, digits and dashes [default: a generated one]. "
-        "A name that a task of the project already has is refused.",
+        "If the project has the same task under it, that one is shown; any other is refused.",
         callback=_given_task,
     ),
 ]

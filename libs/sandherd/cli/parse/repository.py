@@ -33,7 +33,7 @@ TicketOption = Annotated[
 Branch = Annotated[
     str | None,
     typer.Option(
-        "--branch", metavar="NAME", help="Live branch of an earlier task to continue [default: a new branch]."
+        "--branch", metavar="BRANCH", help="Live branch of an earlier task to continue [default: a new branch]."
     ),
 ]
 Join = Annotated[bool, typer.Option("--join", help="Continue the live branch of the same --ticket, if there is one.")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sandherd.cli.parse.task_spec import name_in_tree
 from sandherd.client.errors import HerdError
-from sandherd.client.task_work import WorkSource
+from sandherd.client.work_source import WorkSource
 from sandherd.contracts.errors import Code
 from sandherd.contracts.specs import MAX_FILES_BYTES
 

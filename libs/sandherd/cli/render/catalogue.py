@@ -5,9 +5,11 @@ from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
+from sandherd.cli.render.sizes import MIB, binary_size
 from sandherd.cli.render.table import Column
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.counted import counted
@@ -73,8 +75,8 @@ def print_catalogue(found: Catalogue, *, wide: bool = False) -> None:
             "default limits": _limits(found.defaults),
             "maximum limits": _limits(found.caps),
             "maximum attempts": found.max_attempts,
-            "maximum time to live": f"{found.max_ttl_seconds} s",
-            "maximum file size": f"{found.max_file_bytes} bytes",
+            "maximum time to live": duration_text(found.max_ttl_seconds),
+            "maximum file size": binary_size(found.max_file_bytes),
         }
     )
 
@@ -100,6 +102,6 @@ def _limits(limits: SandboxLimits | None) -> str | None:
         return None
     cores = "" if limits.cores is None else f"{limits.cores:g} {'core' if limits.cores == 1 else 'cores'}, "
     return (
-        f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
+        f"{binary_size(limits.memory_mb * MIB)}, {cores}{duration_text(limits.cpu_seconds)} of CPU time, "
         f"{counted(limits.processes, 'process', 'processes')}, {counted(limits.open_files, 'open file')}"
     )

@@ -65,12 +65,16 @@ def _width() -> int | None:
 
 def facts(pairs: Mapping[str, object]) -> None:
     """Print names and values, one pair per line, on a terminal in its width; None and empty values are omitted."""
-    known = {name: cell(value) for name, value in _with_money(pairs).items() if value is not None and value != ""}
+    known = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
     width, terminal = max((len(name) for name in known), default=0), _width()
     for name, value in known.items():
         shown = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
         for number, part in enumerate(shown):
             write_text(f"{'' if number else name:<{width}}  {part}")
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | list | tuple | dict | set | frozenset) and not value)
 
 
 def cell(value: object) -> str:

@@ -2,31 +2,31 @@
 
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.cli.names import full_name, kind_of
 from sandherd.cli.options import Format
-from sandherd.cli.parse.event_filter import EventFilter
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import format_event, gap
-from sandherd.cli.render.timed_display import TimedDisplay
-from sandherd.cli.render.timeline import render_timeline
 from sandherd.cli.stderr import complain
 from sandherd.client.errors import HerdError
 from sandherd.client.events import decoder
-from sandherd.client.events.follower import EventFollower
 from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import Audit, Trajectory
 from sandherd.counted import counted
+
+if TYPE_CHECKING:
+    from sandherd.cli.parse.event_filter import EventFilter
+    from sandherd.client.events.follower import EventFollower
+    from sandherd.contracts.requests import Audit, Trajectory
 
 NOT_WHOLE = "stored events are available when event-ingest is back: see `sandherd events`"
 
 
-async def stored(herd: Herd, wanted: EventFilter, output: Format) -> int:
+async def stored(herd: Herd, wanted: "EventFilter", output: Format) -> int:
     """Show the stored events of a task or sandbox."""
     paint = Paint.for_screen()
     whose: dict[str, Any] = {wanted.kind: wanted.name}
@@ -39,8 +39,10 @@ async def stored(herd: Herd, wanted: EventFilter, output: Format) -> int:
     return 0
 
 
-async def followed(herd: Herd, wanted: EventFilter, output: Format) -> int:
+async def followed(herd: Herd, wanted: "EventFilter", output: Format) -> int:
     """Show the events of a task or sandbox until its end."""
+    from sandherd.cli.render.timed_display import TimedDisplay
+
     paint = Paint.for_screen()
     whose: dict[str, Any] = {wanted.kind: wanted.name}
     with TimedDisplay() as display:
@@ -64,7 +66,7 @@ def show(event: Event, output: Format, paint: Paint) -> None:
         write_text(text, flush=True)
 
 
-def complain_of_gaps(following: EventFollower) -> None:
+def complain_of_gaps(following: "EventFollower") -> None:
     """Report the events that are missing."""
     for missing in following.missing:
         complain(f"incomplete: {gap(missing)}; {NOT_WHOLE}")
@@ -72,6 +74,8 @@ def complain_of_gaps(following: EventFollower) -> None:
 
 async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     """Show the timeline of a sandbox."""
+    from sandherd.cli.render.timeline import render_timeline
+
     pages = [in_time(page) async for page in herd.trajectory(sandbox)]
     if not pages[-1].total_events:
         await herd.sandbox(sandbox)
@@ -83,7 +87,7 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     return 0
 
 
-def in_time(page: Trajectory) -> Trajectory:
+def in_time(page: "Trajectory") -> "Trajectory":
     """A page with its events sorted by time, then by stream sequence."""
     ordered = sorted(
         page.events, key=lambda stored: (datetime.fromisoformat(stored.envelope["time"]), stored.stream_sequence)
@@ -91,7 +95,7 @@ def in_time(page: Trajectory) -> Trajectory:
     return page.model_copy(update={"events": ordered})
 
 
-def _joined(pages: list[Trajectory]) -> Trajectory:
+def _joined(pages: "list[Trajectory]") -> "Trajectory":
     """All pages joined into one."""
     events = [event for page in pages for event in page.events]
     return pages[-1].model_copy(update={"events": events, "next_cursor": None, "prev_cursor": None, "has_more": False})
@@ -141,7 +145,7 @@ async def audit(herd: Herd, name: str | None, output: Format) -> int:
     return 1 if faults else 0
 
 
-def _print_audit(found: Audit) -> None:
+def _print_audit(found: "Audit") -> None:
     if found.sources:
         header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CONFLICTS", "CLOSED")
         console.table(
@@ -159,7 +163,7 @@ def _print_audit(found: Audit) -> None:
             "missing": found.missing,
             "conflicts": found.conflicts,
             "implausible": found.implausible,
-            "unsaid": found.unsaid,
+            "without last event": found.unsaid,
             "duplicates refused": found.duplicates_refused,
             "unstored": found.unstored,
             "dead letters": found.dead,
@@ -175,7 +179,7 @@ _NAMED: Final = 5
 _LOST: Final = "their unpublished events are lost, or stored in the herd's `kept` folder and retried for a day"
 
 
-def audit_faults(audit: Audit) -> list[str]:
+def audit_faults(audit: "Audit") -> list[str]:
     """The faults that an audit found, and what they mean; empty if every event was stored."""
     later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
     names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")

@@ -99,7 +99,7 @@ def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, obje
 
 
 def _used(limit: LimitView) -> str:
-    return f"{limit.used} of {limit.maximum}"
+    return f"{limit.used} of {limit.maximum}" if limit.maximum else f"{limit.used}, none may start"
 
 
 def _source(limit: LimitView) -> str:

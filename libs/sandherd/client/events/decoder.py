@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from sandherd.contracts.decoder import AGENT_SOURCE, read_event
-from sandherd.contracts.envelope import Envelope, parse
+from sandherd.contracts.envelope import Envelope, parse_separately
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.requests import StoredEvent
@@ -28,7 +28,7 @@ class UnknownEvent(EventData):
 def from_live(subject: str, document: bytes) -> Event | None:
     """The event in a message of the live stream; None for an invalid message, which the history refuses, too."""
     try:
-        return read_event(subject, document)
+        return read_event(subject, document, separately=True)
     except ContractError as error:
         return _newer(subject, document) if error.problem.code is Code.UNKNOWN_TYPE else None
 
@@ -36,7 +36,7 @@ def from_live(subject: str, document: bytes) -> Event | None:
 def _newer(subject: str, document: bytes) -> Event | None:
     project, entity, event_type = read_event_subject(subject)
     try:
-        event = parse(document, UnknownEvent)
+        event = parse_separately(document, UnknownEvent)
     except ContractError:
         return None
     agrees = (event.project, event.subject, event.type) == (project, entity, event_type)
@@ -49,4 +49,4 @@ def from_history(stored: StoredEvent) -> Event:
     """The event in a reply of the history. Raises `ContractError` if it is invalid."""
     model = EVENTS.get(str(stored.envelope.get("type")), UnknownEvent)
     document = json.dumps(stored.envelope, ensure_ascii=False, separators=(",", ":")).encode()
-    return parse(document, model)
+    return parse_separately(document, model)

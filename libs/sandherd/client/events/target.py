@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sandherd.contracts.commands import CreateSandbox, SubmitTask
 from sandherd.contracts.decoder import AGENT_SOURCE
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
@@ -100,6 +99,8 @@ class Target:
     @property
     def _creation(self) -> str:
         """The type of the command that creates the target."""
+        from sandherd.contracts.commands import CreateSandbox, SubmitTask  # only needed after a refusal
+
         return SubmitTask.type if self.kind == "task" else CreateSandbox.type
 
     def begins(self, event: Event) -> bool:

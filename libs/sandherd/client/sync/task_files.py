@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.transfer import Moved
-    from sandherd.client.task_work import LeftOut, WorkSource
+    from sandherd.client.task_work import LeftOut
+    from sandherd.client.work_source import WorkSource
     from sandherd.contracts.events import ArtifactRef
     from sandherd.contracts.repositories import Repository
 

@@ -51,9 +51,10 @@ class SyncTaskGroups(SyncTaskFiles):
     ) -> list[TaskOutcome]:
         """Wait until these tasks have ended, or those that have all these labels now, or those of a batch.
 
-        Those that this client has submitted are waited for even if the spawner has not read them yet. Returns their
-        states: also when `timeout` seconds have passed, when some have not `ended`. `on_progress` is called at first
-        and after each change. Raises `HerdError` (`not_found`) if there is no such task.
+        Those that the spawner has not read yet are waited for: at most 30 s, if another client has submitted them and
+        commands of all projects never end. Returns their states: also when `timeout` seconds have passed, when some
+        have not `ended`. `on_progress` is called at first and after each change. Raises `HerdError` (`not_found`) if
+        there is no such task.
         """
         return self._loop.run(
             lambda: self._inner.wait_all(*tasks, labels=labels, batch=batch, timeout=timeout, on_progress=on_progress)

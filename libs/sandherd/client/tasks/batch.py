@@ -36,6 +36,16 @@ from sandherd.contracts.names import BATCH_PREFIX, new_name
 MAX_TASKS: Final = 10_000
 _SEE: Final = "see `sandherd tasks submit --help`"
 _LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
+_OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})
+"""Fields that only a file has."""
+_INTERNAL: Final = frozenset({"sealed", "work"})
+"""Fields of a spec that only clients set."""
+_HINTS: Final = {
+    "memory": "write `limits: {memory_mb: 4096}`",
+    "cores": "write `limits: {cores: 2}`",
+    "attempts": "write `retry: {max_attempts: 3}`",
+}
+"""Remedies for fields that are named like options of `sandherd run`."""
 _ID_LETTERS: Final = 26
 _STANDARD_INPUT: Final = Path("-")
 
@@ -155,9 +165,10 @@ def _sorted(waits: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], batch: str, folder: Path) -> BatchTask:
-    fields = {name: value for name, value in entry.items() if name not in {"name", "task", "after", "argv"}}
+    fields = {name: value for name, value in entry.items() if name not in _OWN_FIELDS}
     fields.setdefault("harness", {"kind": PROJECT_DEFAULT})
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
+    _check_fields(label, fields)
     try:
         if "argv" in entry:
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
@@ -167,6 +178,15 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None
+
+
+def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
+    """Raise `HerdError` for a field that tasks don't have, with those that they have."""
+    unknown = next((name for name in fields if name not in TaskSpec.model_fields), None)
+    if unknown is None:
+        return
+    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - _INTERNAL]))}"
+    raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), _HINTS.get(unknown, usual))
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:

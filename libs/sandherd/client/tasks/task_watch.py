@@ -112,6 +112,11 @@ class TaskWatch:
             for event in await _refusals(send, task):
                 self.progress.apply(event)
 
+    async def change(self) -> None:
+        """Return after the next event."""
+        await self._feed.wait()
+        self._feed.take()
+
     async def until(self, done: Callable[[], bool], on_progress: OnProgress) -> None:
         """Wait until `done`, which is asked after each change."""
         while True:

@@ -1,21 +1,26 @@
 """What a task waits for: the spawner's reason while it is pending, its sandbox, or a user's answer to an approval."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sandherd.client import queries
 from sandherd.client.errors import HerdError
 from sandherd.client.queries import SendRequest
-from sandherd.contracts.requests import ApprovalView, AskApprovals, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import LiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import ApprovalView
 
 APPROVAL_SECONDS: Final = 2.0
 _PAGE: Final = 1000
 _LONGEST_TOOL: Final = 40
 
 
-async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> list[ApprovalView]:
+async def pending_approvals(send: SendRequest, sandbox: str | None = None) -> "list[ApprovalView]":
     """The approvals that no user has answered yet; none if the history does not reply."""
+    from sandherd.contracts.requests import AskApprovals  # most lists have no running task
+
     request = AskApprovals(sandbox=sandbox, state=ApprovalState.PENDING, limit=_PAGE)
     try:
         return list((await send(request, timeout=APPROVAL_SECONDS)).approvals)
@@ -34,7 +39,7 @@ async def with_approvals(send: SendRequest, views: Sequence[TaskView]) -> list[T
     return [_explained(view, known.get((view.project, view.sandbox or ""), [])) for view in views]
 
 
-def _explained(view: TaskView, approvals: Sequence[ApprovalView]) -> TaskView:
+def _explained(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
     if view.state is not TaskState.RUNNING or not approvals:
         return view
     more = f", and {len(approvals) - 1} more" if approvals[1:] else ""

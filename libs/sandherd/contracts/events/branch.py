@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.events.base import ArtifactRef, SpawnerEvent, Tone
 from sandherd.contracts.model import Count
+from sandherd.contracts.states import BranchState, State
 from sandherd.counted import counted
 
 MAX_PATHS: Final = 100
@@ -24,6 +25,7 @@ class BranchCreated(BranchEvent):
     """The branch was created in the spawner's mirror of the repository, before its sandbox."""
 
     type: ClassVar[str] = "branch.created"
+    sets_state: ClassVar[State | None] = BranchState.LIVE
     base: str
     base_commit: str | None = None
     """The base's commit, from which it was created."""
@@ -114,6 +116,7 @@ class BranchMerged(BranchEvent):
     """The branch was merged."""
 
     type: ClassVar[str] = "branch.merged"
+    sets_state: ClassVar[State | None] = BranchState.MERGED
     reserved: ClassVar[bool] = True
     commit: str
     """The commit that merged it."""
@@ -131,4 +134,5 @@ class BranchDeleted(BranchEvent):
     """The branch was deleted."""
 
     type: ClassVar[str] = "branch.deleted"
+    sets_state: ClassVar[State | None] = BranchState.DELETED
     closes_source: ClassVar[bool] = True

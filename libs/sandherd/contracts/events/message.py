@@ -74,7 +74,7 @@ class MessageRejected(MessageEvent):
 
 
 class MessageRefused(CommandRefusal):
-    """A command about a message or an approval was rejected: it is invalid, and no message was created."""
+    """A command about a message or an approval was rejected: it is invalid, or another message has its name."""
 
     type: ClassVar[str] = "message.refused"
     emitted_by: ClassVar[Emitter] = "message-relay"

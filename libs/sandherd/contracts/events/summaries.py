@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from sandherd.counted import counted
+
 _MAX_VALUE_LENGTH: Final = 80
 
 
 def local_time(at: datetime) -> str:
-    """A time of day in local time."""
-    return at.astimezone().strftime("%H:%M:%S")
+    """A time of day in local time, with its offset."""
+    return at.astimezone().timetz().isoformat("seconds")
 
 
 def elapsed(milliseconds: float | None) -> str:
@@ -29,7 +31,7 @@ def outcome(error: str | None, exit_code: int | None, seconds: float | None, fil
     """How an agent ended. The exit status is omitted if the error states it."""
     status = None if exit_code is None or _states(error, exit_code) else f"exit status {exit_code}"
     duration = None if seconds is None else f"{seconds:.1f} s"
-    changes = f"{files_changed} files changed" if files_changed else None
+    changes = f"{counted(files_changed, 'file')} changed" if files_changed else None
     return ", ".join(part for part in (error, status, duration, changes) if part)
 
 

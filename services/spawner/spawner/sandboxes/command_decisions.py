@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.commands import CreateSandbox, TerminateSandbox
-from sandherd.contracts.durations import duration_text
+from sandherd.contracts.durations import duration_text, rounded_down
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
@@ -110,10 +110,10 @@ def extended_by(record: SandboxRecord, seconds: int, now: datetime, max_ttl: flo
         return _wrong_state(record, "it can no longer be extended")
     end, last = now + timedelta(seconds=seconds), record.requested_at + timedelta(seconds=max_ttl)
     if end > last:
-        left = max(0, int((last - now).total_seconds()))
+        left = max(0.0, (last - now).total_seconds())
         return Refusal(
             f"{duration_text(seconds)} is too long: a sandbox may live {duration_text(max_ttl)} in total, "
-            f"so at most {left} s remain",
+            f"so at most {rounded_down(left)} can be set now",
             "seconds",
         )
     if record.expires_at is not None and record.expires_at >= end:

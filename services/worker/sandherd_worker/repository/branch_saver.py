@@ -16,6 +16,12 @@ from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 
+REST_SECONDS: Final = 120.0
+"""How long committing the rest may take: a program that the agent's repository names may never end."""
+SECONDS: Final = 300.0
+"""How long all of it may take."""
+_LONG_ENOUGH: Final = 8
+"""A shorter secret may be in any file."""
 _BUNDLE: Final = "application/x-git-bundle"
 _LATE: Final = "the sandbox had to end before the branch was saved"
 
@@ -31,6 +37,8 @@ class BranchSaver:
         self._identity = identity_of(spec)
         text = (redactor or parts.emitter.redactor).text(spec.text)
         self._message = message_of(text, parts.who.task, self._identity)
+        values = [spec.env[name].encode() for name in spec.secret_env]
+        self._secrets = tuple(value for value in values if len(value) >= _LONG_ENOUGH)
         self._last: AgentBranchSaved | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -57,12 +65,14 @@ class BranchSaver:
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
-            async with Git(self._parts) as git:
+            async with Git(self._parts) as git, asyncio.timeout(SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
         late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
         try:
             await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
+        except TimeoutError:
+            return AgentBranchSaved(branch=checkout.branch, left_out=f"saving it took longer than {SECONDS:.0f} s")
         except (GitError, NoGitError, OSError) as error:
             return AgentBranchSaved(branch=checkout.branch, left_out=f"the branch could not be saved: {error}")
         return found[0] if found else AgentBranchSaved(branch=checkout.branch, left_out=_LATE)
@@ -84,7 +94,13 @@ class BranchSaver:
 
     def rest(self, checkout: Checkout) -> RestContext:
         """How the rest is committed."""
-        return RestContext(checkout=checkout, identity=self._identity, message=self._message, largest=self.limit)
+        return RestContext(
+            checkout=checkout,
+            identity=self._identity,
+            message=self._message,
+            largest=self.limit,
+            secrets=self._secrets,
+        )
 
     @property
     def repository(self) -> Repository:
@@ -120,10 +136,13 @@ class _Saving:
             return tip
         rest = RestCommit(self._git, self._own, self._saver.rest(self._checkout), self._notes)
         try:
-            return await rest.commit(tip)
+            async with asyncio.timeout(REST_SECONDS):
+                return await rest.commit(tip)
+        except TimeoutError:
+            self._notes.add(f"what was not committed: it took longer than {REST_SECONDS:.0f} s")
         except (GitError, OSError) as error:
             self._notes.add(f"what was not committed: {error}")
-            return tip
+        return tip
 
     async def _note_others(self, tip: str) -> None:
         """Note what the bundle won't have: commits on other branches, and a history that was rewritten."""

@@ -37,7 +37,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "core.untrackedCache": "false",
     "core.fsync": "none",
     "core.quotePath": "false",
-    "commit.gpgSign": "false",
     "credential.helper": "",
     "gc.auto": "0",
     "maintenance.auto": "false",

@@ -40,15 +40,13 @@ def copy_objects(mirror: Path, objects: Path, stopped: Callable[[], bool] = lamb
 
 def _names(objects: Path) -> Iterator[str]:
     """The files with objects; an index after its pack, because a pack is looked for only if it has an index."""
-    packed = [entry.name for entry in os.scandir(objects / "pack") if _PACKED.match(entry.name)]
+    packed = [path.name for path in (objects / "pack").iterdir() if _PACKED.match(path.name)]
     stems = {name.removesuffix(".idx") for name in packed if name.endswith(".idx")}
     for name in sorted(packed, key=lambda name: (name.endswith(".idx"), name)):
         if name.rpartition(".")[0] in stems:
             yield f"pack/{name}"
-    for folder in sorted(entry.name for entry in os.scandir(objects) if _LOOSE_FOLDER.match(entry.name)):
-        for entry in os.scandir(objects / folder):
-            if _LOOSE.match(entry.name):
-                yield f"{folder}/{entry.name}"
+    for folder in sorted(path for path in objects.iterdir() if _LOOSE_FOLDER.match(path.name)):
+        yield from (f"{folder.name}/{path.name}" for path in folder.iterdir() if _LOOSE.match(path.name))
 
 
 def _copy(source: Path, target: Path, stopped: Callable[[], bool]) -> None:

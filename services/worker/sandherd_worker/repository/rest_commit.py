@@ -4,6 +4,7 @@ No hook runs, and nothing depends on the identity or the settings of the agent's
 is left out and described.
 """
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
 from sandherd_worker.repository.git import Git, GitError, Repository
 from sandherd_worker.repository.identity import Identity
@@ -49,6 +51,8 @@ class RestContext:
     message: str
     largest: int
     """Maximum bytes of one file."""
+    secrets: tuple[bytes, ...] = ()
+    """A file that contains one of these is not committed, because the branch may be published."""
 
 
 def message_of(text: str, task: str | None, identity: Identity) -> str:
@@ -109,12 +113,12 @@ class RestCommit:
     async def _staged(self, variables: Mapping[str, str]) -> str:
         await self._read("update-index", "-q", "--refresh", variables=variables, accepted=frozenset({0, 1}))
         shown = await self._paths(
-            "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all", variables=variables
+            "diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty", variables=variables
         )
         deleted = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind == b"D"]
         changed = [path for kind, path in zip(shown[::2], shown[1::2], strict=False) if kind != b"D"]
         untracked = await self._paths("ls-files", "-z", "--others", "--exclude-standard", variables=variables)
-        added = self._accepted([*changed, *untracked])
+        added = await asyncio.to_thread(self._accepted, [*changed, *untracked])
         await self._update(("--force-remove",), deleted, variables)
         await self._update(("--add", "--remove", "--replace"), added, variables)
         return await self._read("write-tree", variables=variables)
@@ -126,17 +130,20 @@ class RestCommit:
 
     def _accepted(self, paths: Iterable[bytes]) -> list[bytes]:
         """The paths that a commit can have: files that are not too large, and links."""
-        found, large, others, total = [], [], [], 0
+        found, large, secret, others, total = [], [], [], [], 0
         for path in dict.fromkeys(paths):
             size = self._size_of(path)
             if size is None:
                 others.append(path)
             elif size > self._context.largest or total + size > _TOTAL * self._context.largest:
                 large.append(path)
+            elif size and self._has_secret(path):
+                secret.append(path)
             else:
                 found.append(path)
                 total += size
         self._describe(large, "too large")
+        self._describe(secret, "with a secret of the task")
         self._describe(others, "not a file: a repository of its own, or a pipe")
         return found
 
@@ -147,6 +154,12 @@ class RestCommit:
         except OSError:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode) else None
+
+    def _has_secret(self, path: bytes) -> bool:
+        if not self._context.secrets:
+            return False
+        text = content(self._own.work_tree / os.fsdecode(path))
+        return any(secret in text for secret in self._context.secrets)
 
     def _describe(self, paths: list[bytes], why: str) -> None:
         if paths:

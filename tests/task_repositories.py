@@ -33,10 +33,10 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
 class Origin:
     """A repository with a base branch and a task's branch, and a mirror of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.source, self.mirror = folder / "source", folder / "mirror.git"
+    def __init__(self, folder: Path, kind: str = "sha1") -> None:
+        self.source, self.mirror, self._kind = folder / "source", folder / "mirror.git", kind
         self.source.mkdir(parents=True)
-        git(self.source, "init", "--quiet", "--initial-branch", BASE)
+        git(self.source, "init", "--quiet", "--initial-branch", BASE, "--object-format", kind)
         self.write({"README.md": "hello\n", "src/a.py": "a = 1\n", ".gitignore": "build/\n"})
         self.base = self.commit()
         git(self.source, "branch", BRANCH)
@@ -63,7 +63,7 @@ class Origin:
     def mirrored(self) -> Path:
         """The mirror, as the spawner has it: the remote's branches under `origin`."""
         if not self.mirror.exists():
-            git(self.source, "init", "--quiet", "--bare", str(self.mirror))
+            git(self.source, "init", "--quiet", "--bare", "--object-format", self._kind, str(self.mirror))
         refs = (f"+refs/heads/{BASE}:refs/remotes/origin/{BASE}", f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
         git(self.mirror, "fetch", "--quiet", str(self.source), *refs)
         return self.mirror
@@ -87,12 +87,15 @@ class Origin:
 
     async def received(self, sandbox: Any, saved: Any) -> Path:
         """A clone of the base alone that has accepted the saved bundle; `refs/heads/saved` is its branch."""
+        return self.accepted(await sandbox.taken(saved.bundle), saved)
+
+    def accepted(self, bundle: bytes, saved: Any) -> Path:
+        """The same, with the bundle's bytes."""
         clone = self.source.parent / new_name("clone")
-        git(
-            self.source, "clone", "--quiet", "--bare", "--single-branch", "--branch", BASE, str(self.source), str(clone)
-        )
+        options = ("--quiet", "--bare", "--single-branch", "--branch", BASE)
+        git(self.source, "clone", *options, str(self.source), str(clone))
         file = clone / "saved.bundle"
-        file.write_bytes(await sandbox.taken(saved.bundle))
+        file.write_bytes(bundle)
         git(clone, "bundle", "verify", "--quiet", str(file))
         git(clone, "fetch", "--quiet", str(file), f"refs/heads/{BRANCH}:refs/heads/saved")
         assert git(clone, "rev-parse", "saved") == saved.commit

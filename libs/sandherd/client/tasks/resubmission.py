@@ -1,0 +1,101 @@
+"""Submits a task under a name that is in use. The spawner decides whether it is the same task, or refuses it."""
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, refused
+from sandherd.client.events import decoder
+from sandherd.client.events.target import SPAWNER_SOURCE, TASK_REFUSED, Event, entity_subjects
+from sandherd.client.tasks.unread_commands import unread
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import AskEvents
+
+DECIDED_SECONDS: Final = 30.0
+_CHECK_SECONDS: Final = 0.5
+_CHECKS: Final = 2
+"""How often no command may be unread before a refusal, which is published before that, is certain to be received."""
+
+
+class Resubmission:
+    """Receives the refusal of a task that is submitted within the context.
+
+    A task that is submitted again has no event. So it is the same task if the spawner has read all commands, and has
+    not refused this one.
+    """
+
+    def __init__(self, connection: Connection, task: str) -> None:
+        self._connection = connection
+        self._task = task
+        self._command: Envelope[Any] | None = None
+        self._refusals: list[Event] = []
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        subject = entity_subjects(self._connection.project, self._task)
+        self._subscription = await self._connection.listen(subject, self._receive)
+        await self._connection.flush()
+        self._forget = self._connection.on_command(self._sent)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        await self._subscription.unsubscribe()
+
+    async def check_same(self, remedy: str) -> None:
+        """Wait for the spawner's decision. Raises `HerdError`: `conflict` if another task has the name."""
+        clock, read = asyncio.get_running_loop().time, 0
+        deadline = clock() + DECIDED_SECONDS
+        while True:
+            self._changed.clear()
+            for event in [*self._refusals, *await self._stored()]:
+                self._check(event, remedy)
+            if read == _CHECKS:
+                return
+            if clock() > deadline:
+                raise _undecided(self._task)
+            read = read + 1 if await unread(self._connection.request) is False else 0
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._changed.wait()
+
+    def _sent(self, command: Envelope[Any]) -> None:
+        if command.subject == self._task:
+            self._command = command
+
+    async def _receive(self, subject: str, document: bytes) -> None:
+        event = decoder.from_live(subject, document)
+        if event is not None and event.type in TASK_REFUSED:
+            self._refusals.append(event)
+            self._changed.set()
+
+    async def _stored(self) -> list[Event]:
+        """The refusal from the history, if the live subscription missed it."""
+        if self._command is None:
+            return []
+        try:
+            source = f"{SPAWNER_SOURCE}{self._task}/{self._command.id.hex}"
+            found = await self._connection.request(AskEvents(source=source, types=sorted(TASK_REFUSED)))
+        except HerdError:
+            return []
+        return [decoder.from_history(stored) for stored in found.events]
+
+    def _check(self, event: Event, remedy: str) -> None:
+        if self._command is None or event.data.command_id != str(self._command.id):
+            return
+        if event.data.code != Code.CONFLICT:
+            raise refused(event)
+        raise HerdError.of(Code.CONFLICT, event.data.reason, field="task", remedy=remedy)
+
+
+def _undecided(task: str) -> HerdError:
+    return HerdError.of(
+        Code.UNAVAILABLE,
+        f"there is a task {task}; whether it is the same was not decided within {DECIDED_SECONDS:g} s",
+        remedy=f"see `sandherd events {task}`",
+    )

@@ -1,0 +1,56 @@
+"""The health of a herd's nats-servers, as they report it. `sandherd status` needs nothing else of the cluster."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from sandherd.bus.auth.health_subjects import HEALTH, WATCHER_INBOX
+from sandherd.bus.connection import Bus, BusError
+from sandherd.bus.connection import Identity as Voice
+
+CLUSTER: Final = "sandherd"
+"""The name of the cluster, and the beginning of its servers' names."""
+_ANSWER: Final = 1.0
+
+
+def is_broker(part: str) -> bool:
+    """Whether a part of a stack is one of its nats-servers."""
+    return part.partition("-")[0] == "nats"
+
+
+def server_name(part: str) -> str:
+    """The name of a cluster's server among the others."""
+    return part.replace("nats", CLUSTER, 1)
+
+
+async def request_health(url: str, credentials: Path, count: int) -> dict[str, str]:
+    """The health of each server by name, as it reports it: `ok`, or the problem. Unavailable servers are left out.
+
+    A server is healthy when it has caught up with the others in every stream that it stores.
+    """
+    found: dict[str, str] = {}
+    everybody = asyncio.Event()
+
+    async def receive(msg: Msg) -> None:
+        answer: dict[str, Any] = json.loads(msg.data)
+        health = answer.get("data") or answer.get("error") or {}
+        found[answer["server"]["name"]] = str(health.get("error") or health.get("status") or "unknown")
+        if len(found) == count:
+            everybody.set()
+
+    try:
+        async with (
+            asyncio.timeout(2 * _ANSWER),
+            Bus.open(url, name="watcher", identity=Voice.file(credentials), inbox=WATCHER_INBOX, patience=0) as bus,
+        ):
+            await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
+            await bus.client.publish(HEALTH, b"", inbox)
+            async with asyncio.timeout(_ANSWER):
+                await everybody.wait()
+    except (TimeoutError, BusError, nats.errors.Error, OSError):
+        return found  # servers that have not replied by now are left out
+    return found

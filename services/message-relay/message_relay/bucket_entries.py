@@ -1,0 +1,85 @@
+"""Reading and writing an entry of a bucket by compare-and-set, for as long as the broker takes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import nats.errors
+import nats.js.errors
+from pydantic import BaseModel, ValidationError
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.errors import StreamFullError, failure_of
+from sandherd.bus.kv import last_message
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.telemetry import logs
+
+_WRONG_SEQUENCE: Final = 10071
+"""The broker's error `JSStreamWrongLastSequenceErrF`."""
+_NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
+_log: Final = logs.get("bucket_entries")
+
+ReplyT = TypeVar("ReplyT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[ModelT]):
+    """An entry as it was read: its value, None if it is none of the model, and its revision."""
+
+    value: ModelT | None
+    revision: int
+
+
+async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> Entry[ModelT] | None:
+    """The entry on this subject of a bucket, or None. Waits for the broker as long as it takes."""
+    return await until_reply(bucket, lambda: _last(bus, bucket, subject, model))
+
+
+async def _last(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> Entry[ModelT] | None:
+    try:
+        last = await last_message(bus, f"KV_{bucket}", subject)
+    except nats.js.errors.NotFoundError:
+        return None
+    try:
+        return Entry(model.model_validate_json(last.data or b""), last.seq or 0)
+    except ValidationError as error:
+        if last.data:
+            _log.warning("invalid bucket entry ignored", subject=subject, faults=error.error_count())
+        return Entry(None, last.seq or 0)
+
+
+async def write_entry(
+    bus: Bus, bucket: str, subject: str, payload: bytes, *, over: int, ttl: str | None = None, while_full: bool = True
+) -> int | None:
+    """Write an entry over this revision; 0 is none. Returns its revision; None if another write came first.
+
+    Also None if this one was stored, but its acknowledgement was lost. Without `while_full`, raises `StreamFullError`
+    if the bucket is full; everything else is retried.
+    """
+    headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
+
+    async def publish() -> int | None:
+        try:
+            return (await bus.js.publish(subject, payload, headers=headers)).seq
+        except nats.js.errors.APIError as error:
+            if error.err_code == _WRONG_SEQUENCE:
+                return None
+            if not while_full and failure_of(error.err_code, error.description) is StreamFullError:
+                raise StreamFullError(f"{subject}: {error.description}") from error
+            raise
+
+    return await until_reply(bucket, publish)
+
+
+async def until_reply(bucket: str, request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    """The result of a request to the broker, which is repeated until there is one."""
+    attempt = 0
+    while True:
+        try:
+            return await request()
+        except _NO_REPLY as error:
+            _log.warning("bucket unavailable, retrying", bucket=bucket, attempt=attempt, error=repr(error))
+        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+        attempt += 1

@@ -1,0 +1,103 @@
+"""A spawner's branches in memory, with artifacts, for tests of the client against a real broker."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.requests import (
+    BranchList,
+    BranchView,
+    DeleteBranch,
+    DownloadChunk,
+    ListBranches,
+    PushBranch,
+    UploadChunk,
+)
+from sandherd.contracts.requests.access import ArtifactPiece, ChunkStored
+from sandherd.contracts.states import BranchState
+from sandherd.contracts.subjects import Principal
+from tests.integration.client.conftest import SANDBOX, Neighbours
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ID, TASK = "br-0f3a5c6f2f9f6f3a1b2c", "task-01kahc5x3tf8b9n2m4r6v8w0ya"
+URL = "https://git.example.org/demo/mathematics"
+
+
+class StoredBranches:
+    """Answers all requests about branches and artifacts. `on_push` and `on_delete` change a view."""
+
+    def __init__(self) -> None:
+        self.views: list[BranchView] = []
+        self.artifacts: dict[str, bytes] = {}
+        self.uploaded: dict[tuple[str, str], dict[int, bytes]] = {}
+        self.pushes: list[PushBranch] = []
+        self.deletions: list[DeleteBranch] = []
+        self.on_push: Callable[[BranchView], BranchView] = lambda view: view
+        self.on_delete: Callable[[BranchView], BranchView] = lambda view: view
+
+    async def answer_all(self, neighbours: Neighbours) -> None:
+        """Be the spawner of these branches."""
+        answers: dict[Any, Any] = {
+            ListBranches: self.found, PushBranch: self.push, DeleteBranch: self.delete,
+            DownloadChunk: self.piece, UploadChunk: self.store,
+        }  # fmt: skip
+        for request, give in answers.items():
+            await neighbours.answer(Principal.SPAWNER, request, give)
+
+    def found(self, asked: ListBranches) -> BranchList:
+        """As the spawner chooses them."""
+        named = [view for view in self.views if asked.branch in {None, view.branch, view.id}]
+        chosen = [view for view in named if asked.task is None or asked.task in view.tasks]
+        return BranchList(branches=[view for view in chosen if not asked.state or view.state in asked.state])
+
+    def push(self, asked: PushBranch) -> BranchView:
+        self.pushes.append(asked)
+        return self.change(asked.branch, self.on_push)
+
+    def delete(self, asked: DeleteBranch) -> BranchView:
+        self.deletions.append(asked)
+        return self.change(asked.branch, self.on_delete)
+
+    def change(self, branch: str, by: Callable[[BranchView], BranchView]) -> BranchView:
+        """Replace a view."""
+        [at] = [number for number, view in enumerate(self.views) if view.id == branch]
+        self.views[at] = by(self.views[at])
+        return self.views[at]
+
+    def artifact(self, name: str, content: bytes, owner: str = SANDBOX) -> ArtifactRef:
+        """Store an artifact of one piece."""
+        self.artifacts[name] = content
+        return ArtifactRef(
+            artifact=name,
+            subject=f"sandherd.v1.artifact.default.{owner}.{name}",
+            size=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            chunks=1,
+            media_type="application/octet-stream",
+        )
+
+    def piece(self, asked: DownloadChunk) -> ArtifactPiece:
+        return ArtifactPiece(index=0, data=self.artifacts[asked.artifact], after=1)
+
+    def store(self, asked: UploadChunk) -> ChunkStored:
+        self.uploaded.setdefault((asked.sandbox, asked.artifact), {})[asked.index] = asked.data
+        return ChunkStored(index=asked.index)
+
+    def content(self, reference: ArtifactRef) -> bytes:
+        """What was uploaded as this artifact."""
+        *_, owner, name = reference.subject.split(".")
+        pieces = self.uploaded[owner, name]
+        return b"".join(pieces[index] for index in sorted(pieces))
+
+
+def a_branch(**fields: Any) -> BranchView:
+    """A pushed branch of one task."""
+    known: dict[str, Any] = {
+        "project": "default", "id": ID, "repository": URL, "branch": "feature/fix-it", "base": "main",
+        "state": BranchState.LIVE, "base_commit": "a" * 40, "commit": "b" * 40, "pushed_commit": "b" * 40,
+        "tasks": [TASK], "created_at": NOW, "updated_at": NOW, "commits": 2, "files_changed": 3, "additions": 34,
+        "deletions": 5,
+    }  # fmt: skip
+    return BranchView(**(known | fields))

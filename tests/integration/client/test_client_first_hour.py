@@ -1,0 +1,130 @@
+"""What a new user reads in the first hour: refusals come at once and name the option, and numbers have units."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sandherd.client import Context, Herd
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.stored_history import all_stored
+from tests.terminals import Start
+
+Sandherd = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+def context(line: Context) -> Context:
+    return line
+
+
+@pytest.fixture
+def sandherd(started: Start) -> Sandherd:
+    """Run the command as a process of its own: the services log to this one's output."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def operator(herd: Broker) -> list[str]:
+    return ["--credentials", str(herd.credentials(Principal.OPERATOR))]
+
+
+@pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
+async def test_unknown_dependency_is_refused_before_submission(sandherd: Sandherd, follow: str) -> None:
+    """The error names the option and the task, and nothing is submitted."""
+    status, out, err = await sandherd("run", "text", follow, "--depends-on", "nosuch", "--", "true")
+    assert (status, out) == (2, "")
+    assert "--depends-on nosuch: there is no task nosuch in project default" in err
+    _, tasks, _ = await sandherd("tasks", "list", "-o", "json")
+    assert json.loads(tasks)["tasks"] == []
+
+
+async def test_known_dependency_is_accepted(sandherd: Sandherd) -> None:
+    """Also one that has just been submitted."""
+    await sandherd("run", "first", "--no-follow", "--name", "first", "--", "true")
+    status, _, err = await sandherd("run", "second", "--depends-on", "first", "--", "true")
+    assert (status, err) == (0, "")
+
+
+async def test_project_that_exists_is_not_reported_as_created(sandherd: Sandherd, operator: list[str]) -> None:
+    """Creating it again succeeds and states that it exists; with other limits it is refused."""
+    assert (await sandherd(*operator, "projects", "create", "web", "--tasks", "2"))[1] == "project web is created\n"
+    again = await sandherd(*operator, "projects", "create", "web", "--tasks", "2")
+    assert again[:2] == (0, "project web already exists, unchanged\n")
+    status, _, err = await sandherd(*operator, "projects", "create", "web", "--tasks", "3")
+    assert status == 1
+    assert "change it with `sandherd projects set web`" in err
+
+
+async def test_project_without_room_states_that_none_may_start(sandherd: Sandherd, operator: list[str]) -> None:
+    """Its limit of zero is written in words, not as `0 of 0`."""
+    await sandherd(*operator, "projects", "create", "closed", "--tasks", "0")
+    _, out, _ = await sandherd(*operator, "projects", "list")
+    (row,) = [line for line in out.splitlines() if line.startswith("closed")]
+    assert "0, none may start" in row
+
+
+async def test_subscription_that_was_never_read_has_no_time_of_reading(sandherd: Sandherd) -> None:
+    """Its creation is not shown as a reading."""
+    await sandherd("subscriptions", "create", "alerts")
+    _, out, _ = await sandherd("subscriptions", "list")
+    header, row = out.splitlines()
+    start = header.index("LAST READ")
+    assert row[start : header.index("SINCE")].strip() == "-"
+
+
+async def test_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) -> None:
+    """`1/3` would promise two more."""
+    status, _, _ = await sandherd("run", "fail", "--name", "failing", "--attempts", "3", "--", "false")
+    assert status == 1
+    _, out, _ = await sandherd("tasks", "list")
+    row = out.splitlines()[1]
+    assert row.split()[:4] == ["failing", "failed", "normal", "1"]
+
+
+async def test_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
+    """As one types them, also in the spawner's own refusals."""
+    _, out, _ = await sandherd("runtimes")
+    facts = dict(line.split("  ", 1) for line in out.splitlines() if line.startswith(("maximum", "default")))
+    assert facts["maximum time to live"].strip() == "7d"
+    assert facts["maximum file size"].strip().endswith("iB")
+    assert "iB, 1h of CPU time" in facts["default limits"]
+    _, box, _ = await sandherd("sandboxes", "create")
+    status, _, err = await sandherd("sandboxes", "extend", box.strip(), "7d")
+    assert status == 2
+    assert "so at most 167h can be set now" in err
+
+
+async def test_audit_has_no_field_that_needs_a_glossary(sandherd: Sandherd, real: Herd) -> None:
+    """The table names the sandboxes without a last event; JSON has the contract's name."""
+    await sandherd("run", "text", "--name", "one", "--", "true")
+    await all_stored(real)
+    status, out, _ = await sandherd("audit", "one")
+    assert status == 0
+    assert "without last event" in out
+    assert "unsaid" not in out
+    assert "unsaid" in json.loads((await sandherd("audit", "one", "-o", "json"))[1])
+
+
+async def test_doctor_names_its_checks_in_plain_words(sandherd: Sandherd) -> None:
+    """The name of a check in JSON does not change."""
+    assert "unpublished events" in (await sandherd("doctor"))[1]
+    checks = json.loads((await sandherd("doctor", "-o", "json"))[1])
+    assert "unsaid" in {check["check"] for check in checks}
+
+
+async def test_defaults_of_times_have_units(sandherd: Sandherd) -> None:
+    """As one types them."""
+    for words in (("send",), ("sandboxes", "create"), ("approvals", "grant"), ("provision",)):
+        _, out, _ = await sandherd(*words, "--help")
+        assert re.search(r"\[default:\s+(30s|2m|1m)\]", out), words
+        assert not re.search(r"TIME[^\[]*\[default:\s+\d+(\.\d+)?\]", out), words

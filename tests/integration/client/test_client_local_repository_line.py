@@ -1,0 +1,94 @@
+"""A local repository from `sandherd run --repo` to the fetched branch, with real services, a real worker and git."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.client import Context, Herd, RepositorySource
+from sandherd.contracts.states import BranchState, TaskState
+from tests.local_git import Git, new_repository
+from tests.polling import eventually
+
+Sandherd = Callable[..., Any]
+FIX = """
+test "$(git branch --show-current)" = "$BRANCH_NAME" || exit 9
+echo fixed >file
+git commit --quiet --all --message "Fix it" || exit 8
+echo more >rest
+"""
+
+
+@pytest.fixture
+def context(line: Context) -> Context:
+    """The place of the real services."""
+    return line
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Git:
+    git = new_repository(tmp_path / "web")
+    git.commit("file", "broken\n")
+    return git
+
+
+@pytest.fixture
+def sandherd(started: Callable[..., Any]) -> Sandherd:
+    """A process of its own: the services here log to standard output."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+async def test_work_on_a_local_repository_comes_back_as_a_branch(real: Herd, sandherd: Sandherd, local: Git) -> None:
+    """The agent's commit, and what it left uncommitted, in a branch here; the work tree is not changed."""
+    first = local("rev-parse", "HEAD")
+    (local.folder / "file").write_text("my own change\n")
+    status, out, err = await sandherd("run", "Fix it", "--repo", str(local.folder / "."), "--", "/bin/sh", "-c", FIX)
+    assert status == 0, out + err
+    *_, summary, advice = out.splitlines()
+    branch = summary.partition(" ")[0]
+    assert summary.endswith(": 2 commits, +2 −1 in 2 files")
+    assert advice == f"get it into your repository with `sandherd branches fetch {branch}`"
+    status, diff, _ = await sandherd("branches", "diff", branch, "-o", "json")
+    assert "+fixed" in json.loads(diff)["diff"]
+    status, _, err = await sandherd("branches", "fetch", branch, "--into", str(local.folder))
+    assert (status, err) == (0, "")
+    assert local("log", "--format=%s", f"main..{branch}").splitlines()[-1] == "Fix it"
+    assert (local("show", f"{branch}:file"), local("show", f"{branch}:rest")) == ("fixed", "more")
+    assert (local("rev-parse", "main"), local("status", "--porcelain")) == (first, " M file")
+    view = await real.branch(branch)
+    assert (view.local, view.base_commit, view.commit) == (True, first, local("rev-parse", branch))
+    status, _, err = await sandherd("branches", "push", branch)
+    assert (status, "sandherd branches fetch" in err) == (1, True)
+    assert (await sandherd("branches", "delete", branch, "--yes"))[0] == 0
+    assert (await real.branch(view.id)).state is BranchState.DELETED
+    assert local("rev-parse", branch) == view.commit
+
+
+async def test_second_task_continues_the_branch(real: Herd, local: Git) -> None:
+    """By its name; the local branch is fast-forwarded then. `tasks get` has the repository and the branch."""
+    task = await real.submit("Begin", ["/bin/sh", "-c", "echo one >one"], repository=local.folder)
+    assert (await real.wait(task)).state is TaskState.COMPLETED
+    await eventually(lambda: _has(real, task, 1))
+    branch = (await real.branch(task)).branch
+    began = await real.fetch_branch(branch, local.folder)
+    view = await real.task(task)
+    assert (view.repository, view.branch) == ("web", branch)
+    source = RepositorySource(path=str(local.folder), branch=branch)
+    second = await real.submit("Go on", ["/bin/sh", "-c", "test -e one && echo two >two"], repository=source)
+    assert (await real.wait(second)).state is TaskState.COMPLETED
+    await eventually(lambda: _has(real, second, 2))
+    found = await real.fetch_branch(second, local.folder)
+    assert (found.branch, found.previous, found.changed) == (branch, began.commit, True)
+    assert local("ls-tree", "--name-only", branch).split() == ["file", "one", "two"]
+
+
+async def _has(herd: Herd, task: str, commits: int) -> bool:
+    return (await herd.branch(task)).commits == commits

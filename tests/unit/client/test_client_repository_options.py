@@ -1,0 +1,178 @@
+"""The repository of a task on the command line and in files: errors name what the user wrote."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sandherd.cli.exit_status import status_of
+from sandherd.cli.parse.repository import refuse_other_trees, repository_source
+from sandherd.cli.scheduled_task import scheduled_task
+from sandherd.client.errors import HerdError
+from sandherd.client.repositories.source import RepositorySource
+from sandherd.client.tasks import batch
+from sandherd.client.tasks.resume import ResumeSource
+from sandherd.contracts.errors import Code
+from sandherd.contracts.repositories import Repository
+
+URL = "https://git.example.org/demo/web"
+NONE: dict[str, Any] = {"base": None, "ticket": None, "branch": None}
+NONE |= {"join": False, "no_push": False, "no_commit_rest": False}
+
+
+def source(repo: str | None = URL, **options: Any) -> RepositorySource | None:
+    return repository_source(repo, **(NONE | options))
+
+
+def test_options_become_a_repository() -> None:
+    """All of them; without one, a new branch that is pushed and has what the agent leaves."""
+    assert source(None) is None
+    found = source(base="main", ticket="#7", join=True, no_push=True, no_commit_rest=True)
+    assert found == RepositorySource(url=URL, base="main", ticket="#7", join=True, push=False, commit_rest=False)
+    assert found.of_url() == Repository(url=URL, base="main", ticket="#7", join=True, push=False, commit_rest=False)
+    plain = source()
+    assert plain is not None
+    assert plain.of_url() == Repository(url=URL)
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"repo": "ssh://git.example.org/x"}, "--repo: "),
+        ({"repo": f"{URL}?x=1"}, "--repo: "),
+        ({"repo": ""}, "--repo: "),
+        ({"base": "a..b"}, "--base: "),
+        ({"branch": "-f"}, "--branch: "),
+        ({"ticket": "a b"}, "--ticket: "),
+        ({"join": True}, "--join "),
+        ({"join": True, "ticket": "7", "branch": "x"}, "--join "),
+        ({"repo": None, "base": "main"}, "--base "),
+        ({"repo": None, "no_commit_rest": True}, "--no-commit-rest "),
+    ],
+    ids=str,
+)
+def test_errors_name_the_option(options: dict[str, Any], option: str) -> None:
+    """As the user typed it, at the beginning of the line."""
+    with pytest.raises(HerdError) as refused:
+        source(**options)
+    assert refused.value.problem.code is Code.INVALID_FIELD
+    assert refused.value.line.startswith(option)
+
+
+def test_other_files_to_begin_with_are_refused() -> None:
+    """A folder, an earlier task's session, and files that are too large for a spec."""
+    for more in (
+        {"directory": Path(), "earlier": None, "uploads": True},
+        {"directory": None, "earlier": ResumeSource(task="task-one"), "uploads": False},
+        {"directory": None, "earlier": None, "uploads": True},
+    ):
+        refuse_other_trees(None, **more)
+        with pytest.raises(HerdError):
+            refuse_other_trees(source(), **more)
+    refuse_other_trees(source(), None, None, uploads=False)
+
+
+@pytest.mark.parametrize("command", ["show", "fetch", "push", "delete", "diff"])
+def test_hostile_name_of_a_branch_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a connection is made: what git does not accept, and what no name of a branch has here."""
+    names = [
+        "",
+        "*",
+        ">",
+        "../x",
+        "a\n",
+        "a\0",
+        "a b",
+        "a..b",
+        "x.lock",
+        "HEAD",
+        "é",
+        "a\u202eb",
+        "a~1",
+        "a:b",
+        "@{-1}",
+    ]
+    for name in [*names, "a:b", "@{-1}", "x" * 201, "a//b", "/a", "a/", ".a"]:
+        assert status_of(["branches", command, "--", name]) == 2, name
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err.count("\n")) == ("", 1)
+        assert "broker" not in shown.err
+
+
+def test_credential_in_a_url_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused before a connection is made."""
+    assert status_of(["run", "x", "--repo", "https://ada:s3cretvalue@git.example.org/x", "--", "true"]) == 2
+    shown = capsys.readouterr()
+    assert "credential" in shown.err
+    assert "s3cretvalue" not in shown.err + shown.out
+
+
+def task_file(folder: Path, repository: Any, **more: Any) -> Path:
+    file = folder / "tasks.yaml"
+    task = {"name": "one", "text": "do it", "argv": ["true"], "repository": repository, **more}
+    file.write_text(yaml.safe_dump({"tasks": [task]}))
+    return file
+
+
+def test_repository_in_a_file_of_tasks(tmp_path: Path) -> None:
+    """A URL becomes a part of the spec; a path is relative to the file's folder, and uploaded later."""
+    [remote] = batch.read(task_file(tmp_path, {"url": URL, "base": "main", "commit_rest": False}))
+    assert (remote.spec.repository, remote.repository) == (Repository(url=URL, base="main", commit_rest=False), None)
+    [remote] = batch.read(task_file(tmp_path, URL))
+    assert remote.spec.repository == Repository(url=URL)
+    for written in ("../web", {"path": "../web"}):
+        [local] = batch.read(task_file(tmp_path, written))
+        assert local.spec.repository is None
+        assert local.repository == RepositorySource(path=str(tmp_path / "../web"))
+    [local] = batch.read(task_file(tmp_path, {"path": "/srv/web"}))
+    assert local.repository == RepositorySource(path="/srv/web")
+
+
+def test_matrix_has_a_repository_for_each_combination(tmp_path: Path) -> None:
+    """Its values are filled in."""
+    written = {"url": URL, "base": "${{ matrix.base }}"}
+    found = batch.read(task_file(tmp_path, written, matrix={"base": ["main", "develop"]}))
+    assert [one.spec.repository.base for one in found if one.spec.repository] == ["main", "develop"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "field"),
+    [
+        ({"url": "https://ada:s3cretvalue@git.example.org/x"}, "repository.url"),
+        ({"url": URL, "base": "a..b"}, "repository.base"),
+        ({"path": ".", "ticket": "a b"}, "repository.ticket"),
+        ({"path": ".", "bundle": {}}, "repository.bundle"),
+        ({"path": ".", "url": URL}, "repository"),
+        ({"path": ".", "push": True}, "repository"),
+        ({"url": URL, "join": True}, "repository"),
+        ({"url": URL, "commit_rest": "perhaps"}, "repository.commit_rest"),
+        ({}, "repository"),
+        ([URL], "repository"),
+        (7, "repository"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_field_of_the_file(tmp_path: Path, repository: Any, field: str) -> None:
+    """With the task, and without a credential."""
+    with pytest.raises(HerdError) as refused:
+        batch.read(task_file(tmp_path, repository))
+    assert refused.value.problem.field == field
+    assert f"one: {field}: " in refused.value.line
+    assert "s3cretvalue" not in refused.value.line
+
+
+def test_file_with_two_beginnings_is_refused(tmp_path: Path) -> None:
+    """A local repository and an earlier task."""
+    with pytest.raises(HerdError, match="can't also begin with resume"):
+        batch.read(task_file(tmp_path, {"path": "."}, resume="task-one"))
+
+
+def test_schedule_has_no_local_repository(tmp_path: Path) -> None:
+    """It would have to be uploaded each time; one with a URL is accepted."""
+    for words in ([str(task_file(tmp_path, {"path": "."}))], ["do it", "--repo", str(tmp_path), "--", "true"]):
+        with pytest.raises(HerdError) as refused:
+            scheduled_task(words)
+        assert "URL" in refused.value.line or "url" in refused.value.line
+    assert scheduled_task(["do it", "--repo", URL, "--", "true"]).task.repository == Repository(url=URL)
+    assert scheduled_task([str(task_file(tmp_path, URL))]).task.repository == Repository(url=URL)
