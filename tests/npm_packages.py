@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "subscribe"
 VALIDATORS = ROOT / "tests" / "contracts" / "validators"
+FORGE_DOCUMENTS = ROOT / "tests" / "doubles" / "forges" / "forge-documents"
 _SHOWN = 500
 """How many characters of the end of npm's errors are shown."""
 _LOCKED = ("package.json", "package-lock.json")
@@ -61,5 +62,5 @@ def _text(folder: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in (EXAMPLE, VALIDATORS):
+    for each in (EXAMPLE, VALIDATORS, FORGE_DOCUMENTS):
         node_with(each)

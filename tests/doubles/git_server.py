@@ -2,8 +2,9 @@
 
 import asyncio
 import base64
+import binascii
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,14 @@ from tests.http_servers import stop_server
 
 _BACKEND: Final = "/usr/lib/git-core/git-http-backend"
 USER: Final = "x-access-token"
+
+
+class RefusedError(Exception):
+    """The response to a request that is not admitted; git shows the text to its user."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
 
 
 @dataclass
@@ -31,6 +40,8 @@ class GitServer:
     """Whether it receives requests and never responds."""
     received: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[web.Request] = field(default_factory=list)
+    admits: Callable[[web.Request, str | None], Mapping[str, str]] | None = None
+    """Decides instead of `token`, by the request and its password: variables for hooks, or `RefusedError`."""
 
     async def answer(self, request: web.Request) -> web.Response:
         """One request, by the backend."""
@@ -43,14 +54,27 @@ class GitServer:
         if self.failing > 0:
             self.failing -= 1
             return web.Response(status=503)
-        expected = "Basic " + base64.b64encode(f"{USER}:{self.token}".encode()).decode()
-        if self.token is not None and request.headers.get("Authorization") != expected:
-            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
-        return await self._backend(request)
+        try:
+            admitted = self._admit(request)
+        except RefusedError as refusal:
+            headers = (
+                {"WWW-Authenticate": 'Basic realm="git"'} if refusal.status == web.HTTPUnauthorized.status_code else {}
+            )
+            return web.Response(status=refusal.status, text=refusal.text, headers=headers)
+        return await self._backend(request, admitted)
 
-    async def _backend(self, request: web.Request) -> web.Response:
+    def _admit(self, request: web.Request) -> Mapping[str, str]:
+        user, password = credentials(request)
+        if self.admits is not None:
+            return self.admits(request, password)
+        if self.token is not None and (user, password) != (USER, self.token):
+            raise RefusedError(web.HTTPUnauthorized.status_code)
+        return {"REMOTE_USER": USER if self.token else ""}
+
+    async def _backend(self, request: web.Request, admitted: Mapping[str, str]) -> web.Response:
+        environment = {**self._environment(request), **admitted}
         process = await asyncio.create_subprocess_exec(
-            _BACKEND, env=self._environment(request), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            _BACKEND, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         out, _ = await process.communicate(await request.read())
         head, _, body = out.partition(b"\r\n\r\n")
@@ -70,9 +94,18 @@ class GitServer:
             "CONTENT_TYPE": request.headers.get("Content-Type", ""),
             "HTTP_CONTENT_ENCODING": "",  # aiohttp has decoded the body
             "HTTP_GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
-            "REMOTE_USER": USER if self.token else "",
             "REMOTE_ADDR": "127.0.0.1",
         }
+
+
+def credentials(request: web.Request) -> tuple[str | None, str | None]:
+    """The user and password of basic authentication; none of both without it."""
+    kind, _, text = request.headers.get("Authorization", "").partition(" ")
+    try:
+        user, _, password = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None, None
+    return (user, password) if kind.lower() == "basic" else (None, None)
 
 
 @asynccontextmanager

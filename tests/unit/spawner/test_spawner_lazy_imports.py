@@ -24,3 +24,26 @@ def test_kubernetes_client_is_loaded_lazily() -> None:
         [sys.executable, "-c", _LIGHT + _WHOLE], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+_FORGES = """
+import sys
+from spawner.forges.factory import Forges
+from spawner.forges.locations import GITHUB, ForgeRepository, forge_of
+from spawner.forges.pull_request_text import body_of
+heavy = {"aiohttp", "gidgethub", "jwt", "cryptography", "uritemplate"}
+assert heavy & sys.modules.keys() == set(), heavy & sys.modules.keys()
+forges = Forges()
+forges.add_token(GITHUB, lambda: "ghp_x")
+forges.of(ForgeRepository(GITHUB, "team", "shop"))
+assert "gidgethub" in sys.modules
+from spawner.forges.github_app import PERMISSIONS, GithubApp
+forges.add_app(GITHUB, GithubApp("1", "key.pem", PERMISSIONS))
+assert {"jwt", "cryptography"} & sys.modules.keys() == set()
+"""
+
+
+def test_client_of_a_forge_is_loaded_with_its_first_use() -> None:
+    """The entrance, URLs and texts need none of its libraries; only a signature of an App needs cryptography."""
+    done = subprocess.run([sys.executable, "-c", _FORGES], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,84 @@
+"""Credentials of forges: one for the API's header and for git, which appears in no URL, argument, log or error.
+
+A `Token` has no text in its representation. Errors never contain it: the client removes it from a forge's messages.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol
+
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
+from spawner.repositories.git import Credential
+
+_GIT_USERS: Final = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2", ForgeKind.GITEA: "oauth2"}
+"""The user name beside a token: GitHub wants this one of an App; the others accept any."""
+_MAX_TOKEN: Final = 8192
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, the account whose rate limits it has, and when it expires, if that is known."""
+
+    value: str = field(repr=False)
+    account: str = "token"
+    expires_at: datetime | None = None
+
+    def headers(self, kind: ForgeKind) -> Mapping[str, str]:
+        """The header of an API request. GitLab accepts project, personal and OAuth tokens as a bearer, too."""
+        return {"authorization": f"{'token' if kind is ForgeKind.GITEA else 'Bearer'} {self.value}"}
+
+
+class TokenSource(Protocol):
+    """Where the tokens for a host come from."""
+
+    async def token(self, repository: ForgeRepository) -> Token:
+        """A token for this repository that has not expired. Raises `ForgeError`."""
+        ...
+
+    async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
+        """Another token after a response 401; None if there is none. Raises `ForgeError`."""
+        ...
+
+
+class StoredTokens:
+    """A token that an operator stored: a classic or fine-grained one, a user's OAuth token, or one of GitLab or Gitea.
+
+    `read` returns it, from the environment (`GITHUB_TOKEN`) or a file: it is called for each request, so that a token
+    can be replaced while the service runs.
+    """
+
+    def __init__(self, read: Callable[[], str], account: str = "token") -> None:
+        self._read = read
+        self._account = account
+
+    async def token(self, repository: ForgeRepository) -> Token:
+        """The stored token."""
+        return Token(checked_token(self._read(), repository.host), self._account)
+
+    async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
+        """The stored token, if it was replaced meanwhile."""
+        token = await self.token(repository)
+        return token if token.value != refused.value else None
+
+
+def checked_token(text: str, host: ForgeHost) -> str:
+    """The token without surrounding whitespace. Raises `ForgeError` (denied) if it can't be one."""
+    token = text.strip()
+    if not token or len(token) > _MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ForgeError(ForgeFault.DENIED, f"no valid token is configured for {host.url}")
+    return token
+
+
+class ForgeCredentials:
+    """The credential of one host, for the API and for git."""
+
+    def __init__(self, host: ForgeHost, tokens: TokenSource) -> None:
+        self.host = host
+        self.tokens = tokens
+
+    async def git_credential(self, repository: ForgeRepository) -> Credential:
+        """What git sends to the host, and to no other one; read it anew for each command. Raises `ForgeError`."""
+        token = await self.tokens.token(repository)
+        return Credential(self.host.origin, _GIT_USERS[self.host.kind], token.value)

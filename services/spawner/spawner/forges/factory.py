@@ -1,0 +1,93 @@
+"""The clients of forges, which are imported when one is used first: a service without a forge starts without them."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from spawner.forges.credentials import ForgeCredentials, StoredTokens, TokenSource
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.forge import Forge
+from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
+from spawner.forges.rate_limits import ForgeAccount, RateLimit
+from spawner.forges.reply_cache import ReplyCache
+
+if TYPE_CHECKING:
+    from spawner.forges.github_app import GithubApp
+    from spawner.forges.http_client import HttpClient
+
+
+class Forges:
+    """The forges that credentials are configured for."""
+
+    def __init__(self) -> None:
+        self._sources: dict[ForgeHost, TokenSource] = {}
+        self._accounts: dict[ForgeHost, dict[str, ForgeAccount]] = {}
+        self._forges: dict[ForgeRepository, Forge] = {}
+        self._http: HttpClient | None = None
+        self._replies = ReplyCache()
+
+    def add_token(self, host: ForgeHost, read: Callable[[], str]) -> None:
+        """Use a token that an operator stored, which `read` returns."""
+        self._use(host, StoredTokens(read))
+
+    def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
+        """Use a GitHub App."""
+        from spawner.forges.github_app import AppTokens
+
+        self._use(host, AppTokens(app, self._client(), self._limits(host)))
+
+    def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
+        self._sources[host] = tokens
+        self._forges.clear()  # they have the sources that were used before
+
+    def of(self, repository: ForgeRepository) -> Forge:
+        """The client of a repository. Raises `ForgeError` (denied) if no credential is configured for its host."""
+        if repository not in self._forges:
+            self._forges[repository] = self._open(repository, self.credentials(repository.host).tokens)
+        return self._forges[repository]
+
+    def credentials(self, host: ForgeHost) -> ForgeCredentials:
+        """The credential of a host. Raises `ForgeError` (denied) if none is configured."""
+        if host not in self._sources:
+            raise ForgeError(ForgeFault.DENIED, f"no credential is configured for {host.url}")
+        return ForgeCredentials(host, self._sources[host])
+
+    def rate_limits(self) -> Mapping[tuple[str, str], RateLimit]:
+        """The limits as of the last responses, by URL of the host and account."""
+        return {
+            (host.url, name): account.limit
+            for host, accounts in self._accounts.items()
+            for name, account in accounts.items()
+        }
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    def _open(self, repository: ForgeRepository, tokens: TokenSource) -> Forge:
+        from spawner.forges.api import ForgeApi
+
+        api = ForgeApi(repository, tokens, self._client(), self._limits(repository.host), self._replies)
+        match repository.host.kind:
+            case ForgeKind.GITHUB:
+                from spawner.forges.github import Github
+
+                return Github(api)
+            case ForgeKind.GITLAB:
+                from spawner.forges.gitlab import Gitlab
+
+                return Gitlab(api)
+            case ForgeKind.GITEA:
+                from spawner.forges.gitea import Gitea
+
+                return Gitea(api)
+
+    def _client(self) -> "HttpClient":
+        from spawner.forges.http_client import HttpClient
+
+        if self._http is None:
+            self._http = HttpClient()
+        return self._http
+
+    def _limits(self, host: ForgeHost) -> dict[str, ForgeAccount]:
+        return self._accounts.setdefault(host, {})

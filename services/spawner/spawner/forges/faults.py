@@ -1,0 +1,180 @@
+"""Errors of forges: a closed set of faults, and how a response is classified. All pure."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from spawner.forges.plain_text import plain, without_controls
+
+_REASON_CHARACTERS: Final = 300
+_READ_CHARACTERS: Final = 20_000
+MASK: Final = "***"
+_SECONDARY_SECONDS: Final = 60.0
+"""How long to wait after a secondary limit whose response does not say it: GitHub's documentation wants a minute."""
+_NOT_SEEN_SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 3600.0
+"""GitHub's limits are per hour; more is not believed."""
+_EPOCH: Final = 1_000_000_000
+"""Above this, a reset is a time (GitHub, GitLab); below it, seconds from now (the IETF's draft)."""
+_LIMITED: Final = re.compile(r"rate limit|abuse detection|too many requests|temporarily blocked", re.IGNORECASE)
+_FORBIDDEN, _NOT_FOUND, _DELETED, _TIMED_OUT, _CONFLICT, _OFTEN, _SERVER = 403, 404, 410, 408, 409, 429, 500
+
+
+class ForgeFault(StrEnum):
+    """Kinds of failure, as those of git (`GitFault`). A closed set: decisions use it, never the text of a message."""
+
+    REFUSED = "refused"
+    """The forge never accepts this, or the input is invalid."""
+    DENIED = "denied"
+    """The credential is missing, invalid, expired, or does not permit this."""
+    NOT_FOUND = "not_found"
+    """It does not exist, or the credential can't see it."""
+    CONFLICT = "conflict"
+    """It is not as it was expected."""
+    UNAVAILABLE = "unavailable"
+    """The forge does not respond, or a rate limit is reached; the same may be tried again."""
+
+
+class ForgeError(Exception):
+    """A request to a forge failed. `fault` is the kind of failure, `status` the response's, if there was one.
+
+    `reason` is the forge's own text: plain, bounded, and hostile. `retry_after` is the delay in seconds that the forge
+    wants before the next request, if it wants one. No part of it contains a credential.
+    """
+
+    def __init__(
+        self,
+        fault: ForgeFault,
+        message: str,
+        *,
+        status: int | None = None,
+        reason: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{message}: {reason}" if reason else message)
+        self.fault = fault
+        self.status = status
+        self.reason = reason
+        self.retry_after = retry_after
+
+    @property
+    def permanent(self) -> bool:
+        """Whether a retry can't succeed."""
+        return self.fault is not ForgeFault.UNAVAILABLE
+
+
+def refusal(
+    what: str, status: int, headers: Mapping[str, str], body: Any, now: datetime, *, hidden: str = ""
+) -> ForgeError:
+    """The error of a response that is no success. `headers` have names in lower case, `body` is the parsed JSON.
+
+    `hidden` is the credential of the request, which is in no part of the error.
+    """
+    reason = reason_of(body, hidden)
+    wait = wait_seconds(status, headers, reason, now)
+    fault = ForgeFault.UNAVAILABLE if wait is not None else fault_of(status)
+    return ForgeError(fault, f"{what}: HTTP status {status}", status=status, reason=reason, retry_after=wait)
+
+
+def not_seen(refused: ForgeError) -> ForgeError:
+    """The error instead of a refusal because a branch or pull request does not exist that was created right before."""
+    return ForgeError(
+        ForgeFault.UNAVAILABLE,
+        "the forge does not see the branch or its pull request yet",
+        status=refused.status,
+        reason=refused.reason,
+        retry_after=_NOT_SEEN_SECONDS,
+    )
+
+
+def fault_of(status: int) -> ForgeFault:
+    """The fault of a status that is no rate limit."""
+    if status in {401, 402, _FORBIDDEN, 407, 451}:
+        return ForgeFault.DENIED
+    if status in {301, 302, 303, 307, 308, _NOT_FOUND, _DELETED}:
+        return ForgeFault.NOT_FOUND  # moved: redirects are not followed, so that no credential is sent elsewhere
+    if status in {_CONFLICT, 412}:
+        return ForgeFault.CONFLICT
+    if status in {_TIMED_OUT, 425, _OFTEN} or status >= _SERVER:
+        return ForgeFault.UNAVAILABLE
+    return ForgeFault.REFUSED
+
+
+def wait_seconds(status: int, headers: Mapping[str, str], reason: str, now: datetime) -> float | None:
+    """The delay in seconds that a response wants before the next request; None if it is no rate limit."""
+    if status not in {_FORBIDDEN, _OFTEN, 503}:
+        return None
+    wait = _retry_after(headers, now)
+    if wait is None and status != 503 and header(headers, "remaining") == "0":
+        resets_at = reset_time(headers, now)
+        wait = None if resets_at is None else (resets_at - now).total_seconds()
+    if wait is None and (status == _OFTEN or (status == _FORBIDDEN and _LIMITED.search(reason))):
+        wait = _SECONDARY_SECONDS
+    return None if wait is None else min(max(wait, 0.0), _LONGEST_SECONDS)
+
+
+def _retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    value = headers.get("retry-after", "")[:64]
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        return (parsedate_to_datetime(value).astimezone(UTC) - now).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def reset_time(headers: Mapping[str, str], now: datetime) -> datetime | None:
+    """When the primary limit is reset, at most an hour from now."""
+    value = header(headers, "reset")
+    if not (value.isascii() and value.isdecimal() and len(value) <= 12):
+        return None
+    at = float(value) if int(value) > _EPOCH else now.timestamp() + float(value)
+    return datetime.fromtimestamp(min(at, now.timestamp() + _LONGEST_SECONDS), UTC)
+
+
+def header(headers: Mapping[str, str], name: str) -> str:
+    """A header of the primary rate limit, by GitHub's or GitLab's name."""
+    return headers.get(f"x-ratelimit-{name}") or headers.get(f"ratelimit-{name}") or ""
+
+
+def reason_of(body: Any, hidden: str = "") -> str:
+    """The text of an error's body: `message`, which GitLab also sends as a list or an object, and GitHub's `errors`.
+
+    `hidden` is a credential, which is masked before anything is cut: no part of it remains.
+    """
+    if not isinstance(body, Mapping):
+        return plain(_masked(body, hidden), _REASON_CHARACTERS) if isinstance(body, str) else ""
+    parts = [body.get("message") or body.get("error_description") or body.get("error"), body.get("errors")]
+    texts = (text for part in parts for text in _texts(part, hidden))
+    return plain("; ".join(texts), _REASON_CHARACTERS)
+
+
+def _masked(text: str, hidden: str) -> str:
+    """A text that is clean, and short enough for the next steps; it may be cut in the middle of a credential."""
+    clean = without_controls(text[:_READ_CHARACTERS])
+    if hidden:
+        clean = clean.replace(hidden, MASK)
+        if len(text) > _READ_CHARACTERS:
+            clean = clean[: -len(hidden)]
+    return clean[: 2 * _REASON_CHARACTERS]
+
+
+def _texts(part: Any, hidden: str, depth: int = 3) -> list[str]:
+    if isinstance(part, str):
+        return [_masked(part, hidden)]
+    if isinstance(part, list) and depth:
+        return [text for each in part[:10] for text in _texts(each, hidden, depth - 1)]
+    if isinstance(part, Mapping) and depth:
+        if "message" in part:
+            return _texts(part["message"], hidden, depth - 1)
+        if "code" in part:
+            parts = (part.get(name) for name in ("resource", "field", "code"))
+            return [" ".join(_masked(text, hidden)[:80] for text in parts if isinstance(text, str))]
+        pairs = list(part.items())[:10]
+        return [
+            f"{_masked(key, hidden)[:80]} {text}" for key, value in pairs for text in _texts(value, hidden, depth - 1)
+        ]
+    return []

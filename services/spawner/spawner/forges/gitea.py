@@ -1,0 +1,248 @@
+"""Gitea and Forgejo: pull requests by their REST API, whose replies are GitHub's in most parts."""
+
+from fnmatch import fnmatchcase
+from typing import Final
+
+from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    MergeMethod,
+    MergeOutcome,
+    MergeResult,
+    PullRequest,
+    PullRequestDraft,
+    PullRequestState,
+    PullRequestStatus,
+    Reviews,
+    ReviewsState,
+)
+from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
+from spawner.forges.github_replies import CombinedStatus, IssueReply
+from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
+from spawner.forges.plain_text import plain
+from spawner.forges.replies import (
+    ForgeProject,
+    ForgePull,
+    Label,
+    Review,
+    ReviewRule,
+    checks_of,
+    chosen,
+    named,
+    reviews_of,
+    same_text,
+    title_parts,
+)
+
+_REPO: Final = "/repos/{owner}/{repo}"
+_PULLS: Final = f"{_REPO}/pulls"
+_PULL: Final = f"{_PULLS}/{{number}}"
+_PAGE: Final = 50
+_COLOR: Final = "#ededed"
+"""Of a label that is created."""
+
+
+class Gitea:
+    """A repository at Gitea or Forgejo; a `Forge`."""
+
+    def __init__(self, api: ForgeApi) -> None:
+        self._api = api
+
+    # --- finding and creating ------------------------------------------------------------------------------------
+
+    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        pull = await self._found(draft) or await self._created(draft)
+        if pull.current is not PullRequestState.OPEN:
+            return self._pull_request(pull)
+        await self._update(pull, draft)
+        unapplied = [*await self._add_labels(pull, draft), *await self._request_reviews(pull, draft)]
+        return self._pull_request(pull, tuple(unapplied))
+
+    async def _found(self, draft: PullRequestDraft) -> ForgePull | None:
+        """Gitea can't search by head: open ones are listed, then those that were closed last."""
+        path = f"{_PULLS}{{?state,sort,limit}}"
+        query: dict[str, str | int] = {"sort": "recentupdate", "limit": _PAGE}
+        opened = await self._api.get_all(ForgePull, path, {**query, "state": "open"})
+        found = chosen(opened, draft, self._api.repository.path)
+        if found is None and draft.commit:
+            closed = await self._api.get_all(ForgePull, path, {**query, "state": "closed"}, first_page=True)
+            found = chosen(closed, draft, self._api.repository.path)
+        return found
+
+    async def _created(self, draft: PullRequestDraft) -> ForgePull:
+        title = f"{WIP_PREFIX if draft.draft else ''}{draft.title}"
+        body = {"title": title, "body": draft.body, "head": draft.head, "base": draft.base}
+        try:
+            return read_as(ForgePull, await self._api.send("POST", _PULLS, body), _PULLS)
+        except ForgeError as error:
+            refused = error
+        if refused.status == 409:
+            found = await self._found(draft)
+            if found is not None:
+                return found
+        if refused.status in {404, 409}:
+            raise not_seen(refused)
+        raise refused
+
+    async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> None:
+        changes = {}
+        mark, title = title_parts(pull.title)
+        if not same_text(title, draft.title):
+            changes["title"] = f"{mark}{draft.title}"
+        if not same_text(pull.body, draft.body):
+            changes["body"] = draft.body
+        if changes:
+            await self._api.send("PATCH", _PULL, changes, number=pull.number)
+
+    async def _add_labels(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
+        present = {label.name for label in pull.labels or []}
+        missing = [name for name in draft.labels if name not in present]
+        if not missing:
+            return []
+        path = f"{_REPO}/labels{{?limit}}"
+        known = {label.name: label.id for label in await self._api.get_all(Label, path, {"limit": _PAGE})}
+        try:
+            ids = [known[name] if name in known else await self._label(name) for name in missing]
+            path = f"{_REPO}/issues/{{number}}/labels"
+            await self._api.send("POST", path, {"labels": ids}, number=pull.number)
+        except ForgeError as error:
+            return [_sentence("labels", error)]
+        return []
+
+    async def _label(self, name: str) -> int:
+        """Create a label, as GitHub and GitLab do."""
+        path = f"{_REPO}/labels"
+        return read_as(Label, await self._api.send("POST", path, {"name": name, "color": _COLOR}), path).id
+
+    async def _request_reviews(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
+        present = {user.login.casefold() for user in pull.requested_reviewers or []}
+        missing = [name for name in draft.reviewers if name.casefold() not in present]
+        if missing:
+            done = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
+            missing = [name for name in missing if name.casefold() not in done]
+        if not missing:
+            return []
+        try:
+            path = f"{_PULL}/requested_reviewers"
+            await self._api.send("POST", path, {"reviewers": missing}, number=pull.number)
+        except ForgeError as error:
+            return [_sentence("reviewers", error)]
+        return []
+
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        pull = await self._pull(number)
+        if is_draft(pull) and pull.current is PullRequestState.OPEN:
+            await self._api.send("PATCH", _PULL, {"title": title_parts(pull.title)[1]}, number=number)
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    async def pull_request(self, number: int) -> PullRequestStatus:
+        """See `Forge`. One request if it is merged or closed, else four."""
+        pull = await self._pull(number)
+        checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
+        if pull.current is PullRequestState.OPEN:
+            branch = await self._branch(pull.base.ref) or GiteaBranch()
+            path = f"{_REPO}/commits/{{commit}}/status{{?limit}}"
+            combined = await self._api.get(CombinedStatus, path, commit=pull.head.sha, limit=_PAGE)
+            results = ((status.context, status.result) for status in combined.statuses or [])
+            checks = checks_of(results, branch.required_checks())
+            rule = ReviewRule(branch.required_approvals)
+            reviews = reviews_of(await self._review_list(number), pull.head.sha, rule)
+        return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, reviews), checks, reviews)
+
+    async def _pull(self, number: int) -> ForgePull:
+        return await self._api.get(ForgePull, _PULL, number=number)
+
+    async def _review_list(self, number: int) -> list[Review]:
+        return await self._api.get_all(Review, f"{_PULL}/reviews{{?limit}}", {"number": number, "limit": _PAGE})
+
+    def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
+        state = pull.current
+        return PullRequest(
+            number=pull.number,
+            url=f"{self._api.repository.url}/pulls/{pull.number}",
+            state=state,
+            head=plain(pull.head.ref, 255),
+            base=plain(pull.base.ref, 255),
+            head_commit=plain(pull.head.sha, 64),
+            draft=is_draft(pull),
+            merged_commit=pull.merge_commit_sha or None if state is PullRequestState.MERGED else None,
+            unapplied=unapplied,
+        )
+
+    # --- merging -------------------------------------------------------------------------------------------------
+
+    async def merge(
+        self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
+    ) -> MergeOutcome:
+        """See `Forge`. `queue` schedules the merge for when all checks have passed.
+
+        `mergeable` is also false while Gitea checks for conflicts, so it is unknown then.
+        """
+        pull = await self._pull(number)
+        early = early_outcome(pull.model_copy(update={"mergeable": pull.mergeable or None}), commit)
+        if early:
+            return early
+        body = {"Do": method.value, "head_commit_id": commit, "delete_branch_after_merge": False}
+        body |= {"merge_when_checks_succeed": True} if queue else {}
+        try:
+            await self._api.send("POST", f"{_PULL}/merge", body, number=number)
+        except ForgeError as error:
+            if error.status not in REFUSALS:
+                raise
+            refused = error
+        else:
+            refused = ForgeError(ForgeFault.UNAVAILABLE, "the merge is not finished")
+        pull = await self._pull(number)
+        scheduled = refused.status is None or "already scheduled" in refused.reason
+        if queue and scheduled and pull.current is PullRequestState.OPEN:
+            return MergeOutcome(MergeResult.QUEUED)
+        return refused_merge(refused, pull, commit)
+
+    # --- the repository ------------------------------------------------------------------------------------------
+
+    async def _branch(self, branch: str) -> GiteaBranch | None:
+        try:
+            return await self._api.get(GiteaBranch, f"{_REPO}/branches/{{branch}}", branch=branch)
+        except ForgeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def branch_protected(self, branch: str) -> bool:
+        """See `Forge`. The rules for a branch that does not exist are seen by administrators of the repository only."""
+        found = await self._branch(branch)
+        if found is not None:
+            return found.protected
+        try:
+            rules = await self._api.get_all(BranchProtection, f"{_REPO}/branch_protections", {})
+        except ForgeError as error:
+            if error.status in {403, 404}:
+                return False
+            raise
+        return any(fnmatchcase(branch, rule.rule_name or rule.branch_name) for rule in rules)
+
+    async def default_branch(self) -> str:
+        """See `Forge`."""
+        return named((await self._api.get(ForgeProject, _REPO)).default_branch)
+
+    async def issue_exists(self, number: int) -> bool:
+        """See `Forge`."""
+        try:
+            issue = await self._api.get(IssueReply, f"{_REPO}/issues/{{number}}", number=number)
+        except ForgeError as error:
+            if error.fault is ForgeFault.NOT_FOUND:
+                return False
+            raise
+        return issue.pull_request is None
+
+
+def _sentence(what: str, error: ForgeError) -> str:
+    """What a pull request is useful without. Raises the error if it is transient."""
+    if not error.permanent:
+        raise error
+    return f"{what} were refused: {error.reason or error}"

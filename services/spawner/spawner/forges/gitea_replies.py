@@ -1,0 +1,49 @@
+"""Gitea's replies, where they are not GitHub's. All pure."""
+
+from typing import Final
+
+from pydantic import BaseModel
+
+from spawner.forges.forge import Mergeability, Obstacle, PullRequestState, Reviews, ReviewsState, Verdict
+from spawner.forges.replies import ForgePull, title_parts
+
+WIP_PREFIX: Final = "WIP: "
+"""The prefix of a title that makes a pull request a draft."""
+
+
+class GiteaBranch(BaseModel):
+    """A branch with the rules that apply to it."""
+
+    protected: bool = False
+    required_approvals: int = 0
+    enable_status_check: bool = False
+    status_check_contexts: list[str] | None = None
+
+    def required_checks(self) -> list[str]:
+        """The names of the checks that are required; patterns among them are left to the forge."""
+        return [name for name in self.status_check_contexts or [] if self.enable_status_check and "*" not in name]
+
+
+class BranchProtection(BaseModel):
+    """A rule for branches, by a name that may have wildcards."""
+
+    rule_name: str = ""
+    branch_name: str = ""
+
+
+def is_draft(pull: ForgePull) -> bool:
+    """Whether it is a draft, by its field or its title."""
+    return pull.draft or bool(title_parts(pull.title)[0])
+
+
+def gitea_mergeability(pull: ForgePull, reviews: Reviews) -> Mergeability:
+    """Gitea's `mergeable` is also false while it checks for conflicts, so false means: wait."""
+    if pull.current is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
+    if is_draft(pull):
+        return Mergeability(Verdict.NO, Obstacle.DRAFT, "draft")
+    if not pull.mergeable:
+        return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, "not mergeable, or not checked yet")
+    if reviews.state in {ReviewsState.CHANGES_REQUESTED, ReviewsState.REQUIRED}:
+        return Mergeability(Verdict.NO, Obstacle.REVIEWS, reviews.state.value)
+    return Mergeability(Verdict.YES, None, "mergeable")

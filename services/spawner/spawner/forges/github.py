@@ -1,0 +1,244 @@
+"""GitHub, and GitHub Enterprise Server: the REST API, and GraphQL for the merge queue."""
+
+import re
+from typing import Any, Final
+
+from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    MergeMethod,
+    MergeOutcome,
+    MergeResult,
+    Obstacle,
+    PullRequest,
+    PullRequestDraft,
+    PullRequestState,
+    PullRequestStatus,
+    Reviews,
+    ReviewsState,
+)
+from spawner.forges.github_replies import (
+    ENQUEUE,
+    MARK_READY,
+    BranchRule,
+    CheckRun,
+    CombinedStatus,
+    GithubBranch,
+    GraphReply,
+    IssueReply,
+    MergeReply,
+    github_checks,
+    github_mergeability,
+    graph_error,
+    graphql_url,
+    protects,
+    required_checks,
+    review_rule,
+)
+from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
+from spawner.forges.plain_text import plain
+from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
+
+_PULLS: Final = "/repos/{owner}/{repo}/pulls"
+_PULL: Final = "/repos/{owner}/{repo}/pulls/{number}"
+_QUEUED_ALREADY: Final = re.compile(r"already (in the (merge )?queue|queued|enqueued)", re.IGNORECASE)
+
+
+class Github:
+    """A repository at GitHub; a `Forge`."""
+
+    def __init__(self, api: ForgeApi) -> None:
+        self._api = api
+
+    # --- finding and creating ------------------------------------------------------------------------------------
+
+    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        pull = await self._found(draft) or await self._created(draft)
+        if pull.current is not PullRequestState.OPEN:
+            return self._pull_request(pull)
+        unapplied = [*await self._update(pull, draft), *await self._request_reviews(pull, draft)]
+        return self._pull_request(pull, tuple(unapplied))
+
+    async def _found(self, draft: PullRequestDraft) -> ForgePull | None:
+        path = f"{_PULLS}{{?head,base,state,sort,direction,per_page}}"
+        head = f"{self._api.repository.owner}:{draft.head}"
+        query = {"head": head, "base": draft.base, "state": "all", "sort": "created", "direction": "desc"}
+        pulls = await self._api.get_all(ForgePull, path, {**query, "per_page": 100})
+        return chosen(pulls, draft, self._api.repository.path)
+
+    async def _created(self, draft: PullRequestDraft) -> ForgePull:
+        body = {"title": draft.title, "body": draft.body, "head": draft.head, "base": draft.base, "draft": draft.draft}
+        try:
+            return read_as(ForgePull, await self._api.send("POST", _PULLS, body), _PULLS)
+        except ForgeError as error:
+            refused = error
+        if refused.status == 422 and "already exists" in refused.reason:
+            found = await self._found(draft)
+            if found is not None:
+                return found
+            raise not_seen(refused)
+        if refused.status == 422 and "head invalid" in refused.reason:
+            raise not_seen(refused)
+        raise refused
+
+    async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
+        changes = {
+            name: new
+            for name, new, old in (("title", draft.title, pull.title), ("body", draft.body, pull.body))
+            if not same_text(new, old)
+        }
+        if changes:
+            await self._api.send("PATCH", _PULL, changes, number=pull.number)
+        present = {label.name.casefold() for label in pull.labels or []}
+        labels = [label for label in draft.labels if label.casefold() not in present]
+        if not labels:
+            return []
+        path = "/repos/{owner}/{repo}/issues/{number}/labels"
+        return await self._unless_refused("labels", path, {"labels": labels}, pull.number)
+
+    async def _request_reviews(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
+        """Request the reviews that are missing; a reviewer who has reviewed already is not asked again."""
+        present = {account.login.casefold() for account in pull.requested_reviewers or []}
+        missing = [name for name in draft.reviewers if name.casefold() not in present]
+        if missing:
+            done = {review.user.login.casefold() for review in await self._review_list(pull.number) if review.user}
+            missing = [name for name in missing if name.casefold() not in done]
+        if not missing:
+            return []
+        return await self._unless_refused(
+            "reviewers", f"{_PULL}/requested_reviewers", {"reviewers": missing}, pull.number
+        )
+
+    async def _unless_refused(self, what: str, path: str, body: dict[str, Any], number: int) -> list[str]:
+        """Send what a pull request is useful without; returns a sentence if it was refused."""
+        try:
+            await self._api.send("POST", path, body, number=number)
+        except ForgeError as error:
+            if not error.permanent:
+                raise
+            return [f"{what} were refused: {error.reason or error}"]
+        return []
+
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        pull = await self._pull(number)
+        if pull.draft and pull.current is PullRequestState.OPEN:
+            reason = await self._mutate(MARK_READY, {"id": pull.node_id})
+            if reason:
+                raise ForgeError(ForgeFault.REFUSED, "the draft can't be made ready", reason=reason)
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    async def pull_request(self, number: int) -> PullRequestStatus:
+        """See `Forge`. One request if it is merged or closed, else five."""
+        pull = await self._pull(number)
+        if pull.current is not PullRequestState.OPEN:
+            checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
+        else:
+            rules = await self._rules(pull.base.ref)
+            checks = await self._checks(pull.head.sha, rules)
+            reviews = reviews_of(await self._review_list(number), pull.head.sha, review_rule(rules))
+        return PullRequestStatus(self._pull_request(pull), github_mergeability(pull, checks, reviews), checks, reviews)
+
+    async def _pull(self, number: int) -> ForgePull:
+        return await self._api.get(ForgePull, _PULL, number=number)
+
+    async def _review_list(self, number: int) -> list[Review]:
+        return await self._api.get_all(Review, f"{_PULL}/reviews{{?per_page}}", {"number": number, "per_page": 100})
+
+    async def _rules(self, branch: str) -> list[BranchRule]:
+        path = "/repos/{owner}/{repo}/rules/branches/{branch}{?per_page}"
+        try:
+            return await self._api.get_all(BranchRule, path, {"branch": branch, "per_page": 100})
+        except ForgeError as error:
+            if error.status == 404:
+                return []  # a GitHub Enterprise Server without rulesets
+            raise
+
+    async def _checks(self, commit: str, rules: list[BranchRule]) -> Checks:
+        path = "/repos/{owner}/{repo}/commits/{commit}"
+        values: dict[str, str | int] = {"commit": commit, "per_page": 100}
+        runs = await self._api.get_all(CheckRun, f"{path}/check-runs{{?per_page}}", values, key="check_runs")
+        combined = await self._api.get(CombinedStatus, f"{path}/status{{?per_page}}", **values)
+        return github_checks(runs, combined, required_checks(rules))
+
+    def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
+        state = pull.current
+        return PullRequest(
+            number=pull.number,
+            url=f"{self._api.repository.url}/pull/{pull.number}",
+            state=state,
+            head=plain(pull.head.ref, 255),
+            base=plain(pull.base.ref, 255),
+            head_commit=plain(pull.head.sha, 64),
+            draft=pull.draft,
+            merged_commit=pull.merge_commit_sha or None if state is PullRequestState.MERGED else None,
+            unapplied=unapplied,
+        )
+
+    # --- merging -------------------------------------------------------------------------------------------------
+
+    async def merge(
+        self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
+    ) -> MergeOutcome:
+        """See `Forge`. If the base branch has a merge queue, the pull request is added to it."""
+        pull = await self._pull(number)
+        early = early_outcome(pull, commit)
+        if early or queue:
+            return early or await self._enqueue(pull, commit)
+        body = {"sha": commit, "merge_method": method.value}
+        try:
+            sent = await self._api.send("PUT", f"{_PULL}/merge", body, number=number)
+        except ForgeError as error:
+            if error.status not in REFUSALS:
+                raise
+            refused = error
+        else:
+            return MergeOutcome(MergeResult.MERGED, commit=read_as(MergeReply, sent, _PULL).sha or None)
+        pull = await self._pull(number)
+        outcome = refused_merge(refused, pull, commit)
+        queued = (outcome.result, outcome.obstacle) == (MergeResult.WAITING, Obstacle.QUEUE)
+        return await self._enqueue(pull, commit) if queued else outcome
+
+    async def _enqueue(self, pull: ForgePull, commit: str) -> MergeOutcome:
+        reason = await self._mutate(ENQUEUE, {"id": pull.node_id, "head": commit})
+        if not reason or _QUEUED_ALREADY.search(reason):
+            return MergeOutcome(MergeResult.QUEUED)
+        return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
+
+    async def _mutate(self, query: str, variables: dict[str, str]) -> str:
+        """Send a mutation of GraphQL; returns the text of its errors, empty if it took effect."""
+        url = graphql_url(self._api.base_url)
+        sent = await self._api.send("POST", url, {"query": query, "variables": variables})
+        return graph_error(read_as(GraphReply, sent, "graphql"))
+
+    # --- the repository ------------------------------------------------------------------------------------------
+
+    async def branch_protected(self, branch: str) -> bool:
+        """See `Forge`. A ruleset that a token can't read is not seen; the push is refused then."""
+        if protects(await self._rules(branch)):
+            return True
+        try:
+            found = await self._api.get(GithubBranch, "/repos/{owner}/{repo}/branches/{branch}", branch=branch)
+        except ForgeError as error:
+            if error.status == 404:
+                return False
+            raise
+        return found.protected
+
+    async def default_branch(self) -> str:
+        """See `Forge`."""
+        return named((await self._api.get(ForgeProject, "/repos/{owner}/{repo}")).default_branch)
+
+    async def issue_exists(self, number: int) -> bool:
+        """See `Forge`."""
+        try:
+            issue = await self._api.get(IssueReply, "/repos/{owner}/{repo}/issues/{number}", number=number)
+        except ForgeError as error:
+            if error.fault is ForgeFault.NOT_FOUND:
+                return False
+            raise
+        return issue.pull_request is None

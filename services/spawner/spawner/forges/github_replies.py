@@ -1,0 +1,169 @@
+"""GitHub's replies: what its states, rules and texts mean. All pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from pydantic import AliasChoices, BaseModel, Field
+
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    Mergeability,
+    Obstacle,
+    PullRequestState,
+    Reviews,
+    Verdict,
+)
+from spawner.forges.plain_text import plain
+from spawner.forges.replies import Commit, ForgePull, Name, ReviewRule, Text, checks_of, obstacle_of
+
+_PASSED: Final = frozenset({"success", "neutral", "skipped"})
+_PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
+"""Rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
+
+
+ENQUEUE: Final = (
+    "mutation($id: ID!, $head: GitObjectID!) { enqueuePullRequest(input: {pullRequestId: $id, expectedHeadOid: $head}) "
+    "{ mergeQueueEntry { id } } }"
+)
+MARK_READY: Final = (
+    "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }"
+)
+
+
+class CheckRun(BaseModel):
+    """A check of a GitHub App, such as Actions."""
+
+    name: Name
+    status: str
+    conclusion: str | None = None
+
+    @property
+    def state(self) -> ChecksState:
+        """Its result. One that waits for a user (`action_required`) has not passed, and does not by itself."""
+        if self.status != "completed":
+            return ChecksState.PENDING
+        return ChecksState.PASSED if self.conclusion in _PASSED else ChecksState.FAILED
+
+
+class CommitStatus(BaseModel):
+    """A status that a program set, by its context."""
+
+    context: Name
+    state: str = Field(validation_alias=AliasChoices("state", "status"))  # GitHub's and Gitea's name
+
+    @property
+    def result(self) -> ChecksState:
+        """Its result, also by Gitea's terms."""
+        if self.state in {"success", "skipped", "warning"}:
+            return ChecksState.PASSED
+        return ChecksState.PENDING if self.state == "pending" else ChecksState.FAILED
+
+
+class CombinedStatus(BaseModel):
+    """The last status of each context. Its own state is `pending` also if there are none, so it is not used."""
+
+    statuses: list[CommitStatus] | None = None
+
+
+class BranchRule(BaseModel):
+    """A rule for a branch, of a ruleset."""
+
+    type: str
+    parameters: dict[str, Any] | None = None
+
+
+class GithubBranch(BaseModel):
+    """A branch: `protected` by the older kind of rules."""
+
+    protected: bool = False
+
+
+class IssueReply(BaseModel):
+    """An issue; GitHub and Gitea also show pull requests as such."""
+
+    number: int
+    pull_request: Any = None
+
+
+class MergeReply(BaseModel):
+    """The result of a merge."""
+
+    merged: bool = False
+    sha: Commit = ""
+
+
+class GraphError(BaseModel):
+    """An error of a GraphQL request."""
+
+    message: Text = ""
+    type: Text = ""
+
+
+class GraphReply(BaseModel):
+    """The result of a GraphQL request, which has the status 200 also if it failed."""
+
+    data: Any = None
+    errors: list[GraphError] | None = None
+
+
+def protects(rules: Iterable[BranchRule]) -> bool:
+    """Whether the rules prevent a push to their branch."""
+    return any(rule.type in _PROTECTING for rule in rules)
+
+
+def required_checks(rules: Iterable[BranchRule]) -> list[str]:
+    """The names of the checks that the rules require."""
+    lists = (rule.parameters for rule in rules if rule.type == "required_status_checks" and rule.parameters)
+    checks = (check for parameters in lists for check in parameters.get("required_status_checks") or [])
+    return [str(check["context"]) for check in checks if isinstance(check, dict) and check.get("context")]
+
+
+def review_rule(rules: Iterable[BranchRule]) -> ReviewRule:
+    """The approvals that the rules require: the strictest counts."""
+    found = (rule.parameters for rule in rules if rule.type == "pull_request" and rule.parameters)
+    counts = (parameters.get("required_approving_review_count") for parameters in found)
+    return ReviewRule(max([0, *(count for count in counts if isinstance(count, int))]))
+
+
+def github_checks(runs: Sequence[CheckRun], combined: CombinedStatus, required: Iterable[str]) -> Checks:
+    """Check runs and commit statuses are two lists; both count."""
+    statuses = [(status.context, status.result) for status in combined.statuses or []]
+    return checks_of([*((run.name, run.state) for run in runs), *statuses], required)
+
+
+_STATES: Final = {
+    "dirty": (Verdict.NO, Obstacle.CONFLICT),
+    "behind": (Verdict.NO, Obstacle.BEHIND),
+    "draft": (Verdict.NO, Obstacle.DRAFT),
+    "clean": (Verdict.YES, None),
+    "has_hooks": (Verdict.YES, None),
+    "unstable": (Verdict.YES, None),  # a check failed that is not required: `Checks` has it
+}
+
+
+def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Mergeability:
+    """Whether GitHub would merge it. Null, and a state that is not known, mean: wait."""
+    state = plain(pull.mergeable_state, 40)
+    if pull.current is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, pull.current.value)
+    if pull.mergeable is None:
+        return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, state)
+    if pull.mergeable is False:
+        return Mergeability(Verdict.NO, Obstacle.CONFLICT, state)
+    if pull.draft:
+        return Mergeability(Verdict.NO, Obstacle.DRAFT, state)
+    if state == "blocked":
+        return Mergeability(Verdict.NO, obstacle_of(reviews, checks), state)
+    verdict, obstacle = _STATES.get(state, (Verdict.UNKNOWN, Obstacle.COMPUTING))
+    return Mergeability(verdict, obstacle, state)
+
+
+def graph_error(reply: GraphReply) -> str:
+    """The text of a GraphQL request's errors; empty if it succeeded."""
+    return plain("; ".join(error.message or error.type or "error" for error in (reply.errors or [])[:5]), 300)
+
+
+def graphql_url(api_url: str) -> str:
+    """Where GraphQL is: below the API's URL, or beside `/api/v3` on GitHub Enterprise Server."""
+    return f"{api_url.removesuffix('/v3')}/graphql"

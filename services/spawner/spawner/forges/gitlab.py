@@ -1,0 +1,227 @@
+"""GitLab: merge requests by its REST API."""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.faults import ForgeError, ForgeFault, not_seen
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    MergeMethod,
+    MergeOutcome,
+    MergeResult,
+    Obstacle,
+    PullRequest,
+    PullRequestDraft,
+    PullRequestState,
+    PullRequestStatus,
+    Reviews,
+    ReviewsState,
+)
+from spawner.forges.gitlab_replies import (
+    DRAFT_PREFIX,
+    Approvals,
+    GitlabBranch,
+    GitlabIssue,
+    GitlabProject,
+    GitlabUser,
+    JobStatus,
+    MergeRequest,
+    chosen_request,
+    early_request_outcome,
+    gitlab_checks,
+    gitlab_mergeability,
+    gitlab_reviews,
+    merge_outcome,
+    refused_request,
+)
+from spawner.forges.plain_text import plain
+from spawner.forges.replies import named, same_text, title_parts
+
+_PROJECT: Final = "/projects/{project}"
+_REQUESTS: Final = f"{_PROJECT}/merge_requests"
+_REQUEST: Final = f"{_REQUESTS}/{{number}}"
+_REFUSALS: Final = frozenset({405, 406, 409, 422})
+_CONFLICT: Final = 409
+_NOT_SEEN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
+
+
+class Gitlab:
+    """A project at GitLab; a `Forge`."""
+
+    def __init__(self, api: ForgeApi) -> None:
+        self._api = api
+
+    # --- finding and creating ------------------------------------------------------------------------------------
+
+    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        request = await self._found(draft) or await self._created(draft)
+        if request.current is not PullRequestState.OPEN:
+            return self._pull_request(request)
+        changes, unapplied = await self._changes(request, draft)
+        if changes:
+            sent = await self._api.send("PUT", _REQUEST, changes, number=request.iid)
+            request = read_as(MergeRequest, sent, _REQUEST)
+        return self._pull_request(request, tuple(unapplied))
+
+    async def _found(self, draft: PullRequestDraft) -> MergeRequest | None:
+        path = f"{_REQUESTS}{{?source_branch,target_branch,state,order_by,sort,per_page}}"
+        query = {"source_branch": draft.head, "target_branch": draft.base, "state": "all", "order_by": "created_at"}
+        found = await self._api.get_all(MergeRequest, path, {**query, "sort": "desc", "per_page": 100})
+        return chosen_request(found, draft)
+
+    async def _created(self, draft: PullRequestDraft) -> MergeRequest:
+        body = {
+            "source_branch": draft.head,
+            "target_branch": draft.base,
+            "title": f"{DRAFT_PREFIX if draft.draft else ''}{draft.title}",
+            "description": draft.body,
+            "labels": ",".join(draft.labels),
+            "remove_source_branch": False,
+        }
+        try:
+            return read_as(MergeRequest, await self._api.send("POST", _REQUESTS, body), _REQUESTS)
+        except ForgeError as error:
+            refused = error
+        if refused.status == _CONFLICT and "already exists" in refused.reason:
+            found = await self._found(draft)
+            if found is not None:
+                return found
+            raise not_seen(refused)
+        raise not_seen(refused) if _NOT_SEEN.search(refused.reason) else refused
+
+    async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
+        """What differs, and sentences about what can't be changed. Whether it is a draft is left to users."""
+        changes: dict[str, Any] = {}
+        mark, title = title_parts(request.title)
+        if not same_text(title, draft.title):
+            changes["title"] = f"{mark}{draft.title}"
+        if not same_text(request.description, draft.body):
+            changes["description"] = draft.body
+        labels = [label for label in draft.labels if label not in request.labels]
+        if labels:
+            changes["add_labels"] = ",".join(labels)
+        reviewers, unapplied = await self._reviewers(request, draft)
+        if reviewers:
+            changes["reviewer_ids"] = reviewers
+        return changes, unapplied
+
+    async def _reviewers(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[list[int], list[str]]:
+        """The ids of all reviewers, if some are missing, and a sentence for each unknown one."""
+        present = {user.username.casefold(): user.id for user in request.reviewers or []}
+        missing = [name for name in draft.reviewers if name.casefold() not in present]
+        ids, unapplied = [], []
+        for name in missing:
+            users = await self._api.get_all(GitlabUser, "/users{?username}", {"username": name})
+            ids += [user.id for user in users[:1]]
+            unapplied += [] if users else [f"reviewers were refused: there is no user {plain(name, 60)}"]
+        return [*present.values(), *ids] if ids else [], unapplied
+
+    async def mark_ready(self, number: int) -> None:
+        """See `Forge`."""
+        request = await self._request(number)
+        if request.draft and request.current is PullRequestState.OPEN:
+            await self._api.send("PUT", _REQUEST, {"title": title_parts(request.title)[1]}, number=number)
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    async def pull_request(self, number: int) -> PullRequestStatus:
+        """See `Forge`. One request if it is merged or closed, else three."""
+        request = await self._request(number)
+        mergeability = gitlab_mergeability(request)
+        if request.current is not PullRequestState.OPEN:
+            none = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
+            return PullRequestStatus(self._pull_request(request), mergeability, *none)
+        path = f"{_PROJECT}/repository/commits/{{commit}}/statuses{{?per_page}}"
+        jobs = await self._api.get_all(JobStatus, path, {"commit": request.sha, "per_page": 100})
+        reviews = gitlab_reviews(request, await self._approvals(number))
+        return PullRequestStatus(self._pull_request(request), mergeability, gitlab_checks(request, jobs), reviews)
+
+    async def _request(self, number: int) -> MergeRequest:
+        return await self._api.get(MergeRequest, _REQUEST, number=number)
+
+    async def _approvals(self, number: int) -> Approvals:
+        try:
+            return await self._api.get(Approvals, f"{_REQUEST}/approvals", number=number)
+        except ForgeError as error:
+            if error.status in {403, 404}:
+                return Approvals()  # an edition without approvals
+            raise
+
+    def _pull_request(self, request: MergeRequest, unapplied: tuple[str, ...] = ()) -> PullRequest:
+        return PullRequest(
+            number=request.iid,
+            url=f"{self._api.repository.url}/-/merge_requests/{request.iid}",
+            state=request.current,
+            head=plain(request.source_branch, 255),
+            base=plain(request.target_branch, 255),
+            head_commit=plain(request.sha, 64),
+            draft=request.draft,
+            merged_commit=request.merged_commit,
+            unapplied=unapplied,
+        )
+
+    # --- merging -------------------------------------------------------------------------------------------------
+
+    async def merge(
+        self, number: int, commit: str, method: MergeMethod = MergeMethod.MERGE, *, queue: bool = False
+    ) -> MergeOutcome:
+        """See `Forge`. Whether a merge is a rebase or a fast-forward is a setting of the project."""
+        if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
+            return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
+        request = await self._request(number)
+        early = early_request_outcome(request, commit)
+        if early:
+            return early
+        later = {"auto_merge": True, "merge_when_pipeline_succeeds": True} if queue else {}
+        squash = method is MergeMethod.SQUASH
+        body = {"sha": commit, "squash": squash, "should_remove_source_branch": False, **later}
+        try:
+            sent = await self._api.send("PUT", f"{_REQUEST}/merge", body, number=number)
+        except ForgeError as error:
+            if error.status not in _REFUSALS:
+                raise
+            refused = error
+        else:
+            return merge_outcome(read_as(MergeRequest, sent, _REQUEST), queue=queue)
+        moved = refused.status == _CONFLICT
+        return refused_request(await self._request(number), commit, refused.reason, moved=moved)
+
+    # --- the repository ------------------------------------------------------------------------------------------
+
+    async def _project(self) -> GitlabProject:
+        return await self._api.get(GitlabProject, _PROJECT)
+
+    async def branch_protected(self, branch: str) -> bool:
+        """See `Forge`. The rules for a branch that does not exist are seen by maintainers only."""
+        try:
+            path = f"{_PROJECT}/repository/branches/{{branch}}"
+            return (await self._api.get(GitlabBranch, path, branch=branch)).protected
+        except ForgeError as error:
+            if error.status != 404:
+                raise
+        try:
+            path = f"{_PROJECT}/protected_branches{{?per_page}}"
+            rules = await self._api.get_all(GitlabBranch, path, {"per_page": 100})
+        except ForgeError as error:
+            if error.status in {403, 404}:
+                return False
+            raise
+        return any(fnmatchcase(branch, re.sub(r"([\[\]?])", r"[\1]", rule.name)) for rule in rules)
+
+    async def default_branch(self) -> str:
+        """See `Forge`."""
+        return named((await self._project()).default_branch)
+
+    async def issue_exists(self, number: int) -> bool:
+        """See `Forge`."""
+        try:
+            issue = await self._api.get(GitlabIssue, f"{_PROJECT}/issues/{{number}}", number=number)
+        except ForgeError as error:
+            if error.fault is ForgeFault.NOT_FOUND:
+                return False
+            raise
+        return issue.moved_to_id is None

@@ -1,0 +1,227 @@
+"""GitLab's replies: what its states mean. All pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    Mergeability,
+    MergeOutcome,
+    MergeResult,
+    Obstacle,
+    PullRequestDraft,
+    PullRequestState,
+    Reviews,
+    ReviewsState,
+    Verdict,
+)
+from spawner.forges.plain_text import plain
+from spawner.forges.replies import Branch, Commit, Name, Number, Text, checks_of
+
+DRAFT_PREFIX: Final = "Draft: "
+_STATUSES: Final = {
+    "mergeable": None,
+    "conflict": Obstacle.CONFLICT,
+    "broken_status": Obstacle.CONFLICT,
+    "need_rebase": Obstacle.BEHIND,
+    "draft_status": Obstacle.DRAFT,
+    "not_open": Obstacle.CLOSED,
+    "ci_must_pass": Obstacle.CHECKS,
+    "ci_still_running": Obstacle.CHECKS,
+    "external_status_checks": Obstacle.CHECKS,
+    "status_checks_must_pass": Obstacle.CHECKS,
+    "not_approved": Obstacle.REVIEWS,
+    "requested_changes": Obstacle.REVIEWS,
+    "discussions_not_resolved": Obstacle.REVIEWS,
+    "blocked_status": Obstacle.RULES,
+    "merge_request_blocked": Obstacle.RULES,
+    "commits_status": Obstacle.RULES,
+    "jira_association_missing": Obstacle.RULES,
+    "locked_lfs_files": Obstacle.RULES,
+    "locked_paths": Obstacle.RULES,
+    "merge_time": Obstacle.RULES,
+    "policies_denied": Obstacle.RULES,
+    "security_policy_violations": Obstacle.RULES,
+    "title_regex": Obstacle.RULES,
+}
+"""`detailed_merge_status`; the other ones (`checking`, `unchecked`, `preparing`, …) mean: wait."""
+_REFUSED: Final = frozenset({"conflict", "broken_status", "draft_status", "not_open", "requested_changes"})
+_PASSED: Final = frozenset({"success", "skipped"})
+_FAILED: Final = frozenset({"failed", "canceled", "canceling"})
+
+
+class GitlabUser(BaseModel):
+    """A user."""
+
+    id: int = 0
+    username: Name
+
+
+class Pipeline(BaseModel):
+    """The pipeline of a merge request's head."""
+
+    status: str
+
+
+class MergeRequest(BaseModel):
+    """A merge request; a list of them lacks the pipeline."""
+
+    iid: Number
+    state: str
+    title: Text = ""
+    description: Text = ""
+    draft: bool = False
+    source_branch: str
+    target_branch: str
+    source_project_id: int | None = None
+    target_project_id: int | None = None
+    sha: Commit = ""
+    merge_commit_sha: Commit = ""
+    squash_commit_sha: Commit = ""
+    detailed_merge_status: str = "unchecked"
+    merge_when_pipeline_succeeds: bool = False
+    head_pipeline: Pipeline | None = None
+    labels: list[str] = []
+    reviewers: list[GitlabUser] | None = None
+
+    @property
+    def current(self) -> PullRequestState:
+        """Its state; `locked` is a merge that is not finished."""
+        if self.state == "merged":
+            return PullRequestState.MERGED
+        return PullRequestState.OPEN if self.state in {"opened", "locked"} else PullRequestState.CLOSED
+
+    @property
+    def merged_commit(self) -> str | None:
+        """The commit in the target branch; a fast-forward has none of its own."""
+        if self.current is not PullRequestState.MERGED:
+            return None
+        return self.merge_commit_sha or self.squash_commit_sha or self.sha or None
+
+    def is_for(self, draft: PullRequestDraft) -> bool:
+        """Whether it has this head and base, and is not from a fork with a branch of the same name."""
+        own = self.source_project_id == self.target_project_id
+        return own and (self.source_branch, self.target_branch) == (draft.head, draft.base)
+
+
+class Approvals(BaseModel):
+    """The approvals; the numbers are missing in GitLab's free edition."""
+
+    class Approval(BaseModel):
+        """One of them."""
+
+        user: GitlabUser | None = None
+
+    approvals_left: int | None = None
+    approved_by: list[Approval] = []
+
+
+class JobStatus(BaseModel):
+    """A job of a pipeline, or a status that another program set."""
+
+    name: Name
+    status: str
+    allow_failure: bool = False
+
+    @property
+    def result(self) -> ChecksState:
+        """Its result; one that may fail, or is started by a user only, does not prevent success."""
+        if self.status in _PASSED or (self.allow_failure and self.status in _FAILED | {"manual"}):
+            return ChecksState.PASSED
+        return ChecksState.FAILED if self.status in _FAILED else ChecksState.PENDING
+
+
+class GitlabProject(BaseModel):
+    """A project."""
+
+    default_branch: Branch = ""
+    merge_method: str = "merge"
+
+
+class GitlabBranch(BaseModel):
+    """A branch, or a protected name, which may have wildcards."""
+
+    name: str
+    protected: bool = False
+
+
+class GitlabIssue(BaseModel):
+    """An issue."""
+
+    iid: int
+    moved_to_id: Any = None
+
+
+def chosen_request(requests: Sequence[MergeRequest], draft: PullRequestDraft) -> MergeRequest | None:
+    """The open merge request of a draft, or the one that was merged or closed with the draft's commit."""
+    own = [request for request in requests if request.is_for(draft)]
+    opened = (request for request in own if request.current is PullRequestState.OPEN)
+    same = (request for request in own if draft.commit and request.sha == draft.commit)
+    return next(opened, None) or next(same, None)
+
+
+def gitlab_checks(request: MergeRequest, jobs: Sequence[JobStatus]) -> Checks:
+    """The pipeline as a whole, and its jobs by name."""
+    results = [(job.name, job.result) for job in jobs]
+    if request.head_pipeline is not None:
+        results.append(("pipeline", JobStatus(name="pipeline", status=request.head_pipeline.status).result))
+    return checks_of(results)
+
+
+def gitlab_reviews(request: MergeRequest, approvals: Approvals) -> Reviews:
+    """The reviews. Whether an approval is still valid after a push is GitLab's setting."""
+    approved = tuple(sorted({one.user.username for one in approvals.approved_by if one.user is not None}))
+    missing = max(approvals.approvals_left or 0, int(request.detailed_merge_status == "not_approved"))
+    if request.detailed_merge_status == "requested_changes":
+        state = ReviewsState.CHANGES_REQUESTED
+    elif missing:
+        state = ReviewsState.REQUIRED
+    else:
+        state = ReviewsState.APPROVED if approved else ReviewsState.NONE
+    return Reviews(state, approved, (), missing)
+
+
+def gitlab_mergeability(request: MergeRequest) -> Mergeability:
+    """Whether GitLab would merge it. A status that is not known means: wait."""
+    status = plain(request.detailed_merge_status, 60)
+    if request.current is not PullRequestState.OPEN:
+        return Mergeability(Verdict.NO, Obstacle.CLOSED, request.current.value)
+    if status not in _STATUSES:
+        return Mergeability(Verdict.UNKNOWN, Obstacle.COMPUTING, status)
+    obstacle = _STATUSES[status]
+    return Mergeability(Verdict.YES if obstacle is None else Verdict.NO, obstacle, status)
+
+
+def merge_outcome(request: MergeRequest, *, queue: bool) -> MergeOutcome:
+    """The outcome of a merge that GitLab accepted."""
+    if request.current is PullRequestState.MERGED:
+        return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
+    if queue or request.merge_when_pipeline_succeeds:
+        return MergeOutcome(MergeResult.QUEUED)
+    return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=plain(request.state, 40))
+
+
+def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | None:
+    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    if request.current is not PullRequestState.OPEN or request.sha != commit:
+        return refused_request(request, commit, "not open at this commit", moved=False)
+    if request.detailed_merge_status not in _STATUSES:
+        reason = plain(request.detailed_merge_status, 60)
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=reason)
+    return None
+
+
+def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: bool) -> MergeOutcome:
+    """The outcome of a merge of `commit` that GitLab refused, by the merge request as it is now."""
+    if request.current is PullRequestState.MERGED:
+        return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
+    if request.current is PullRequestState.CLOSED:
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
+    if moved or request.sha != commit:
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.HEAD_MOVED, reason=reason)
+    obstacle = _STATUSES.get(request.detailed_merge_status) or Obstacle.COMPUTING
+    result = MergeResult.REFUSED if request.detailed_merge_status in _REFUSED else MergeResult.WAITING
+    return MergeOutcome(result, obstacle=obstacle, reason=reason)

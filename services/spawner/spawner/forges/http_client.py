@@ -1,0 +1,110 @@
+"""The HTTP requests of all forges: bounded in time and size, without redirects, cookies, and compressed responses."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from spawner.forges.faults import ForgeError, ForgeFault
+
+_TIMES: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_HEADER: Final = 8190
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response, with the names of its headers in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)  # it may be an issued token
+
+    def parsed(self) -> Any:
+        """The body's JSON, or its text if it is none, or None if it is empty."""
+        if not self.body:
+            return None
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return self.body.decode(errors="replace")
+
+
+class LostResponseError(aiohttp.ClientError):
+    """The connection was closed without a response."""
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a write once: aiohttp would repeat a PUT, which may have taken effect, when its connection is closed."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET":
+            raise
+        kind = type(error).__name__
+    raise LostResponseError(kind)
+
+
+class HttpClient:
+    """The connections to forges, opened with the first request."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a small response can't become a large one
+                headers={"accept-encoding": "identity"},
+                timeout=_TIMES,
+                max_line_size=_MAX_HEADER,
+                max_field_size=_MAX_HEADER,
+                middlewares=(_once,),
+            )
+        return self._session
+
+    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
+        """Send a request. Raises `ForgeError` (unavailable) without a complete response."""
+        try:
+            return await self._request(method, url, headers, body)
+        except TimeoutError:
+            failure = f"no response within {_TIMES.total:.0f} s"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = f"can't be reached ({type(error).__name__})"
+        # Raised here, so that the client's error, which has the request's headers, is no part of it.
+        raise ForgeError(ForgeFault.UNAVAILABLE, f"{urlsplit(url).hostname}: {failure}")
+
+    async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        async with self._opened().request(
+            method, url, headers=headers, data=body or None, allow_redirects=False, proxy=_proxy(url)
+        ) as response:
+            content = await _body(response)
+            return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def _proxy(url: str) -> str | None:
+    """The machine's proxy, as git has it. aiohttp's own search for one also reads credentials from netrc(5)."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ForgeError(ForgeFault.UNAVAILABLE, "the response is compressed, which was not requested")
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > _MAX_BYTES:
+            raise ForgeError(ForgeFault.REFUSED, f"the response has more than {_MAX_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)

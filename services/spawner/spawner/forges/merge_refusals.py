@@ -1,0 +1,69 @@
+"""Why GitHub or Gitea refused a merge: their status codes say little, so their texts decide. All pure."""
+
+import re
+from typing import Final
+
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle, PullRequestState
+from spawner.forges.replies import ForgePull
+
+REFUSALS: Final = frozenset({404, 405, 409, 422})
+"""Statuses of a merge that are no failure of the request: 404 is Gitea's for one that is closed."""
+_WAIT, _NEVER = MergeResult.WAITING, MergeResult.REFUSED
+_TEXTS: Final = (
+    (_NEVER, Obstacle.QUEUE, r"not have a merge queue"),
+    (_WAIT, Obstacle.QUEUE, r"merge queue"),
+    (_NEVER, Obstacle.HEAD_MOVED, r"head branch was modified|head out of date|sha does not match|head sha"),
+    (_WAIT, Obstacle.BEHIND, r"head branch is out of date|not up.to.date|out.of.date with the base|behind the base"),
+    (_WAIT, Obstacle.COMPUTING, r"base branch was modified|try (the merge )?again|merge push out of date"),
+    (_NEVER, Obstacle.METHOD, r"not allowed on this repository|merge method|merge style|not allowed an allowed"),
+    (_NEVER, Obstacle.DRAFT, r"\bdraft\b|work.in.progress"),
+    (_NEVER, Obstacle.CONFLICT, r"conflict|can't be rebased|cannot be rebased"),
+    (_NEVER, Obstacle.REVIEWS, r"changes (were )?requested|request(ed|ing) changes"),
+    (_WAIT, Obstacle.REVIEWS, r"approv|review"),
+    (_WAIT, Obstacle.CHECKS, r"status checks?|checks? (is|are|has|have) |required check|deployment"),
+    (_NEVER, Obstacle.RULES, r"not authorized|not allowed to merge|protected|rule violations|sign|rejected"),
+)
+"""What a text means, in this order."""
+
+
+def early_outcome(pull: ForgePull, commit: str) -> MergeOutcome | None:
+    """The outcome of a merge that is not worth a request, or would be blind; None if it can be tried."""
+    if pull.current is not PullRequestState.OPEN or pull.head.sha != commit:
+        return refused_merge(ForgeError(ForgeFault.CONFLICT, "", reason="not open at this commit"), pull, commit)
+    if pull.mergeable is None:
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason="mergeable is unknown")
+    return None
+
+
+def refused_merge(refused: ForgeError, pull: ForgePull, commit: str) -> MergeOutcome:
+    """The outcome of a merge of `commit` that was refused, by its text and the pull request as it is now.
+
+    One that is merged now was merged by a request whose response was lost, or by a user: that is a success.
+    """
+    reason = refused.reason
+    if pull.current is PullRequestState.MERGED:
+        return MergeOutcome(MergeResult.MERGED, commit=pull.merge_commit_sha or None)
+    if pull.current is PullRequestState.CLOSED:
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
+    if pull.head.sha != commit:
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.HEAD_MOVED, reason=reason)
+    return _by_text(reason) or _by_state(reason, pull, conflict=refused.status == 409)
+
+
+def _by_text(reason: str) -> MergeOutcome | None:
+    for result, obstacle, pattern in _TEXTS:
+        if re.search(pattern, reason, re.IGNORECASE):
+            return MergeOutcome(result, obstacle=obstacle, reason=reason)
+    return None
+
+
+def _by_state(reason: str, pull: ForgePull, *, conflict: bool) -> MergeOutcome:
+    """For a text that does not say it, such as "Pull Request is not mergeable": when in doubt, wait."""
+    if conflict or pull.mergeable_state == "dirty":
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CONFLICT, reason=reason)
+    if pull.draft:
+        return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.DRAFT, reason=reason)
+    blocked = pull.mergeable is True and pull.mergeable_state == "blocked"
+    obstacle = Obstacle.RULES if blocked else Obstacle.COMPUTING
+    return MergeOutcome(MergeResult.WAITING, obstacle=obstacle, reason=reason)

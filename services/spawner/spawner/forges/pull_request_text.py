@@ -1,0 +1,122 @@
+"""Title and body of a pull request, from a template of the operator. All pure.
+
+Texts of the task, the agent and the repository are in code, and inert: they notify no user, close no issue, and are no
+HTML. `Closes #N` is only from `PullRequestFacts.closes`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from spawner.forges.inert_text import code_block, code_span, inert_title
+
+MAX_TITLE: Final = 200
+"""Characters; GitHub permits 256, GitLab 255, with its prefix of a draft."""
+MAX_TEMPLATE: Final = 10_000
+_MAX_TASK: Final = 10_000
+_MAX_CHANGES: Final = 100
+_MAX_CHECKS: Final = 50
+_MAX_NAME: Final = 120
+DEFAULT_TITLE: Final = "$title"
+DEFAULT_BODY: Final = """\
+$task
+
+### Changes
+
+$changes
+
+### Checks
+
+$checks
+
+$closes
+
+---
+
+Task $name, cost: $cost. $session
+"""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A changed file, with its numbers of lines; binary files have none."""
+
+    path: str
+    added: int | None = None
+    removed: int | None = None
+
+
+@dataclass(frozen=True)
+class PullRequestFacts:
+    """What a template can show. `checks` are those of the task, with whether they passed.
+
+    `closes` is an issue that exists (`Forge.issue_exists`).
+    """
+
+    name: str
+    task: str
+    changes: Sequence[FileChange] = ()
+    checks: Sequence[tuple[str, bool]] = ()
+    cost_micro_dollars: int | None = None
+    session_url: str | None = None
+    ticket: str | None = None
+    closes: int | None = None
+
+
+PLACEHOLDERS: Final = frozenset({"title", "name", "ticket", "task", "changes", "checks", "cost", "session", "closes"})
+
+
+def check_template(template: str) -> None:
+    """Raises `ValueError` for a template that is too long, malformed, or has an unknown placeholder."""
+    parsed = Template(template)
+    unknown = sorted(set(parsed.get_identifiers()) - PLACEHOLDERS)
+    if unknown:
+        raise ValueError(f"unknown placeholders: {', '.join(unknown)}; known ones: {', '.join(sorted(PLACEHOLDERS))}")
+    if len(template) > MAX_TEMPLATE or not parsed.is_valid():
+        raise ValueError(f"a template has at most {MAX_TEMPLATE} characters, and $$ for a dollar sign")
+
+
+def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
+    """The title: one line of at most `MAX_TITLE` characters, and those that make it inert."""
+    short = inert_title(facts.task, MAX_TITLE) or inert_title(facts.name, MAX_TITLE)
+    ticket = inert_title(facts.ticket or "", _MAX_NAME)
+    shown = Template(template).safe_substitute(title=short, name=inert_title(facts.name, _MAX_NAME), ticket=ticket)
+    return inert_title(shown, MAX_TITLE)
+
+
+def body_of(facts: PullRequestFacts, template: str = DEFAULT_BODY) -> str:
+    """The body as Markdown, of fewer characters than GitHub's limit of 65,536, whatever the facts are."""
+    return Template(template).safe_substitute(
+        title=code_span(facts.task, MAX_TITLE),
+        name=code_span(facts.name, _MAX_NAME),
+        ticket=code_span(facts.ticket or "", _MAX_NAME),
+        task=code_block(facts.task, _MAX_TASK),
+        changes=_rows([_change(change) for change in facts.changes[:_MAX_CHANGES]], len(facts.changes), "No changes."),
+        checks=_rows([_check(*check) for check in facts.checks[:_MAX_CHECKS]], len(facts.checks), "No checks."),
+        cost="unknown" if facts.cost_micro_dollars is None else f"{facts.cost_micro_dollars / 1_000_000:,.4f} USD",
+        session=_link(facts.session_url),
+        closes=f"Closes #{facts.closes}" if facts.closes is not None and facts.closes > 0 else "",
+    )
+
+
+def _rows(rows: Sequence[str], count: int, none: str) -> str:
+    more = [f"- … and {count - len(rows)} more"] if count > len(rows) else []
+    return "\n".join([*rows, *more]) or none
+
+
+def _change(change: FileChange) -> str:
+    lines = "" if change.added is None or change.removed is None else f" (+{change.added}, -{change.removed})"
+    return f"- {code_span(change.path, _MAX_NAME)}{lines}"
+
+
+def _check(name: str, passed: bool) -> str:  # noqa: FBT001  # a pair of the facts
+    return f"- {code_span(name, _MAX_NAME)}: {'passed' if passed else 'failed'}"
+
+
+def _link(url: str | None) -> str:
+    """A link to the session, for a URL by HTTP; its path may contain a name that a user chose."""
+    if url is None or urlsplit(url).scheme not in {"http", "https"} or not url.isprintable():
+        return ""
+    return f"[Session]({quote(url, safe=':/?=&;+,%~@#[]')})"

@@ -1,0 +1,220 @@
+"""What the replies of GitHub and Gitea have in common, and how reviews are counted. All pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.forge import (
+    Checks,
+    ChecksState,
+    Obstacle,
+    PullRequestDraft,
+    PullRequestState,
+    Reviews,
+    ReviewsState,
+)
+from spawner.forges.plain_text import plain
+
+_NAME_CHARACTERS: Final = 200
+_MAX_NAMES: Final = 100
+_DRAFT_MARKS: Final = re.compile(r"(?:\s*(?:\[(?:draft|wip)\]|\(draft\)|(?:draft|wip):)\s*)+", re.IGNORECASE)
+_INVALID: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[-/.]|[/.]$|\.lock(/|$)|^@$")
+
+Name = Annotated[str, AfterValidator(lambda text: plain(text, _NAME_CHARACTERS))]
+Number = Annotated[int, Field(ge=1, le=2**53)]
+
+
+def _empty_if_none(value: Any) -> Any:
+    return "" if value is None else value
+
+
+Text = Annotated[str, BeforeValidator(_empty_if_none)]
+"""A text, empty if it is null."""
+Commit = Annotated[str, BeforeValidator(_empty_if_none), Field(pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")]
+"""A commit's id, empty if it is null: git gets it as an argument, so it is nothing else."""
+
+
+def _branch(name: str) -> str:
+    """Raises `ValueError` for a name that git would refuse (git-check-ref-format(1)) or take for an option."""
+    if len(name) > _NAME_CHARACTERS or _INVALID.search(name):
+        raise ValueError("no name of a branch")
+    return name
+
+
+Branch = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_branch)]
+"""A branch's name, empty if it is null."""
+
+
+class ForgeUser(BaseModel):
+    """A user of a forge."""
+
+    login: Name
+
+
+class Label(BaseModel):
+    """A label of a repository."""
+
+    name: str
+    id: int = 0
+
+
+class ForgeProject(BaseModel):
+    """A repository, as a part of a reply."""
+
+    full_name: str = ""
+    default_branch: Branch = ""
+
+
+class BranchEnd(BaseModel):
+    """One end of a pull request; its repository is missing if it was deleted."""
+
+    ref: str
+    sha: Commit = ""
+    repo: ForgeProject | None = None
+
+
+class ForgePull(BaseModel):
+    """A pull request of GitHub or Gitea; a list of them lacks what decides about a merge."""
+
+    number: Number
+    state: str
+    title: Text = ""
+    body: Text = ""
+    draft: bool = False
+    merged: bool = False
+    merged_at: str | None = None
+    mergeable: bool | None = None
+    mergeable_state: str = "unknown"
+    merge_commit_sha: Commit = ""
+    head: BranchEnd
+    base: BranchEnd
+    labels: list[Label] | None = None
+    requested_reviewers: list[ForgeUser] | None = None
+    user: ForgeUser | None = None
+    node_id: str = ""
+
+    @property
+    def current(self) -> PullRequestState:
+        """Its state; the merge commit of an open one is only the forge's trial."""
+        if self.merged or self.merged_at:
+            return PullRequestState.MERGED
+        return PullRequestState.OPEN if self.state == "open" else PullRequestState.CLOSED
+
+    def is_for(self, draft: PullRequestDraft, repository: str) -> bool:
+        """Whether it has this head and base, both in this repository and not in a fork."""
+        own = self.head.repo is not None and self.head.repo.full_name.casefold() == repository.casefold()
+        return own and (self.head.ref, self.base.ref) == (draft.head, draft.base)
+
+
+def chosen(pulls: Iterable[ForgePull], draft: PullRequestDraft, repository: str) -> ForgePull | None:
+    """The open pull request of a draft, or the one that was merged or closed with the draft's commit."""
+    own = [pull for pull in pulls if pull.is_for(draft, repository)]
+    opened = (pull for pull in own if pull.current is PullRequestState.OPEN)
+    same = (pull for pull in own if draft.commit and pull.head.sha == draft.commit)
+    return next(opened, None) or next(same, None)
+
+
+def title_parts(title: str) -> tuple[str, str]:
+    """What makes a pull request of GitLab or Gitea a draft, at the begin of its title, and the rest."""
+    found = _DRAFT_MARKS.match(title)
+    return (found[0], title[found.end() :]) if found else ("", title)
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts differ by line endings and surrounding whitespace only, which forges change."""
+    return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
+
+
+def named(default_branch: str) -> str:
+    """The default branch. Raises `ForgeError` (not found) if the repository has none."""
+    if not default_branch:
+        raise ForgeError(ForgeFault.NOT_FOUND, "the repository has no default branch; name a base branch")
+    return default_branch
+
+
+def checks_of(results: Iterable[tuple[str, ChecksState]], required: Iterable[str] = ()) -> Checks:
+    """The checks by name: one of several of the same name that failed, or is pending, decides."""
+    found: dict[str, set[ChecksState]] = {}
+    for name, state in results:
+        found.setdefault(name, set()).add(state)
+    for name in required:
+        found.setdefault(plain(name, _NAME_CHARACTERS), {ChecksState.PENDING})
+    by_state = {state: _names(found, state) for state in _BY_WEIGHT}
+    overall = next((state for state in _BY_WEIGHT if by_state[state]), ChecksState.NONE)
+    failed, pending, passed = (by_state[state] for state in _BY_WEIGHT)
+    return Checks(overall, failed, pending, passed)
+
+
+_BY_WEIGHT: Final = (ChecksState.FAILED, ChecksState.PENDING, ChecksState.PASSED)
+
+
+def _names(found: dict[str, set[ChecksState]], wanted: ChecksState) -> tuple[str, ...]:
+    """The first names whose deciding state this is."""
+    deciding = {name: next(state for state in _BY_WEIGHT if state in states) for name, states in found.items()}
+    return tuple(sorted(name for name, state in deciding.items() if state is wanted)[:_MAX_NAMES])
+
+
+class Review(BaseModel):
+    """A review by GitHub or Gitea."""
+
+    user: ForgeUser | None = None
+    state: str
+    commit_id: Text = ""
+    author_association: str = "MEMBER"
+    official: bool = True
+    stale: bool = False
+    dismissed: bool = False
+
+
+_APPROVED: Final = "APPROVED"
+_REQUESTED: Final = frozenset({"CHANGES_REQUESTED", "REQUEST_CHANGES"})
+_DECISIONS: Final = _REQUESTED | {_APPROVED, "DISMISSED"}
+_TRUSTED: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+
+
+@dataclass(frozen=True)
+class ReviewRule:
+    """How many approvals the base branch requires."""
+
+    approvals: int = 0
+
+
+def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) -> Reviews:
+    """The reviews, of which the last decision of each account counts.
+
+    Those of users without a role in the repository do not count, and an approval counts for the commit that was
+    reviewed only: otherwise an agent could add to the branch what no user has seen.
+    """
+    last: dict[str, Review] = {}
+    for review in reviews:
+        counts = review.user and review.author_association in _TRUSTED and review.official
+        if counts and review.user and review.state in _DECISIONS:
+            last[review.user.login] = review
+    current = {login: review for login, review in last.items() if not review.dismissed}
+    requested = tuple(sorted(login for login, review in current.items() if review.state in _REQUESTED))
+    approved = tuple(sorted(login for login, review in current.items() if _approves(review, head_commit)))
+    missing = max(rule.approvals - len(approved), 0)
+    return Reviews(_reviews_state(bool(requested), missing, bool(approved)), approved, requested, missing)
+
+
+def _approves(review: Review, head_commit: str) -> bool:
+    return review.state == _APPROVED and review.commit_id == head_commit and not review.stale
+
+
+def _reviews_state(requested: bool, missing: int, approved: bool) -> ReviewsState:  # noqa: FBT001  # three facts
+    if requested:
+        return ReviewsState.CHANGES_REQUESTED
+    if missing:
+        return ReviewsState.REQUIRED
+    return ReviewsState.APPROVED if approved else ReviewsState.NONE
+
+
+def obstacle_of(reviews: Reviews, checks: Checks) -> Obstacle:
+    """What blocks a pull request that a forge calls blocked."""
+    if reviews.state in {ReviewsState.CHANGES_REQUESTED, ReviewsState.REQUIRED}:
+        return Obstacle.REVIEWS
+    return Obstacle.CHECKS if checks.state in {ChecksState.FAILED, ChecksState.PENDING} else Obstacle.RULES
