@@ -9,7 +9,6 @@ from typing import Final
 
 import typer
 
-from sandherd.cli import differences
 from sandherd.cli.activity import Activity
 from sandherd.cli.branch_names import branch_named
 from sandherd.cli.login_name import login_name
@@ -144,6 +143,8 @@ def diff(name: str, output: Format, command: str = _DIFF_COMMAND) -> Work:
         with tempfile.TemporaryFile() as patch:
             await herd.branch_diff(view.id, patch)
             patch.seek(0)
+            from sandherd.cli import differences  # only a diff needs it
+
             differences.show(patch, view.branch, output, kind="branch", command=command)
         return 0
 

@@ -5,9 +5,13 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from sandherd.contracts.patterns import explained
 from sandherd.settings.fields import NONE, Env, Names
 
-RepositoryHost = Annotated[str, StringConstraints(pattern=r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$")]
+_HOST: Final = explained(
+    r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "a host, with a port if that is not 443, such as git.example.com:8443"
+)
+RepositoryHost = Annotated[str, StringConstraints(pattern=_HOST)]
 """A host name, with a port if it is not that of https; `http://` before it permits http in place of https."""
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 _HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")

@@ -22,4 +22,6 @@ def text_of(value: Any) -> str:
         return json.dumps(
             {name: item.model_dump() if isinstance(item, BaseModel) else item for name, item in value.items()}
         )
-    return ",".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)
+    if isinstance(value, frozenset):
+        return ",".join(sorted(map(str, value)))
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
