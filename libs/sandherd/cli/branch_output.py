@@ -94,9 +94,7 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
         view = await branch_named(herd, name)
         if approve_paths and view.approve and not yes:
             _confirm(f"these paths of {view.branch} need approval:", view.approve, "Approve them, and push?")
-        pushed = await herd.push_branch(view.id, approve_paths=approve_paths, by=login_name())
-        if approve_paths and pushed.commit != view.commit:
-            complain(f"{view.branch} has changed meanwhile: {pushed.commit[:12]} is approved; see `branches diff`")
+        await herd.push_branch(view.id, approved_commit=view.commit if approve_paths else None, by=login_name())
         with Activity("waiting until it is pushed"):
             view = await until(herd.connection, partial(herd.branch, view.id), _is_pushed_or_stays, timeout)
         _show_one(view, output) if output.is_json else _show_summary(view)

@@ -51,14 +51,14 @@ class BranchOperations(TaskFiles):
         return await find(self.connection.request, name)
 
     async def push_branch(
-        self, name: str, *, approve_paths: bool = False, by: str | None = None
+        self, name: str, *, approved_commit: str | None = None, by: str | None = None
     ) -> "requests.BranchView":
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approve_paths` approves the paths that need it (`approve`), for the branch's current commit.
+        `approved_commit` approves the paths that need it (`approve`); `conflict` if the branch has another commit by now.
         """
         found = await self.branch(name)
-        request = made(requests.PushBranch, branch=found.id, approve_paths=approve_paths, requested_by=by)
+        request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
 
     async def delete_branch(

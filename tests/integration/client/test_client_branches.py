@@ -337,7 +337,7 @@ async def test_push_waits_for_the_outcome(branches: StoredBranches, sandherd: Sa
     branches.on_push = lambda view: view.model_copy(update={"pushed_commit": view.commit})
     status, out, _ = await sandherd("branches", "push", BRANCH)
     assert (status, f"pushed to {URL}" in out) == (0, True)
-    assert (branches.pushes[0].branch, branches.pushes[0].approve_paths) == (ID, False)
+    assert (branches.pushes[0].branch, branches.pushes[0].approved_commit) == (ID, None)
     assert branches.pushes[0].requested_by
     branches.views = [a_branch(pushed_commit=None)]
     branches.on_push = lambda view: view.model_copy(update={"problem": "not pushed: the token has expired"})
@@ -364,7 +364,7 @@ async def test_approval_of_paths_is_confirmed(
     assert (await sandherd("branches", "push", BRANCH, "--approve-paths"))[0] == 0
     branches.views = [a_branch(pushed_commit=None, approve=paths)]
     assert (await sandherd("branches", "push", BRANCH, "--approve-paths", "--yes"))[0] == 0
-    assert [push.approve_paths for push in branches.pushes] == [True, True]
+    assert [push.approved_commit for push in branches.pushes] == [branches.views[0].commit] * 2
 
 
 async def test_branch_is_deleted_once_confirmed(branches: StoredBranches, sandherd: Sandherd) -> None:

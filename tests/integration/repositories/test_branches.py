@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.connection import Bus
+from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.repositories import Repository
@@ -186,7 +187,11 @@ async def test_paths_to_approve_are_not_pushed_before(
         refused = await reaches(person, task, lambda found: bool(found.approve))
         assert refused.approve == [".GitHub/workflows/ci.yml"]
         assert upstream.head(view.branch) == ""
-        await person.bus.ask(PushBranch(branch=view.id, approve_paths=True), "p1", timeout=PATIENCE)
+        request = PushBranch(branch=view.id, approved_commit=upstream.first)
+        with pytest.raises(RefusedError) as other:
+            await person.bus.ask(request, "p1", timeout=PATIENCE)
+        assert other.value.problem.code is Code.CONFLICT
+        await person.bus.ask(PushBranch(branch=view.id, approved_commit=made), "p1", timeout=PATIENCE)
         await reaches(person, task, lambda found: found.pushed_commit == made)
         assert upstream.head(view.branch) == made
         await person.bus.ask(DeleteBranch(branch=view.id), "p1", timeout=PATIENCE)

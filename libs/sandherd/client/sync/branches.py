@@ -41,12 +41,12 @@ class SyncBranchOperations(SyncTaskFiles):
         """One branch. Of several with the same name, the live one. Raises `HerdError` if several are live."""
         return self._loop.run(lambda: self._inner.branch(name))
 
-    def push_branch(self, name: str, *, approve_paths: bool = False, by: str | None = None) -> BranchView:
+    def push_branch(self, name: str, *, approved_commit: str | None = None, by: str | None = None) -> BranchView:
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approve_paths` approves the paths that need it (`approve`), for the branch's current commit.
+        `approved_commit` approves the paths that need it (`approve`); `conflict` if the branch has another commit by now.
         """
-        return self._loop.run(lambda: self._inner.push_branch(name, approve_paths=approve_paths, by=by))
+        return self._loop.run(lambda: self._inner.push_branch(name, approved_commit=approved_commit, by=by))
 
     def delete_branch(
         self, name: str, *, where: Literal["everywhere", "here"] = "everywhere", by: str | None = None

@@ -8,7 +8,7 @@ from sandherd.contracts.commands import Note
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.repositories import BranchName
+from sandherd.contracts.repositories import BranchName, Commit
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import BranchState
 
@@ -84,8 +84,8 @@ class PushBranch(Request[BranchView]):
     Answer: ClassVar[type[BaseModel]] = BranchView
     type: ClassVar[str] = "spawner.push_branch"
     branch: BranchId
-    approve_paths: bool = False
-    """Whether the paths that need a user's approval are approved, for the branch's current commit."""
+    approved_commit: Commit | None = None
+    """The commit whose paths the user approves; a `conflict` if the branch has another one by now. None: none."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
 

@@ -54,13 +54,23 @@ class BranchRequestHandler:
             raise ContractError(
                 Code.CONFLICT, f"{record.branch} is {record.state}", field="branch", remedy="name a live branch"
             )
-        now = self._live.now()
-        return await self._changed(record, lambda held: decisions.push_requested(held, incoming.request, now))
+        now, request = self._live.now(), incoming.request
+        changed = await self._changed(record, lambda held: decisions.push_requested(held, request, now))
+        if not decisions.may_be_pushed(changed, request):
+            problem = f"{record.branch} is at {changed.commit[:12]} by now, which was not approved"
+            raise ContractError(
+                Code.CONFLICT,
+                problem,
+                field="approved_commit",
+                remedy="see `sandherd branches diff`, and approve again",
+            )
+        return changed.view()
 
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
         """Have a branch deleted."""
         record, now = await self._load(incoming.project, incoming.request.branch), self._live.now()
-        return await self._changed(record, lambda held: decisions.delete_requested(held, incoming.request, now))
+        changed = await self._changed(record, lambda held: decisions.delete_requested(held, incoming.request, now))
+        return changed.view()
 
     async def _load(self, project: str, branch: str) -> BranchRecord:
         if project == FLEET:
@@ -75,10 +85,10 @@ class BranchRequestHandler:
             )
         return held.record
 
-    async def _changed(self, record: BranchRecord, decide: decisions.Decide) -> BranchView:
+    async def _changed(self, record: BranchRecord, decide: decisions.Decide) -> BranchRecord:
         with available("branches"):
             held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
-        return (held.record if held else record).view()
+        return held.record if held else record
 
 
 def _matches(record: BranchRecord, project: str, request: ListBranches) -> bool:

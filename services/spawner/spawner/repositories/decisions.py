@@ -127,8 +127,15 @@ def unchanged(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> 
 
 def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> BranchRecord:
     """The branch that is to be pushed, as soon as possible."""
-    approved = record.commit if request.approve_paths else record.approved
+    if not may_be_pushed(record, request):
+        return record
+    approved = request.approved_commit or record.approved
     return record.model_copy(update={"push_wanted": True, "approved": approved, "updated_at": now})
+
+
+def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
+    """Whether the branch has the commit whose paths are approved, if any are: another one may change other paths."""
+    return request.approved_commit in (None, record.commit)
 
 
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
