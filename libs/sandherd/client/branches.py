@@ -55,7 +55,7 @@ class BranchOperations(TaskFiles):
     ) -> "requests.BranchView":
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approved_commit` approves the paths that need it (`approve`); `conflict` if the branch has another commit by now.
+        `approved_commit` approves the paths that need it; a `conflict` if the branch has another commit by now.
         """
         found = await self.branch(name)
         request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)

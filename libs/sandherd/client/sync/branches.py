@@ -44,7 +44,7 @@ class SyncBranchOperations(SyncTaskFiles):
     def push_branch(self, name: str, *, approved_commit: str | None = None, by: str | None = None) -> BranchView:
         """Request that a branch is pushed as soon as possible; `branch.pushed` or `branch.push_refused` follows.
 
-        `approved_commit` approves the paths that need it (`approve`); `conflict` if the branch has another commit by now.
+        `approved_commit` approves the paths that need it; a `conflict` if the branch has another commit by now.
         """
         return self._loop.run(lambda: self._inner.push_branch(name, approved_commit=approved_commit, by=by))
 
