@@ -114,6 +114,10 @@ GROUPS: Final = (
         _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
     ),
     Group(
+        "branch", "from `submit` to the agent's start on a branch", "tests.bench.repositories:measure",
+        _figures("branch", "ms", "ready", "ready_200mb"),
+    ),
+    Group(
         "queue", "tasks per second through the queue", "tests.bench.queueing:measure",
         _figures("queue", "tasks/s", "throughput", **_RATES),
     ),
