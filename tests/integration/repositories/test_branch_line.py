@@ -1,10 +1,18 @@
 """A task with a repository from its submission to the pushed branch, with real workers and git in the sandbox."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from sandherd.contracts.commands import RetryPolicy
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.repositories import Repository
+from sandherd.settings import Settings
+from spawner.parts import OpenRuntimes
+from spawner.runtimes.contract import Runtime
+from spawner.runtimes.factory import WORKER
+from spawner.runtimes.registry import open_runtimes
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
@@ -19,12 +27,30 @@ echo "more" >> README.md
 """
 
 
-@pytest.mark.parametrize("isolation", ["auto", "none"])
+async def without_mirrors(settings: Settings) -> Sequence[Runtime]:
+    """The process runtime as one that mounts no mirror: sandboxes get the branch as a bundle."""
+    found = await open_runtimes(settings, WORKER)
+    for runtime in found:
+        runtime.capabilities = replace(runtime.capabilities, mounts_repository=False)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("isolation", "runtimes"),
+    [("auto", None), ("none", None), ("auto", without_mirrors)],
+    ids=["mount", "none", "bundle"],
+)
 async def test_work_of_an_agent_is_pushed(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, isolation: str
+    spawner: Make,
+    person: Person,
+    repository: Repository,
+    upstream: Upstream,
+    server: GitServer,
+    isolation: str,
+    runtimes: OpenRuntimes | None,
 ) -> None:
     """Its commit, and what it left uncommitted; the sandbox never contacts the server, and has no token."""
-    async with spawner(isolation=isolation).running():
+    async with spawner(isolation=isolation, runtimes=runtimes).running():
         task = await person.submit(["/bin/sh", "-c", FIX], repository=repository)
         ended = await person.ended(task)
         assert (ended.state, ended.error) == ("completed", None)

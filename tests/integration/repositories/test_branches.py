@@ -23,6 +23,7 @@ from sandherd.stack.broker import Broker
 from sandherd_worker.artifacts import make_artifact
 from spawner import repositories
 from spawner.main import compose
+from spawner.parts import OpenRuntimes
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
 from tests.integration.spawner.conftest import Person, home
@@ -40,10 +41,10 @@ def spawner(herd: Broker, server: GitServer, tmp_path: Path, home: Path) -> Make
     credentials = tmp_path / "git-credentials"
     credentials.write_text(f"{server.url.replace('://', f'://{USER}:{TOKEN}@')}\n")
 
-    def make(**settings: Any) -> Service:
+    def make(*, runtimes: OpenRuntimes | None = None, **settings: Any) -> Service:
         own: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}
         own |= {"repository_hosts": [server.url], "git_credentials": credentials, "max_attempts": 1}
-        return compose(herd.settings(Principal.SPAWNER, **own | settings))
+        return compose(herd.settings(Principal.SPAWNER, **own | settings), runtimes=runtimes)
 
     return make
 
