@@ -303,3 +303,27 @@ async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
         assert (joined.id, joined.tasks) == (one.id, [first, second])
         assert own.branch != one.branch
         assert own.branch.startswith("feature/7-do-it-")
+
+
+async def test_conflicting_branches_are_found_before_any_pull_request(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """Two live branches that change the same line, and the pairs and paths; a branch of another file is not one."""
+    async with spawner().running():
+        views = []
+        for number, (file, text) in enumerate((("shop.py", "total = 2\n"), ("shop.py", "total = 3\n"), ("new", "x\n"))):
+            task = await person.submit(WAITS, repository=repository)
+            sandbox = str((await person.reaches(task, "running")).sandbox)
+            view = await reaches(person, task, lambda _: True)
+            clone = tmp_path / f"sandbox-{number}"
+            git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+            git(clone, "checkout", "--quiet", "-b", view.branch)
+            commit(clone, {file: text})
+            await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+            views.append(await reaches(person, task, lambda found: found.pushed_commit == found.commit))
+        await person.eventually(lambda: "branch.overlap_found" in {event["type"] for event in person.events})
+        last = await reaches(person, views[1].tasks[0], lambda found: bool(found.overlaps))
+    (event,) = [event for event in person.unique() if event["type"] == "branch.overlap_found"]
+    assert event["data"]["branch"] == views[1].branch
+    assert event["data"]["overlaps"] == [{"branch": views[0].branch, "paths": ["shop.py"]}]
+    assert [overlap.branch for overlap in last.overlaps] == [views[0].branch]

@@ -2,15 +2,17 @@
 
 from typing import Annotated, ClassVar, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sandherd.contracts.events.base import ArtifactRef, SpawnerEvent, Tone
-from sandherd.contracts.model import Count
+from sandherd.contracts.model import Count, Model
 from sandherd.contracts.states import BranchState, State
 from sandherd.counted import counted
 
 MAX_PATHS: Final = 100
 """Maximum paths that an event of a branch lists."""
+MAX_OVERLAPS: Final = 20
+"""Maximum branches that a branch is merged with on trial."""
 Paths = Annotated[list[str], Field(max_length=MAX_PATHS)]
 
 
@@ -59,6 +61,31 @@ class BranchSaved(BranchEvent):
     def summarize(self) -> str:
         size = f"{counted(self.files_changed, 'file')}, +{self.additions} -{self.deletions}"
         return f"{self.branch} {self.commit[:10]}: {counted(self.commits, 'commit')}, {size}"
+
+
+class BranchOverlap(Model):
+    """Another branch that a branch can't be merged with as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    branch: str
+    """The other branch: its base, or a live branch of the same repository and project."""
+    paths: Paths
+    """The paths that both change in conflicting ways, the first 100 of them."""
+
+
+class BranchOverlapFound(BranchEvent):
+    """Trial merges of a branch's new commit found other conflicts than those of its commit before."""
+
+    type: ClassVar[str] = "branch.overlap_found"
+    tone: ClassVar[Tone | None] = "attention"
+    commit: str
+    overlaps: Annotated[list[BranchOverlap], Field(max_length=MAX_OVERLAPS)]
+    """The branches that it conflicts with. Empty: none any more."""
+
+    def summarize(self) -> str:
+        pairs = (f"{one.branch} in {', '.join(one.paths[:3])}" for one in self.overlaps)
+        return f"{self.branch} conflicts with {'; '.join(pairs) or 'no branch any more'}"
 
 
 class BranchRefused(BranchEvent):

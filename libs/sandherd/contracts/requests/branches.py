@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from sandherd.contracts.commands import Note
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.repositories import BranchName, Commit
@@ -46,6 +47,8 @@ class BranchView(Model):
     """Why the last commits were refused, or were not pushed; None if they were not."""
     approve: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
     """Changed paths that a user has to approve before it is pushed."""
+    overlaps: list[BranchOverlap] = Field(default_factory=list, exclude_if=lambda overlaps: not overlaps)
+    """Branches that it conflicts with, by trial merges of its commit when that was saved."""
     commits: Count = 0
     """How many commits it has that its base's commit has not."""
     files_changed: Count = 0

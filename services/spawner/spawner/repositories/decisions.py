@@ -9,6 +9,8 @@ from sandherd.contracts.events.branch import (
     MAX_PATHS,
     BranchCreated,
     BranchDeleted,
+    BranchOverlap,
+    BranchOverlapFound,
     BranchPushed,
     BranchPushRefused,
     BranchRefused,
@@ -109,6 +111,21 @@ def saved(
         **size.model_dump(),
     )
     return _without(joined(record, commits.task, now), commits, now).model_copy(update=changes).with_events(now, event)
+
+
+def merged_on_trial(
+    record: BranchRecord, commit: str, overlaps: tuple[BranchOverlap, ...], now: datetime
+) -> BranchRecord:
+    """The branch after trial merges of this commit; the same if it has another one by now."""
+    if record.commit != commit:
+        return record
+    tried = record.model_copy(update={"merged_on_trial": commit, "overlaps": overlaps})
+    if overlaps == record.overlaps:
+        return tried
+    event = BranchOverlapFound(
+        repository=record.repository, branch=record.branch, commit=commit, overlaps=list(overlaps)
+    )
+    return tried.with_events(now, event)
 
 
 def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: datetime) -> BranchRecord:

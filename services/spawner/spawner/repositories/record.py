@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import BranchView
@@ -66,6 +67,10 @@ class BranchRecord(Record):
     state: BranchState = BranchState.LIVE
     push: bool = True
     """Whether it is pushed whenever commits are saved."""
+    overlaps: tuple[BranchOverlap, ...] = ()
+    """The branches that it conflicts with, by trial merges of `merged_on_trial`."""
+    merged_on_trial: str | None = None
+    """The commit that was last merged with other branches on trial."""
     received: tuple[ReceivedCommits, ...] = ()
     """Bundles to be checked and added, in their order."""
     push_wanted: bool = False
@@ -102,7 +107,13 @@ class BranchRecord(Record):
     @property
     def has_work(self) -> bool:
         """Whether something is to be done about it."""
-        return bool(self.received or self.push_wanted or self.delete_wanted)
+        return bool(self.received or self.push_wanted or self.delete_wanted) or self.has_trials
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether its commit is to be merged with other branches on trial."""
+        unsaved = self.commit == self.base_commit
+        return self.state is BranchState.LIVE and not unsaved and self.merged_on_trial != self.commit
 
     def event_ids(self) -> dict[str, str | None]:
         """The task that worked on it last."""
@@ -122,6 +133,7 @@ class BranchRecord(Record):
             pushed_commit=self.pushed,
             tasks=list(self.tasks),
             approve=list(self.approve),
+            overlaps=list(self.overlaps),
             saving=bool(self.received),
             pushing=self.push_wanted,
         )

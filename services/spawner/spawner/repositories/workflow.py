@@ -24,6 +24,7 @@ from spawner.repositories.differences import branch_size, changed_lines, paths_t
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.overlaps import find_overlaps
 from spawner.repositories.record import BranchRecord, ReceivedCommits
 from spawner.sandboxes.reconciler import FOR_NOW
 
@@ -120,8 +121,10 @@ class BranchWorkflow:
             await self._change(key, await self._delete(record))
         elif record.received:
             await self._change(key, await self._add(record, record.received[0]))
-        else:
+        elif record.push_wanted:
             await self._change(key, await self._push(record))
+        else:
+            await self._change(key, await self._merge_on_trial(record))
         return True
 
     async def _change(self, key: str, decide: Decide) -> None:
@@ -189,6 +192,18 @@ class BranchWorkflow:
             return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
         self._count("push", DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _merge_on_trial(self, record: BranchRecord) -> Decide:
+        known = list(self._live.branch_index.views())
+        try:
+            mirror = await self._mirrors.with_branch(record)
+            found = await find_overlaps(mirror, record, known)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            _log.warning("branches not compared", branch=record.key, error=str(error))
+            found = record.overlaps
+        return partial(decisions.merged_on_trial, commit=record.commit, overlaps=found, now=self._live.now())
 
     async def _delete(self, record: BranchRecord) -> Decide:
         now = self._live.now()
