@@ -21,6 +21,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness
 from sandherd.contracts.records import RECORDS
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import json_schemas, reply_model
@@ -36,6 +37,7 @@ SHOWN_ELSEWHERE = {
             "CommandHarness.script",
             "CommandHarness.task_as",
             "TaskSpec.resume",
+            "TaskSpec.repository",
             "TaskSpec.agent_server",
             "TaskSpec.sealed",
         ),
@@ -155,6 +157,16 @@ def test_resume_is_read_and_written_unchanged(golden: Path) -> None:
     assert json.loads(resume.model_dump_json()) == document
     assert left_out(resume) == set()
     spec = {"text": "go on", "harness": {"kind": "claude"}, "resume": document}
+    check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
+
+
+def test_repository_is_read_and_written_unchanged(golden: Path) -> None:
+    """The example has every field set that one with a URL may have, and the schema of a task accepts it."""
+    document = json.loads((golden / "specs" / "repository.json").read_bytes())
+    repository = Repository.model_validate(document)
+    assert json.loads(repository.model_dump_json(exclude_unset=True)) == document
+    assert left_out(repository) == {f"Repository.{name}" for name in ("bundle", "label", "join")}
+    spec = {"text": "go on", "harness": {"kind": "claude"}, "repository": document}
     check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
 
 

@@ -31,7 +31,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "coherence_score": "How well the sandboxes' work fits together, from 0 to 1.",
     "command": "The program and its arguments.",
     "commit": "The id of the commit.",
-    "commits": "Number of commits.",
     "completion_signal_count": "How often in succession the agent wrote the completion signal.",
     "content": "The text; cut off if it is too large, and then complete in an artifact.",
     "content_length": "Characters of the complete text.",
