@@ -77,3 +77,27 @@ async def test_retry_continues_the_branch(
         view = await reaches(person, task, lambda found: found.commits == 2 and found.pushed_commit == found.commit)
     assert git(upstream.path, "show", f"{view.branch}:attempts") == "1\n2"
     assert [event["type"] for event in person.unique()].count("branch.created") == 1
+
+
+async def test_tasks_of_one_branch_work_one_after_the_other(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream
+) -> None:
+    """The second begins with the commits of the first; it states what it waits for."""
+    of_ticket = repository.model_copy(update={"ticket": "#7", "join": True})
+    script = "until [ -e go ]; do sleep 0.05; done; rm go; echo more >> notes; git add .; git commit -qm more"
+    async with spawner().running():
+        first = await person.submit(["/bin/sh", "-c", script], repository=of_ticket)
+        sandbox = str((await person.reaches(first, "running")).sandbox)
+        second = await person.submit(["/bin/sh", "-c", script], repository=of_ticket)
+
+        async def waits() -> bool:
+            view = await person.task(second)
+            return view is not None and (view.waits_for or "").startswith(f"{first} works on its branch")
+
+        await person.eventually(waits)
+        await person.touch(sandbox, "go")
+        await person.touch(str((await person.reaches(second, "running")).sandbox), "go")
+        await person.ended(second)
+        view = await reaches(person, second, lambda found: found.commits == 2 and found.pushed_commit == found.commit)
+    assert view.tasks == [first, second]
+    assert git(upstream.path, "show", f"{view.branch}:notes") == "more\nmore"

@@ -6,7 +6,7 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,7 @@ from spawner.live_state import LiveState
 from spawner.records.record import StoreUnavailableError
 from spawner.repositories import decisions
 from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
-from spawner.repositories.branch_names import branch_name, prefix_of
+from spawner.repositories.branch_choice import AT_WORK, at_work_on, continued, is_current, is_fresh, name_for
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
@@ -32,8 +32,6 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskFacts, TaskRecord
 
 _AT_ONCE: Final = 4
-_FRESH: Final = timedelta(hours=12)
-"""How long a checkout that is stored as an artifact may wait for its sandbox."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
 _log: Final = logs.get("checkouts")
 
@@ -51,16 +49,28 @@ class CheckoutPreparer:
         self._active: set[str] = set()
         self._failures: defaultdict[str, int] = defaultdict(int)
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
-        """Tasks that wait until the commits of an earlier attempt are added to their branch, by the branch's key."""
+        """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
-        if task.spec.repository is None or (task.checkout is not None and _is_fresh(task, now)):
+        if task.spec.repository is None or (is_fresh(task, now) and self._is_current(task)):
             return True
         self.request(task.key)
         return False
+
+    def _is_current(self, task: TaskRecord) -> bool:
+        known = self._live.branch_index.get(f"{task.project}.{task.branch}")
+        branch = known.view if known else None
+        return is_current(task, branch) and branch is not None and self._at_work_on(branch, task) is None
+
+    def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
+        def find(key: str) -> TaskFacts | None:
+            known = self._live.task_index.get(key)
+            return known.view if known else None
+
+        return at_work_on(branch, task.task, find)
 
     def request(self, key: str) -> None:
         """Prepare the checkout of this task, unless that is being done."""
@@ -108,7 +118,8 @@ class CheckoutPreparer:
         """Fail the task if a retry can't succeed; otherwise its record states why it waits."""
         self._count(decisions.outcome_of(error.fault))
         if not error.permanent:
-            await self._live.change_task(key, partial(of_task.waiting_because, reason=str(error)))
+            reason = f"its repository is not available: {error}"
+            await self._live.change_task(key, partial(of_task.waiting_because, reason=reason))
             _log.warning("repository not available, retrying", task=key, error=str(error))
             return self._delay(key)
         now = self._live.now()
@@ -130,6 +141,11 @@ class CheckoutPreparer:
         branch = await self._branch(task, repository)
         if branch.received:
             self._waiting[branch.key].add(key)
+            return
+        if other := self._at_work_on(branch, task):
+            self._waiting[f"{task.project}.{other}"].add(key)
+            reason = f"{other} works on its branch {branch.branch}"
+            await self._live.change_task(key, partial(of_task.waiting_because, reason=reason))
             return
         checkout = await self._checkout(task, branch)
         self._lease.check()
@@ -168,7 +184,7 @@ class CheckoutPreparer:
             raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
         taken = {*remote, *(view.branch for view in known)}
         while True:
-            name = _name(task, repository, taken)
+            name = name_for(task, repository, taken)
             record = decisions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )
@@ -213,35 +229,13 @@ class CheckoutPreparer:
         """Prepare a new task while it waits. One with an earlier attempt waits for the events of that."""
         if task.prepares and task.left is None and self._lease.held:
             self.request(key)
+        if task.state not in AT_WORK:
+            self._request_waiting(key)
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         if not branch.received:
-            for task in self._waiting.pop(key, ()):
-                self.request(task)
+            self._request_waiting(key)
 
-
-def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
-    """The branch that a task continues, or that was created for it before a crash; None if it needs a new one.
-
-    Raises `GitError` if it names a branch that no task has worked on.
-    """
-    live = [record for record in known if record.state is BranchState.LIVE]
-    for record in live:
-        if record.life == task.life or record.branch == repository.branch:
-            return record
-    if repository.branch is not None:
-        raise GitError(GitFault.NOT_FOUND, f"{repository.branch} is no live branch of an earlier task")
-    if repository.join:
-        of_ticket = [record for record in live if record.ticket == repository.ticket]
-        return max(of_ticket, key=lambda record: record.updated_at, default=None)
-    return None
-
-
-def _name(task: TaskRecord, repository: Repository, taken: Iterable[str]) -> str:
-    title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
-    prefix = prefix_of(title, task.spec.priority)
-    return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
-
-
-def _is_fresh(task: TaskRecord, now: datetime) -> bool:
-    return task.prepared_at is not None and now - task.prepared_at < _FRESH
+    def _request_waiting(self, key: str) -> None:
+        for task in self._waiting.pop(key, ()):
+            self.request(task)

@@ -142,9 +142,8 @@ class Queue:
         ending = [attempt for attempt in self._sandboxes.get(key, {}).values() if attempt != waiter.task.attempt]
         if ending:
             return f"the sandbox of attempt {ending[0]} is still ending"
-        if waiter.task.prepares and waiter.task.not_before is None:
-            reason = waiter.task.prepares_because
-            return f"its repository is not available: {reason}" if reason else "its branch is being prepared"
+        if waiter.task.prepares_because or (waiter.task.prepares and waiter.task.not_before is None):
+            return waiter.task.prepares_because or "its branch is being prepared"
         if waiter.until is not None:
             return f"retry at {waiter.until:%Y-%m-%d %H:%M:%S} UTC"
         return self._position_text(waiter)

@@ -1,0 +1,58 @@
+"""Which branch a task works on, and whether it can begin with that. All pure."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.states import BranchState, TaskState
+from spawner.repositories.branch_names import branch_name, prefix_of
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.record import BranchRecord
+from spawner.tasks.record import TaskFacts, TaskRecord
+
+FRESH: Final = timedelta(hours=12)
+"""How long a checkout that is stored as an artifact may wait for its sandbox."""
+AT_WORK: Final = frozenset({TaskState.ASSIGNED, TaskState.RUNNING})
+
+
+def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRecord]) -> BranchRecord | None:
+    """The branch that a task continues, or that was created for it before a crash; None if it needs a new one.
+
+    Raises `GitError` if it names a branch that no task has worked on.
+    """
+    live = [record for record in known if record.state is BranchState.LIVE]
+    for record in live:
+        if record.life == task.life or record.branch == repository.branch:
+            return record
+    if repository.branch is not None:
+        raise GitError(GitFault.NOT_FOUND, f"{repository.branch} is no live branch of an earlier task")
+    if repository.join:
+        of_ticket = [record for record in live if record.ticket == repository.ticket]
+        return max(of_ticket, key=lambda record: record.updated_at, default=None)
+    return None
+
+
+def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str]) -> str:
+    """The name of a new branch for a task, distinct from those that are taken."""
+    title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
+    prefix = prefix_of(title, task.spec.priority)
+    return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
+
+
+def is_fresh(task: TaskRecord, now: datetime) -> bool:
+    """Whether what was stored of a checkout is still stored for long enough."""
+    return task.prepared_at is not None and now - task.prepared_at < FRESH
+
+
+def at_work_on(branch: BranchRecord, task: str, find: Callable[[str], TaskFacts | None]) -> str | None:
+    """The other task that works on the branch now, or None: two at once would each miss the other's commits."""
+    others = (find(f"{branch.project}.{name}") for name in branch.tasks if name != task)
+    return next((other.task for other in others if other is not None and other.state in AT_WORK), None)
+
+
+def is_current(task: TaskRecord, branch: BranchRecord | None) -> bool:
+    """Whether the checkout of a task has all commits of its branch."""
+    if branch is None or task.checkout is None:
+        return False
+    return branch.commit == task.checkout.commit and not branch.received
