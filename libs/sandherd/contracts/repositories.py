@@ -1,5 +1,6 @@
 """The git repository that a task works on, and the branch that a sandbox checks out."""
 
+import re
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
@@ -25,6 +26,9 @@ LABEL_PATTERN: Final = explained(r"^[A-Za-z0-9_.-]+$", "letters, digits and _ . 
 URL_PATTERN: Final = explained(r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of https")
 
 
+_ORIGIN: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,4}|:[1-5][0-9]{4}|:6[0-4][0-9]{3})?")
+
+
 def check_branch(name: str) -> str:
     """The name, if git accepts it as that of a branch (git-check-ref-format(1)). Raises `ValueError`."""
     parts = name.split("/")
@@ -37,9 +41,11 @@ def check_branch(name: str) -> str:
 def check_url(url: str) -> str:
     """The URL, if it has a host name and neither a credential, a query nor a fragment. Raises `ValueError`."""
     parts = urlsplit(url)
+    if not _ORIGIN.fullmatch(parts.netloc) and "@" not in parts.netloc:
+        raise ValueError("it has to be the URL of a repository, with a host name in ASCII and a valid port, if any")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the URL contains a credential; remove it: the spawner has the credentials of forges")
-    if parts.query or parts.fragment or not parts.hostname or not parts.path.strip("/"):
+    if {"?", "#"} & set(url) or not parts.hostname or not parts.path.strip("/"):
         raise ValueError("it has to be the URL of a repository, such as https://github.com/OWNER/NAME")
     if {".", ".."} & set(parts.path.split("/")) or "%" in parts.path or "\\" in url:
         raise ValueError("the URL's path has to be plain: without `.`, `..` and percent signs")

@@ -21,7 +21,17 @@ _APPROVED: Final = (
     ".gitlab-ci.yml",
     ".gitea/workflows/**",
     ".forgejo/workflows/**",
+    ".github/dependabot.yml",
+    ".gitlab/**",
     ".circleci/**",
+    ".woodpecker.yml",
+    ".woodpecker/**",
+    ".travis.yml",
+    ".drone.yml",
+    ".cirrus.yml",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "Jenkinsfile",
     "**/CODEOWNERS",
 )
 

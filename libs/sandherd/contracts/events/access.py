@@ -1,7 +1,9 @@
 """Events about what users did in a sandbox beside its agent, and what a worker stored for the next attempt."""
 
 import shlex
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import StringConstraints
 
 from sandherd.contracts.events.agent import AgentEvent
 from sandherd.contracts.events.base import ArtifactRef
@@ -84,7 +86,7 @@ class AgentBranchSaved(AgentEvent):
     type: ClassVar[str] = "agent.branch_saved"
     counts_as_work: ClassVar[bool] = False
     branch: str
-    commit: str | None = None
+    commit: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
     """The last commit in the bundle. None: there is no bundle."""
     commits: Count = 0
     """How many commits the bundle has."""

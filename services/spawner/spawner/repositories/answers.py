@@ -17,6 +17,10 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {ListBranches: 4, PushBranch
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 
 
+_MAX_REPLY: Final = 512 * 1024
+"""Maximum bytes of a page: a branch has up to 100 paths to approve, and 400 with conflicts."""
+
+
 class BranchRequestHandler:
     """The handlers of requests about branches. Raise `ContractError`."""
 
@@ -36,11 +40,9 @@ class BranchRequestHandler:
         found = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
         found.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
         rest = [record for record in found if request.cursor is None or _cursor(record) < request.cursor]
-        page = rest[: request.limit]
+        page = _fitting(rest[: request.limit])
         more = len(rest) > len(page)
-        return BranchList(
-            branches=[record.view() for record in page], next_cursor=_cursor(page[-1]) if more else None, truncated=more
-        )
+        return BranchList(branches=page, next_cursor=_cursor(rest[len(page) - 1]) if more else None, truncated=more)
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
         """Have a branch pushed as soon as possible."""
@@ -96,6 +98,19 @@ def _matches(record: BranchRecord, project: str, request: ListBranches) -> bool:
         return False
     named = request.branch in (None, record.branch, record.id)
     return named and (not request.state or record.state in request.state)
+
+
+def _fitting(records: list[BranchRecord]) -> list[BranchView]:
+    """The views of the first records that fit into a reply; at least one."""
+    views: list[BranchView] = []
+    size = 0
+    for record in records:
+        view = record.view()
+        size += len(view.model_dump_json())
+        if views and size > _MAX_REPLY:
+            break
+        views.append(view)
+    return views
 
 
 def _cursor(record: BranchRecord) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandherd.contracts.repositories import Repository
+from pydantic import TypeAdapter, ValidationError
+
+from sandherd.contracts.repositories import BranchName, Repository
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.repositories.branch_names import branch_name, prefix_of
 from spawner.repositories.git import GitError, GitFault
@@ -38,6 +40,15 @@ def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str]) -> 
     title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
     prefix = prefix_of(title, task.spec.priority)
     return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
+
+
+def base_problem(base: str) -> str | None:
+    """Why a branch of a repository can't be the base of a task, or None: its name is the repository's choice."""
+    try:
+        TypeAdapter(BranchName).validate_python(base)
+    except ValidationError:
+        return f"the name of branch {base[:100]!r} has characters that a task's base may not have; name another base"
+    return None
 
 
 def is_fresh(task: TaskRecord, now: datetime) -> bool:

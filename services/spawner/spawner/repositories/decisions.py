@@ -197,7 +197,7 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
     """The branch after it was deleted."""
     if record.state is BranchState.DELETED:
         return record
-    changes = {"delete_wanted": None, "push_wanted": False, "received": (), "updated_at": now}
+    changes = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": (), "updated_at": now}
     event = BranchDeleted(repository=record.repository, branch=record.branch)
     return record.entering(BranchState.DELETED, **changes).with_events(now, event)
 

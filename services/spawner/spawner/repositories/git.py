@@ -6,6 +6,7 @@ credential is passed in the environment of the git process alone: it is in no ar
 """
 
 import asyncio
+import base64
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from typing import Final
 
 from sandherd.process_signals import send_group
 
-_LIMITED: Final = 'ulimit -f "$0"; exec git "$@"'
+_LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
 _BLOCK: Final = 512
 """Bytes of the unit of `ulimit -f` (POSIX)."""
 _STOP_SECONDS: Final = 5.0
@@ -34,10 +35,13 @@ _CONFIG: Final[Mapping[str, str]] = {
     "core.excludesFile": os.devnull,
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
+    "core.packedGitLimit": "512m",
+    "core.packedGitWindowSize": "32m",
     "core.sshCommand": "false",
     "credential.helper": "",
     "fetch.recurseSubmodules": "false",
     "gc.auto": "0",
+    "http.followRedirects": "false",
     "maintenance.auto": "false",
     "protocol.allow": "never",
     "protocol.file.allow": "always",
@@ -95,9 +99,13 @@ class RemoteRepository:
 
 @dataclass(frozen=True)
 class GitLimits:
-    """The limits of one command: its time in seconds, the size of each file that it writes, and its output in bytes."""
+    """The limits of one command: its time in seconds, its memory, each file that it writes, and its output in bytes."""
 
     seconds: float = 900.0
+    """Of a command that contacts a remote."""
+    local_seconds: float = 120.0
+    """Of any other: what takes longer is too large."""
+    memory_bytes: int = 2 * 1024**3
     file_bytes: int = 8 * 1024**3
     output_bytes: int = 64 * 1024**2
 
@@ -112,13 +120,15 @@ async def run_git(
     environment: Mapping[str, str] | None = None,
     limits: GitLimits = DEFAULT_LIMITS,
     accepted: frozenset[int] = frozenset({0}),
+    over_network: bool = False,
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first.
+    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote.
     """
+    seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
-        *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), *arguments),
+        *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
         stdin=asyncio.subprocess.DEVNULL,
@@ -127,16 +137,28 @@ async def run_git(
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(seconds):
             out, err = await asyncio.gather(_read(process.stdout, limits), _read(process.stderr, limits))
             status = await process.wait()
     except TimeoutError:
-        raise GitError(GitFault.UNAVAILABLE, f"git {arguments[0]} took longer than {limits.seconds:.0f} s") from None
+        fault = GitFault.UNAVAILABLE if over_network else GitFault.TOO_LARGE
+        command = arguments[2] if arguments[0] == in_repository(Path())[0] else arguments[0]
+        raise GitError(fault, f"git {command} took longer than {seconds:.0f} s") from None
     finally:
         await _end(process)
     if status not in accepted:
-        raise _error(status, err.decode(errors="replace"))
+        raise _error(status, _without(credential, err.decode(errors="replace")))
     return status, out
+
+
+def _without(credential: Credential | None, printed: str) -> str:
+    """The text without the credential, which a server may return in a message."""
+    if credential is None:
+        return printed
+    pair = base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
+    for secret in (credential.password, pair, base64.b64encode(credential.password.encode()).decode()):
+        printed = printed.replace(secret.rstrip("="), "***")
+    return printed
 
 
 def _environment(credential: Credential | None, config: Mapping[str, str]) -> dict[str, str]:
@@ -199,6 +221,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 _MEANINGS: Final = (
     (GitFault.DENIED, r"authentication failed|could not read (username|password)|invalid credentials|error: 40[13]\b"),
     (GitFault.NOT_FOUND, r"not found|does not (exist|appear to be a git repository)|no such file|error: 404\b"),
+    (GitFault.TOO_LARGE, r"out of memory|cannot allocate memory"),
     (GitFault.TOO_LARGE, r"file size limit exceeded|file too large|died of signal 25\b"),
     (GitFault.UNAVAILABLE, r"could not resolve|failed to connect|connection (timed out|refused|reset)|timed out"),
     (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),

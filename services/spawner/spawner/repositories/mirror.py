@@ -7,8 +7,8 @@ process writes at a time (flock(2)), and a branch is changed by compare-and-set 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,7 @@ class Mirror:
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
         shown = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)
-        for line in shown.splitlines():
+        for line in shown.split("\n"):
             target, _, name = line.partition("\t")
             if name == "HEAD" and target.startswith(f"ref: {_HEADS}"):
                 return target.removeprefix(f"ref: {_HEADS}")
@@ -67,7 +67,7 @@ class Mirror:
         options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
         status, shown = await run_git(
             *in_repository(self.path), *options, "--end-of-options", remote.url, f"{name}:{name}",
-            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}),
+            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
             raise _refused_push(shown.decode(errors="replace"))
@@ -81,7 +81,7 @@ class Mirror:
         options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
         status, printed = await run_git(
             *in_repository(self.path), *options, "--end-of-options", remote.url, f":{name}",
-            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}),
+            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
             raise _refused_push(printed.decode(errors="replace"))
@@ -137,7 +137,7 @@ class Mirror:
         incoming = f"{_INCOMING}{branch}"
         async with self._writing():
             try:
-                with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
+                with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
                     await self._unbundle(bundle, branch, Path(quarantine))
                     await self.run(
                         *_FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
@@ -219,7 +219,7 @@ class Mirror:
         if not self.path.exists():
             return {}
         shown = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
-        pairs = (line.split(" ", 1) for line in shown.splitlines())
+        pairs = (line.split(" ", 1) for line in shown.split("\n") if line)
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
     async def _update(self, branch: str, commit: str, expected: str) -> None:
@@ -234,7 +234,12 @@ class Mirror:
         """Run git on this repository and return its output. Raises `GitError`."""
         credential = remote.credential if remote is not None else None
         _, shown = await run_git(
-            *in_repository(self.path), *arguments, credential=credential, config=config, limits=self._limits
+            *in_repository(self.path),
+            *arguments,
+            credential=credential,
+            config=config,
+            limits=self._limits,
+            over_network=remote is not None,
         )
         return shown.decode("utf-8", "surrogateescape")
 
@@ -247,6 +252,18 @@ class Mirror:
                     "init", "--quiet", "--bare", "--shared=world", "--template=", "--end-of-options", str(self.path)
                 )
             yield
+
+
+@contextmanager
+def _blamed(bundle: Path) -> Iterator[None]:
+    """Errors within are the bundle's, which is the same at each retry, unless the disk is full or git is missing."""
+    try:
+        yield
+    except GitError as error:
+        of_machine = any(text in str(error).lower() for text in ("no space left", "not installed"))
+        if error.permanent or of_machine:
+            raise
+        raise GitError(GitFault.REFUSED, f"the bundle of {bundle.stat().st_size} bytes is damaged: {error}") from error
 
 
 def _refused_push(shown: str) -> GitError:

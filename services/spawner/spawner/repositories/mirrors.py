@@ -3,6 +3,7 @@
 A mirror is a cache: what a branch's record names can be restored from its repository and its last bundle.
 """
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -93,6 +94,12 @@ class Mirrors:
         """A bundle of a sandbox, as a file."""
         async with self._bundle(bundle) as file:
             yield file
+
+    async def check_size(self, mirror: Mirror) -> None:
+        """Raise `GitError` if the mirror has reached its maximum: also commits that are refused use its disk."""
+        if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
+            limit = self._limits.file_bytes // _MIB
+            raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the branch if the repository's is where it was pushed last."""

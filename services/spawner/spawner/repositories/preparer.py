@@ -4,8 +4,9 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -19,10 +20,19 @@ from sandherd.contracts.repositories import Checkout, Repository
 from sandherd.contracts.states import BranchState, TaskState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
+from spawner.records.quota import Quota
 from spawner.records.record import StoreUnavailableError
 from spawner.repositories import decisions
 from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
-from spawner.repositories.branch_choice import AT_WORK, at_work_on, continued, is_current, is_fresh, name_for
+from spawner.repositories.branch_choice import (
+    AT_WORK,
+    at_work_on,
+    base_problem,
+    continued,
+    is_current,
+    is_fresh,
+    name_for,
+)
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
@@ -31,7 +41,13 @@ from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskFacts, TaskRecord
 
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 8
+_PROJECT_AT_ONCE: Final = 2
+_TURN_SECONDS: Final = 0.5
+"""After how long a task of a project with as many at once is looked at again."""
+_UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
+_PROJECT_MB: Final = 32
+"""Maximum MiB of the records of one project's branches."""
 _RETRY: Final = Backoff(1.0, 60.0, jitter=0.5)
 _log: Final = logs.get("checkouts")
 
@@ -43,10 +59,12 @@ class CheckoutPreparer:
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str]
     ) -> None:
         """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle."""
+        self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
         self._requested: asyncio.Queue[str] = asyncio.Queue()
         self._active: set[str] = set()
+        self._at_once: Counter[str] = Counter()
         self._failures: defaultdict[str, int] = defaultdict(int)
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
@@ -85,9 +103,15 @@ class CheckoutPreparer:
     async def _work(self) -> None:
         while True:
             key = await self._requested.get()
+            project = key.partition(".")[0]
+            if self._at_once[project] >= _PROJECT_AT_ONCE:  # a slow repository of one project must not stop the others
+                asyncio.get_running_loop().call_later(_TURN_SECONDS, self._requested.put_nowait, key)
+                continue
+            self._at_once[project] += 1
             try:
                 delay = await self._try(key)
             finally:
+                self._at_once[project] -= 1
                 self._active.discard(key)
             if delay is not None:
                 asyncio.get_running_loop().call_later(delay, self.request, key)
@@ -95,17 +119,20 @@ class CheckoutPreparer:
     async def _try(self, key: str) -> float | None:
         """Prepare a checkout; returns after how many seconds to try again, None if there is no need."""
         try:
-            await self._prepare(key)
+            try:
+                await self._prepare(key)
+            except GitError as error:
+                return await self._failed(key, error)
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
             return None
-        except GitError as error:
-            return await self._failed(key, error)
         except FOR_NOW as error:
             _log.warning("checkout not prepared, retrying", task=key, error=repr(error))
             return self._delay(key)
         except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
             _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
+            with suppress(*FOR_NOW):
+                await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED))
             return self._delay(key)
         self._failures.pop(key, None)
         return None
@@ -182,6 +209,8 @@ class CheckoutPreparer:
         remote = await mirror.remote_branches()
         if base not in remote:
             raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
+        if problem := base_problem(base) or self._full(task.project):
+            raise GitError(GitFault.REFUSED, problem)
         taken = {*remote, *(view.branch for view in known)}
         while True:
             name = name_for(task, repository, taken)
@@ -194,6 +223,11 @@ class CheckoutPreparer:
                 await self._live.branches.flush(held)
                 return held.record
             taken.add(name)
+
+    def _full(self, project: str) -> str | None:
+        used = self._live.branch_index.size_of(project)
+        refused = self._quota.refusal(project, used, self._live.branch_index.size())
+        return refused.reason if refused else None
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()

@@ -14,6 +14,7 @@ from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.branch import MAX_PATHS
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
@@ -156,6 +157,7 @@ class BranchWorkflow:
         return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
+        await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
             commit = await mirror.import_bundle(file, record.branch, expected=record.commit)
         if commit == commits.commit:
@@ -178,7 +180,8 @@ class BranchWorkflow:
         try:
             mirror = await self._mirrors.with_branch(record)
             lines = await changed_lines(mirror, record.base_commit, record.commit)
-            sensitive = tuple(shown_path(path) for path in paths_to_approve(sorted(lines), self._approval))
+            found = await asyncio.to_thread(paths_to_approve, sorted(lines), self._approval)
+            sensitive = tuple(shown_path(path) for path in found[:MAX_PATHS])
             if sensitive and record.approved != record.commit:
                 reason = "it changes paths that a user has to approve"
                 return partial(

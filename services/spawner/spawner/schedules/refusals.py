@@ -38,6 +38,9 @@ def schedule_refusal(record: ScheduleRecord, now: datetime) -> Refusal | None:
     if len(task.model_dump_json(exclude_defaults=True).encode()) > MAX_SPEC_BYTES:
         reason = f"the task has more than {MAX_SPEC_BYTES} bytes: let its program fetch its files"
         return Refusal(reason, "schedule.task", Code.TOO_LARGE)
+    if task.repository is not None and task.repository.bundle is not None:
+        reason = "a schedule's task may not have an uploaded repository: name its URL"
+        return Refusal(reason, "schedule.task.repository.bundle")
     return _label_refusal(record) or cron_refusal(record.spec.cron, record.spec.time_zone, now)
 
 

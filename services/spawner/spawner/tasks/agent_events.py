@@ -115,6 +115,9 @@ class AgentEventHandler:
         if not belongs_to(saved.bundle, sandbox):
             self._late(event, "not_its_own")
             return
+        if not of_task.accepts_commits(task.record, sandbox.sandbox):
+            self._late(event, "old_attempt")
+            return
         now = self._live.now()
         commits = ReceivedCommits(
             sandbox=sandbox.sandbox, task=task.record.task, commit=saved.commit, bundle=saved.bundle

@@ -98,7 +98,8 @@ class TaskCommands:
             terms = self._quota_refusal(command.project) or await self._terms(command.project, command.data)
             if isinstance(terms, Refusal):
                 return terms
-            refused = await self._refusal(command.project, command.data.spec)
+            refused = work_refusal(command.project, command.data)
+            refused = refused or await self._refusal(command.project, command.data.spec)
             if refused:
                 return refused
             held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), terms))

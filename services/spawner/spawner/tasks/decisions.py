@@ -171,6 +171,13 @@ def accepts_saved_work(record: TaskRecord, sandbox: str) -> bool:
     return sandbox in {record.sandbox, record.previous.sandbox if record.previous else None}
 
 
+def accepts_commits(record: TaskRecord, sandbox: str) -> bool:
+    """Whether commits that this sandbox saves are added to the task's branch: no later attempt works on it."""
+    if record.sandbox is None:
+        return record.previous is not None and record.previous.sandbox == sandbox
+    return record.sandbox == sandbox
+
+
 def cancelled(record: TaskRecord, command: CancelTask, now: datetime, by: str | None = None) -> TaskRecord:
     """The task after it was cancelled by the command `by`. An ended task is unchanged, and so is a repetition."""
     if record.ended or (by is not None and record.cancelled_by == by):
