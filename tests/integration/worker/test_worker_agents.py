@@ -34,8 +34,9 @@ async def test_message_during_a_run_reaches_standard_input_once(sandbox: Any, he
     await sandbox.start()
     await sandbox.event("tool_use")
     async with herd.bus(Principal.MESSAGE_RELAY) as relay:
+        first = letter("msg-1", "go on")
         for _ in range(3):
-            receipt = await sandbox.deliver(relay, letter("msg-1", "go on"))
+            receipt = await sandbox.deliver(relay, first)
             assert receipt.outcome == "acknowledged"
         assert len(await _settled(sandbox, "message_injected")) == 1
         await sandbox.deliver(relay, letter("msg-2", "that is all"))

@@ -3,8 +3,7 @@
 Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
 """
 
-import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +12,6 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.repositories import Checkout, Repository
@@ -37,14 +35,13 @@ from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskFacts, TaskRecord
 
 _AT_ONCE: Final = 8
 _PROJECT_AT_ONCE: Final = 2
-_TURN_SECONDS: Final = 0.5
-"""After how long a task of a project with as many at once is looked at again."""
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
 """Maximum MiB of the records of one project's branches."""
@@ -62,10 +59,7 @@ class CheckoutPreparer:
         self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
-        self._requested: asyncio.Queue[str] = asyncio.Queue()
-        self._active: set[str] = set()
-        self._at_once: Counter[str] = Counter()
-        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
         live.task_index.on_change(self._on_task)
@@ -73,15 +67,16 @@ class CheckoutPreparer:
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
-        if task.spec.repository is None or (is_fresh(task, now) and self._is_current(task)):
+        if task.spec.repository is None or self._has_checkout(task, now):
             return True
-        self.request(task.key)
+        self._queue.request(task.key)
         return False
 
-    def _is_current(self, task: TaskRecord) -> bool:
+    def _has_checkout(self, task: TaskRecord, now: datetime) -> bool:
         known = self._live.branch_index.get(f"{task.project}.{task.branch}")
         branch = known.view if known else None
-        return is_current(task, branch) and branch is not None and self._at_work_on(branch, task) is None
+        current = is_fresh(task, now) and is_current(task, branch)
+        return current and branch is not None and self._at_work_on(branch, task) is None
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
         def find(key: str) -> TaskFacts | None:
@@ -90,34 +85,12 @@ class CheckoutPreparer:
 
         return at_work_on(branch, task.task, find)
 
-    def request(self, key: str) -> None:
-        """Prepare the checkout of this task, unless that is being done."""
-        if key not in self._active:
-            self._active.add(key)
-            self._requested.put_nowait(key)
-
     async def run(self) -> None:
         """Prepare what is requested, until cancelled."""
-        await run_until_first(*(self._work() for _ in range(_AT_ONCE)))
+        await self._queue.run()
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._requested.get()
-            project = key.partition(".")[0]
-            if self._at_once[project] >= _PROJECT_AT_ONCE:  # a slow repository of one project must not stop the others
-                asyncio.get_running_loop().call_later(_TURN_SECONDS, self._requested.put_nowait, key)
-                continue
-            self._at_once[project] += 1
-            try:
-                delay = await self._try(key)
-            finally:
-                self._at_once[project] -= 1
-                self._active.discard(key)
-            if delay is not None:
-                asyncio.get_running_loop().call_later(delay, self.request, key)
-
-    async def _try(self, key: str) -> float | None:
-        """Prepare a checkout; returns after how many seconds to try again, None if there is no need."""
+    async def _try(self, key: str) -> bool:
+        """Prepare a checkout; returns whether to try again later."""
         try:
             try:
                 await self._prepare(key)
@@ -125,30 +98,24 @@ class CheckoutPreparer:
                 return await self._failed(key, error)
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
-            return None
         except FOR_NOW as error:
             _log.warning("checkout not prepared, retrying", task=key, error=repr(error))
-            return self._delay(key)
+            return True
         except Exception as error:  # noqa: BLE001  # one task must not block all others; it is retried
             _log.error("checkout preparation failed, retrying", task=key, exc_info=error)
             with suppress(*FOR_NOW):
                 await self._live.change_task(key, partial(of_task.waiting_because, reason=_UNEXPECTED))
-            return self._delay(key)
-        self._failures.pop(key, None)
-        return None
+            return True
+        return False
 
-    def _delay(self, key: str) -> float:
-        self._failures[key] += 1
-        return _RETRY.delay(self._failures[key] - 1)
-
-    async def _failed(self, key: str, error: GitError) -> float | None:
-        """Fail the task if a retry can't succeed; otherwise its record states why it waits."""
+    async def _failed(self, key: str, error: GitError) -> bool:
+        """Fail the task if a retry can't succeed; otherwise its record states why it waits, and True is returned."""
         self._count(decisions.outcome_of(error.fault))
         if not error.permanent:
             reason = f"its repository is not available: {error}"
             await self._live.change_task(key, partial(of_task.waiting_because, reason=reason))
             _log.warning("repository not available, retrying", task=key, error=str(error))
-            return self._delay(key)
+            return True
         now = self._live.now()
 
         def decide(task: TaskRecord) -> TaskRecord:
@@ -157,7 +124,7 @@ class CheckoutPreparer:
             return of_task.failed(task, f"repository: {error}", ErrorType.REPOSITORY, now)
 
         await self._live.change_task(key, decide)
-        return None
+        return False
 
     async def _prepare(self, key: str) -> None:
         self._lease.check()
@@ -165,6 +132,8 @@ class CheckoutPreparer:
         if held is None or held.record.state is not TaskState.PENDING or held.record.spec.repository is None:
             return
         task, repository = held.record, held.record.spec.repository
+        if self._has_checkout(task, self._live.now()):
+            return  # it was requested again meanwhile
         branch = await self._branch(task, repository)
         if branch.received:
             self._waiting[branch.key].add(key)
@@ -262,7 +231,7 @@ class CheckoutPreparer:
     def _on_task(self, key: str, task: TaskFacts) -> None:
         """Prepare a new task while it waits. One with an earlier attempt waits for the events of that."""
         if task.prepares and task.left is None and self._lease.held:
-            self.request(key)
+            self._queue.request(key)
         if task.state not in AT_WORK:
             self._request_waiting(key)
 
@@ -272,4 +241,4 @@ class CheckoutPreparer:
 
     def _request_waiting(self, key: str) -> None:
         for task in self._waiting.pop(key, ()):
-            self.request(task)
+            self._queue.request(task)

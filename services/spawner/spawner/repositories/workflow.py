@@ -4,7 +4,6 @@ Each step is written to the branch's record when it is done, so that it can be r
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -27,9 +26,11 @@ from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
 from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 4
+_PROJECT_AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
 _ABANDONED: Final = timedelta(days=1)
@@ -49,15 +50,13 @@ class BranchWorkflow:
         """`approval`: patterns of paths whose changes a user has to approve."""
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, approval
-        self._due: asyncio.Queue[str] = asyncio.Queue()
-        self._active: set[str] = set()
-        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
         """Run until cancelled."""
         await self._live.branch_index.complete.wait()
-        await run_until_first(self._find(), *(self._work() for _ in range(_AT_ONCE)))
+        await run_until_first(self._find(), self._queue.run())
 
     async def _find(self) -> None:
         """Whenever the lease is acquired: what the previous holder has not finished, and all that is due."""
@@ -73,41 +72,22 @@ class BranchWorkflow:
 
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         if branch.has_work and self._lease.held:
-            self._request(key)
+            self._queue.request(key)
 
-    def _request(self, key: str) -> None:
-        if key not in self._active:
-            self._active.add(key)
-            self._due.put_nowait(key)
-
-    async def _work(self) -> None:
-        while True:
-            key = await self._due.get()
-            try:
-                delay = await self._try(key)
-            finally:
-                self._active.discard(key)
-            if delay is not None:
-                asyncio.get_running_loop().call_later(delay, self._request, key)
-
-    async def _try(self, key: str) -> float | None:
-        """Do all that is due; returns after how many seconds to try again, None if there is no need."""
+    async def _try(self, key: str) -> bool:
+        """Do all that is due; returns whether to try again later."""
         try:
             while await self._step(key):
-                self._failures.pop(key, None)
+                pass
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
         except (GitError, *FOR_NOW) as error:
             _log.warning("branch not handled, retrying", branch=key, error=str(error))
-            return self._delay(key)
+            return True
         except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
             _log.error("branch step failed, retrying", branch=key, exc_info=error)
-            return self._delay(key)
-        return None
-
-    def _delay(self, key: str) -> float:
-        self._failures[key] += 1
-        return _RETRY.delay(self._failures[key] - 1)
+            return True
+        return False
 
     async def _step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""

@@ -1,0 +1,71 @@
+"""A queue of keys to work on: several at once, one key never twice, and few of one project, which can't stop others."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.concurrency import run_until_first
+
+Work = Callable[[str], Awaitable[bool]]
+"""Works on a key; returns whether it is to be worked on again later. It must not raise."""
+_TURN_SECONDS: Final = 0.5
+"""After how long a key of a project with as many at once is looked at again."""
+
+
+class WorkQueue:
+    """Keys are `<project>.<name>`. One that is to be worked on again waits by the backoff."""
+
+    def __init__(self, work: Work, retry: Backoff, *, at_once: int, of_project: int) -> None:
+        self._work, self._retry = work, retry
+        self._at_once, self._of_project = at_once, of_project
+        self._requested: asyncio.Queue[str] = asyncio.Queue()
+        self._active: set[str] = set()
+        self._working: set[str] = set()
+        self._again: set[str] = set()
+        self._projects: Counter[str] = Counter()
+        self._failures: defaultdict[str, int] = defaultdict(int)
+
+    def request(self, key: str) -> None:
+        """Have this key worked on, unless it waits for that; once more, if it is being worked on."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._active:
+            self._active.add(key)
+            self._requested.put_nowait(key)
+
+    async def run(self) -> None:
+        """Work on what is requested, until cancelled."""
+        await run_until_first(*(self._take() for _ in range(self._at_once)))
+
+    async def _take(self) -> None:
+        while True:
+            key = await self._requested.get()
+            project = key.partition(".")[0]
+            if self._projects[project] >= self._of_project:
+                self._later(_TURN_SECONDS, self._requested.put_nowait, key)
+                continue
+            self._projects[project] += 1
+            self._working.add(key)
+            try:
+                failed = await self._work(key)
+            finally:
+                self._projects[project] -= 1
+                self._working.discard(key)
+                self._active.discard(key)
+            self._settle(key, failed=failed)
+
+    def _settle(self, key: str, *, failed: bool) -> None:
+        if key in self._again:
+            self._again.discard(key)
+            self.request(key)
+        if not failed:
+            self._failures.pop(key, None)
+            return
+        self._failures[key] += 1
+        self._later(self._retry.delay(self._failures[key] - 1), self.request, key)
+
+    @staticmethod
+    def _later(seconds: float, call: Callable[[str], None], key: str) -> None:
+        asyncio.get_running_loop().call_later(seconds, call, key)
