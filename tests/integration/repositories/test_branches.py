@@ -82,13 +82,14 @@ class AgentsClone:
     def __init__(self, herd: Broker, folder: Path, sandbox: str) -> None:
         self.herd, self.folder, self.sandbox = herd, folder, sandbox
 
-    async def save(self, branch: str, base_commit: str, *, claimed: str | None = None) -> str:
+    async def save(self, branch: str, base_commit: str, *, claimed: str | None = None, cut: int = 0) -> str:
         """Publish the branch as a worker does; returns its commit."""
         file = self.folder.with_suffix(".bundle")
         git(self.folder, "bundle", "create", "--quiet", str(file), f"refs/heads/{branch}", f"^{base_commit}")
         head = git(self.folder, "rev-parse", f"refs/heads/{branch}")
         async with self.herd.bus(Principal.WORKER, project="p1", sandbox=self.sandbox) as bus:
-            bundle = await stored(bus, file.read_bytes(), self.sandbox)
+            content = file.read_bytes()
+            bundle = await stored(bus, content[: len(content) - cut], self.sandbox)
             saved = AgentBranchSaved(branch=branch, commit=claimed or head, commits=1, bundle=bundle)
             await bus.publish_event(self._event(saved))
         return head
@@ -327,3 +328,20 @@ async def test_conflicting_branches_are_found_before_any_pull_request(
     assert event["data"]["branch"] == views[1].branch
     assert event["data"]["overlaps"] == [{"branch": views[0].branch, "paths": ["shop.py"]}]
     assert [overlap.branch for overlap in last.overlaps] == [views[0].branch]
+
+
+async def test_damaged_bundle_is_refused_for_good(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """A bundle without its end would be damaged at each retry: the branch does not stay `saving`."""
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = tmp_path / "sandbox"
+        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
+        git(clone, "checkout", "--quiet", "-b", view.branch)
+        commit(clone, {"shop.py": "total = 3\n"})
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit, cut=60)
+        refused = await reaches(person, task, lambda found: found.problem is not None)
+    assert (refused.saving, refused.commit) == (False, upstream.first)

@@ -15,7 +15,7 @@ from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 
 SECONDS: Final = 60.0
-MOST_PATHS: Final = 20
+PAIR_PATHS: Final = 20
 """Maximum paths of a pair: an event has up to 20 pairs, and has to fit into a message."""
 
 
@@ -52,4 +52,4 @@ def others_of(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[st
 def overlap_of(branch: str, paths: list[str]) -> Iterator[BranchOverlap]:
     """The overlap with a branch, if there are paths with conflicts."""
     if paths:
-        yield BranchOverlap(branch=branch, paths=[shown_path(path) for path in paths[:MOST_PATHS]])
+        yield BranchOverlap(branch=branch, paths=[shown_path(path) for path in paths[:PAIR_PATHS]])

@@ -28,7 +28,7 @@ class WorkQueue:
         self._failures: defaultdict[str, int] = defaultdict(int)
 
     def request(self, key: str) -> None:
-        """Have this key worked on, unless it waits for that; once more, if it is being worked on."""
+        """Have this key worked on, unless it waits for that; repeated if it is being worked on."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._active:

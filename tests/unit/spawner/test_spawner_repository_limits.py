@@ -1,0 +1,151 @@
+"""What a sandbox or a client can make large, forge or repeat: bounded, refused or hidden."""
+
+import asyncio
+import base64
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from sandherd.backoff import Backoff
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.events.branch import BranchOverlapFound, BranchSaved
+from sandherd.contracts.repositories import Repository
+from sandherd.settings.repositories import RepositorySettings
+from spawner.repositories import git
+from spawner.repositories.branch_choice import base_problem
+from spawner.repositories.differences import paths_to_approve, shown_path
+from spawner.repositories.overlaps import PAIR_PATHS, overlap_of
+from spawner.repositories.work_queue import WorkQueue
+from spawner.tasks.decisions import accepts_commits
+from spawner.tasks.record import TaskRecord
+from tests.patience import PATIENCE
+
+LONG = "deep/" * 2400 + "ä"
+MAX_EVENT = 262_144
+"""The maximum bytes of an event (docs/wire.md)."""
+APPROVAL = RepositorySettings().repository_approval
+
+
+def test_events_with_long_paths_fit_into_a_message() -> None:
+    """An agent may commit any number of paths of any length; the event that lists them is published all the same."""
+    paths = [shown_path(f"{number}{LONG}") for number in range(100)]
+    saved = BranchSaved(
+        repository="r", branch="b", commit="c", commits=1, files_changed=100, additions=1, deletions=0, paths=paths
+    )
+    assert len(saved.model_dump_json().encode()) < MAX_EVENT / 2
+    pairs = [one for number in range(20) for one in overlap_of(f"feature/{number}", [LONG] * 500)]
+    found = BranchOverlapFound(repository="r", branch="b", commit="c", overlaps=pairs)
+    assert len(found.model_dump_json().encode()) < MAX_EVENT / 2
+    assert {len(pair.paths) for pair in pairs} == {PAIR_PATHS}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".github/workflows/x.yml", ".GITHUB/Workflows/x.yml", ".github", ".github/workflows", ".gitlab-ci.yml",
+        "bitbucket-pipelines.yml", ".woodpecker/a.yml", ".woodpecker.yml", "Jenkinsfile", "docs/CODEOWNERS",
+    ],
+)  # fmt: skip
+def test_definitions_of_pipelines_need_approval(path: str) -> None:
+    """Also a link in place of their folder, and in any case of letters."""
+    assert paths_to_approve(["src/a.py", path], APPROVAL) == [path]
+
+
+def test_ordinary_paths_need_none() -> None:
+    """As names that only contain those of pipelines."""
+    assert paths_to_approve(["github/workflows/x.yml", "src/.gitlab-ci.yml.txt", "a/Jenkinsfile.md"], APPROVAL) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com:x/a", "https://github.com:99999/a", "https://github.com:443:80/a", "https://[::1]/a",
+        "https://evil.example[vc.example]/x", "https://github.com/a?", "https://github.com/a#", "https://git\u212aub.com/a",
+        "https://user:secret@github.com/a", "https://github.com/../a", "file:///etc/passwd", "ssh://github.com/a",
+    ],
+)  # fmt: skip
+def test_urls_that_programs_read_differently_are_refused(url: str) -> None:
+    """And a credential in one is not repeated in the error."""
+    with pytest.raises(ValidationError) as refused:
+        Repository(url=url)
+    assert "secret" not in str([error["msg"] for error in refused.value.errors(include_input=False)])
+
+
+@pytest.mark.parametrize("base", ["rélease", "v1@rc", "x#1", "-rf", "a..b", "a\u2028b"])
+def test_base_with_an_unusual_name_is_refused_with_the_reason(base: str) -> None:
+    """Its name is the repository's choice; the task fails and does not wait forever."""
+    assert "name another base" in (base_problem(base) or "")
+    assert base_problem("release/1.0") is None
+
+
+def test_credential_that_a_server_returns_is_hidden() -> None:
+    """As it is, and as it is in the header."""
+    credential = git.Credential("https://git.example", "x-access-token", "ghs_16C7e42F292c6912E7710c838347Ae178B4a")
+    pair = base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
+    shown = git._without(credential, f"remote: denied: Basic {pair} and {credential.password}")
+    assert shown.count("***") == 2
+    assert credential.password not in shown
+    assert pair.rstrip("=") not in shown
+
+
+def task(**values: object) -> TaskRecord:
+    spec = TaskSpec(text="x", harness=CommandHarness(argv=["true"]))
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    return TaskRecord.model_validate(
+        {"project": "p1", "task": "task-1", "life": "0" * 32, "spec": spec, "runtime": "process", "limits": {}}
+        | {"submitted_at": now}
+        | values
+    )
+
+
+def test_commits_of_a_given_up_attempt_are_late_once_the_next_one_has_a_sandbox() -> None:
+    """Otherwise they would prevent those of the current attempt."""
+    before = {"attempt": 1, "sandbox": "sbx-1"}
+    assert accepts_commits(task(sandbox="sbx-1"), "sbx-1")
+    assert accepts_commits(task(attempt=2, previous=before), "sbx-1")
+    assert not accepts_commits(task(attempt=2, previous=before, sandbox="sbx-2"), "sbx-1")
+    assert not accepts_commits(task(), "sbx-1")
+
+
+async def test_request_while_a_key_is_worked_on_is_not_lost() -> None:
+    """It is worked on again afterwards."""
+    begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    worked: list[str] = []
+
+    async def work(key: str) -> bool:
+        worked.append(key)
+        (done if len(worked) == 2 else begun).set()
+        await go.wait()
+        return False
+
+    queue = WorkQueue(work, Backoff(1, 1), at_once=1, of_project=1)
+    running = asyncio.create_task(queue.run())
+    async with asyncio.timeout(PATIENCE):
+        queue.request("p1.a")
+        await begun.wait()
+        queue.request("p1.a")
+        go.set()
+        await done.wait()
+    running.cancel()
+    assert worked == ["p1.a", "p1.a"]
+
+
+async def test_one_project_can_not_stop_another() -> None:
+    """While its keys wait for a server that does not respond."""
+    done = asyncio.Event()
+
+    async def work(key: str) -> bool:
+        if key.startswith("p1."):
+            await asyncio.Event().wait()
+        done.set()
+        return False
+
+    queue = WorkQueue(work, Backoff(1, 1), at_once=3, of_project=2)
+    running = asyncio.create_task(queue.run())
+    for number in range(10):
+        queue.request(f"p1.{number}")
+    queue.request("p2.a")
+    async with asyncio.timeout(PATIENCE):
+        await done.wait()
+    running.cancel()
