@@ -76,6 +76,13 @@ async def reaches(person: Person, task: str, accepts: Callable[[BranchView], boo
     return found
 
 
+def clone_on(upstream: Upstream, folder: Path, branch: str) -> Path:
+    """A clone on a new branch, as a sandbox has one; its folder."""
+    git(folder.parent, "clone", "--quiet", str(upstream.path), str(folder))
+    git(folder, "checkout", "--quiet", "-b", branch)
+    return folder
+
+
 class AgentsClone:
     """What a sandbox does with its checkout: clone, commit, save."""
 
@@ -123,9 +130,7 @@ async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
             upstream.first,
             None,
         )
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         made = commit(clone, {"shop.py": "total = 2\nmore = 1\n"})
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
         after = await reaches(person, task, lambda found: found.pushed_commit is not None)
@@ -155,9 +160,7 @@ async def test_large_files_are_beside_the_mirrors(
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)
         view = await reaches(person, task, lambda _: True)
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         commit(clone, {"shop.py": "total = 2\n"})
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
@@ -181,9 +184,7 @@ async def test_paths_to_approve_are_not_pushed_before(
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)
         view = await reaches(person, task, lambda _: True)
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         made = commit(clone, {".GitHub/workflows/ci.yml": "on: push\n"})
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
         refused = await reaches(person, task, lambda found: bool(found.approve))
@@ -209,9 +210,7 @@ async def test_forged_commits_are_refused(
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)
         view = await reaches(person, task, lambda _: True)
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         commit(clone, {"shop.py": "total = 3\n"})
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit, claimed="f" * 40)
         refused = await reaches(person, task, lambda found: found.problem is not None)
@@ -266,9 +265,7 @@ async def test_steps_are_counted_by_outcome(
         hook.write_text("#!/bin/sh\nexit 1\n")
         hook.chmod(0o755)
         view = await reaches(person, task, lambda _: True)
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         commit(clone, {"shop.py": "total = 2\n"})
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
         await reaches(person, task, lambda found: found.problem is not None)
@@ -316,9 +313,7 @@ async def test_conflicting_branches_are_found_before_any_pull_request(
             task = await person.submit(WAITS, repository=repository)
             sandbox = str((await person.reaches(task, "running")).sandbox)
             view = await reaches(person, task, lambda _: True)
-            clone = tmp_path / f"sandbox-{number}"
-            git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-            git(clone, "checkout", "--quiet", "-b", view.branch)
+            clone = clone_on(upstream, tmp_path / f"sandbox-{number}", view.branch)
             commit(clone, {file: text})
             await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
             views.append(await reaches(person, task, lambda found: found.pushed_commit == found.commit))
@@ -338,9 +333,7 @@ async def test_damaged_bundle_is_refused_for_good(
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)
         view = await reaches(person, task, lambda _: True)
-        clone = tmp_path / "sandbox"
-        git(tmp_path, "clone", "--quiet", str(upstream.path), str(clone))
-        git(clone, "checkout", "--quiet", "-b", view.branch)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
         commit(clone, {"shop.py": "total = 3\n"})
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit, cut=60)
         refused = await reaches(person, task, lambda found: found.problem is not None)
