@@ -149,3 +149,28 @@ async def test_one_project_can_not_stop_another() -> None:
     async with asyncio.timeout(PATIENCE):
         await done.wait()
     running.cancel()
+
+
+async def test_requests_do_not_shorten_the_backoff() -> None:
+    """A repository that does not respond is not asked again at each request."""
+    worked: list[str] = []
+    other = asyncio.Event()
+
+    async def work(key: str) -> bool:
+        worked.append(key)
+        if key == "p2.b":
+            other.set()
+        return key == "p1.a"
+
+    queue = WorkQueue(work, Backoff(3600, 3600, jitter=0), at_once=1, of_project=1)
+    running = asyncio.create_task(queue.run())
+    async with asyncio.timeout(PATIENCE):
+        queue.request("p1.a")
+        queue.request("p2.b")
+        await other.wait()
+        other.clear()
+        queue.request("p1.a")
+        queue.request("p2.b")
+        await other.wait()
+    running.cancel()
+    assert worked == ["p1.a", "p2.b", "p2.b"]

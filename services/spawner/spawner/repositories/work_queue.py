@@ -57,14 +57,16 @@ class WorkQueue:
             self._settle(key, failed=failed)
 
     def _settle(self, key: str, *, failed: bool) -> None:
-        if key in self._again:
-            self._again.discard(key)
-            self.request(key)
-        if not failed:
-            self._failures.pop(key, None)
+        again = key in self._again
+        self._again.discard(key)
+        if failed:  # requests meanwhile wait for the backoff, too: a scheduler repeats them every second
+            self._failures[key] += 1
+            self._active.add(key)
+            self._later(self._retry.delay(self._failures[key] - 1), self._requested.put_nowait, key)
             return
-        self._failures[key] += 1
-        self._later(self._retry.delay(self._failures[key] - 1), self.request, key)
+        self._failures.pop(key, None)
+        if again:
+            self.request(key)
 
     @staticmethod
     def _later(seconds: float, call: Callable[[str], None], key: str) -> None:
