@@ -153,7 +153,7 @@ git --git-dir=served.git bundle create -q main.bundle main
 git clone -q --bare main.bundle from-bundle.git && git clone -q -b main file:///tmp/served.git checkout
 git -C checkout rev-parse HEAD | cmp - commit && echo cloned
 test $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) -gt 100 && echo authorities
-git ls-remote https://127.0.0.1:9/none.git || true
+git ls-remote https://127.0.0.1:9/none.git 2>&1 || true
 """
 
 

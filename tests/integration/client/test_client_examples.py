@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from sandherd.client import Context
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples/herd").glob("*.py"))
@@ -26,13 +28,16 @@ async def test_example_runs(program: Path, line: Context) -> None:
     """It ends with status 0, without a warning, and prints what it is an example of."""
     place = {"NATS_URL": line.nats_url, "SANDHERD_CREDENTIALS": str(line.credentials), "SANDHERD_HOME": str(line.home)}
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-W", "error", str(program)],
+        *[sys.executable, "-u", "-X", "faulthandler", "-W", "error", str(program)],
         env=os.environ | place,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    # A program that hangs shows its stacks on SIGABRT.
+    hanging = asyncio.get_running_loop().call_later(PATIENCE, process.send_signal, signal.SIGABRT)
     out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
+    hanging.cancel()
+    assert (process.returncode, err.decode()) == (0, ""), out.decode()
     assert SHOWN[program.stem] in out.decode()
 
 
