@@ -67,7 +67,7 @@ class CheckoutPreparer:
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
-        if task.spec.repository is None or self._has_checkout(task, now):
+        if task.repository is None or self._has_checkout(task, now):
             return True
         self._queue.request(task.key)
         return False
@@ -129,9 +129,9 @@ class CheckoutPreparer:
     async def _prepare(self, key: str) -> None:
         self._lease.check()
         held = await self._live.tasks.load(key)
-        if held is None or held.record.state is not TaskState.PENDING or held.record.spec.repository is None:
+        if held is None or held.record.state is not TaskState.PENDING or held.record.repository is None:
             return
-        task, repository = held.record, held.record.spec.repository
+        task, repository = held.record, held.record.repository
         if self._has_checkout(task, self._live.now()):
             return  # it was requested again meanwhile
         branch = await self._branch(task, repository)
