@@ -350,9 +350,9 @@ async def test_damaged_bundle_is_refused_for_good(
 async def test_task_works_on_the_default_repository_of_its_project(
     spawner: Make, person: Person, repository: Repository, herd: Broker
 ) -> None:
-    """Unless it opts out; one at a host that is not permitted can't be the default."""
+    """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's."""
     url = str(repository.url)
-    async with spawner().running(), herd.bus(Principal.OPERATOR) as operator:
+    async with spawner(branch_prefixes=["agents/work"]).running(), herd.bus(Principal.OPERATOR) as operator:
         other = ProjectDefaults(repository=ProjectRepository(url="https://10.0.0.1/a/b"))
         with pytest.raises(RefusedError) as refused:
             await operator.ask(SetProject(new=True, defaults=other), "p1", timeout=PATIENCE)
@@ -362,6 +362,7 @@ async def test_task_works_on_the_default_repository_of_its_project(
         task = await person.submit(["/bin/sh", "-c", "cat shop.py"])
         view = await reaches(person, task, lambda _: True)
         assert view.repository == url.removesuffix(".git")
+        assert view.branch.startswith("agents/work/")
         assert (await person.ended(task)).state == "completed"
         assert person.said(task, "task.submitted")["repository"] == url
         alone = await person.submit(["true"], no_repository=True)

@@ -9,6 +9,7 @@ from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirrors_folder
@@ -37,7 +38,7 @@ class BranchService:
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb)
         return cls(
-            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
         )
 

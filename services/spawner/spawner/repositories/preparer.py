@@ -31,6 +31,7 @@ from spawner.repositories.branch_choice import (
     is_fresh,
     name_for,
 )
+from spawner.repositories.branch_names import Rules
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
@@ -53,9 +54,14 @@ class CheckoutPreparer:
     """Prepares the checkouts of pending tasks, several at once, those of one task one after the other."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str]
-    ) -> None:
-        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle."""
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str],
+        *, rules: Rules,
+    ) -> None:  # fmt: skip
+        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle.
+
+        `rules` are those of the names of new branches.
+        """
+        self._rules = rules
         self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
@@ -182,7 +188,7 @@ class CheckoutPreparer:
             raise GitError(GitFault.REFUSED, problem)
         taken = {*remote, *(view.branch for view in known)}
         while True:
-            name = name_for(task, repository, taken)
+            name = name_for(task, repository, taken, self._rules)
             record = decisions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )
