@@ -58,6 +58,8 @@ from sandherd.cli.parse.repository import (
     NoRepo,
     Repo,
     TicketOption,
+    WithCoAuthor,
+    co_author,
     refuse_other_trees,
     repository_source,
 )
@@ -102,6 +104,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
     no_repo: NoRepo = False,
+    with_co_author: WithCoAuthor = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -204,6 +207,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         labels=new_labels(labels or []),
         repository=repository.of_url() if repository is not None and not repository.is_local else None,
         no_repository=no_repo,
+        co_author=co_author(with_co_author, repo),
         rounds=rounds(
             until=until,
             until_said=until_said,
