@@ -134,6 +134,8 @@ class Checkout(Model):
     """The task or sandbox under whose subjects the bundle is."""
 
 
+SHARED_BUNDLES: Final = "repository-bundles"
+"""The owner of bundles of local repositories that several tasks begin from, in place of a task's name."""
 MOUNTED: Final = "/sandherd/repository"
 """Where a sandbox finds the control plane's mirror of the repository, read-only, in runtimes that mount it."""
 
