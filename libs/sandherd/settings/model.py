@@ -25,6 +25,7 @@ from sandherd.settings.fields import (
     Positive,
     in_megabytes,
 )
+from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
@@ -41,6 +42,7 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    ForgeSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

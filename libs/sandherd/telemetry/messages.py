@@ -145,6 +145,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Commits of a sandbox are added, or a branch is pushed, later.",
             "Check the repository's host and the credential.",
         ),
+        _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
         _warning("branches not compared", "Conflicts of one branch with others are not known."),
         _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
         _error("branch step failed, retrying", "One step of a branch failed by an unexpected error.", _REPORT),

@@ -46,6 +46,14 @@ NAMED: dict[str, list[Any]] = {
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
+    "forges": [
+        ["gitlab=https://one.example"],
+        ["gitea=http://two.example:3000/git"],
+        ["forgejo=https://three.example"],
+    ],
+    "github_app_id": ["12345", "Iv1.abc", "Iv23li"],
+    "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
+    "github_app_workflows": [True, True, True],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
@@ -219,12 +227,13 @@ BAD |= {
 BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
 BAD |= {"sandbox_nats_url": "nats://a:1,http://b", "nats_url": "nats://a:1,http://b"}
 BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}
+BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
-TAKES_ANY |= {"git_credentials", "repository_approval"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

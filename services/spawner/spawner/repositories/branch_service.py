@@ -28,13 +28,14 @@ class BranchService:
         self._workflow = workflow
 
     @classmethod
-    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime]) -> Self:
+    def of(
+        cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime],
+        *, hosts: RepositoryHosts,
+    ) -> Self:  # fmt: skip
         """From the settings and the runtimes."""
         artifacts = BranchArtifacts(bus)
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
-        mirrors = Mirrors(
-            mirrors_folder(settings.home), RepositoryHosts.of(settings), artifacts, settings.max_repository_mb
-        )
+        mirrors = Mirrors(mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb)
         return cls(
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
