@@ -213,6 +213,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "runtimes of the spawner": (
         _info("process runtime enabled", "With the isolation and limits of this host."),
         _info("docker runtime enabled", "With the engine and image in the fields."),
+        _info(
+            "docker mounts no repositories",
+            "Its containers do not see the spawner's home, for the reason in `error`; sandboxes get bundles.",
+        ),
         _info("kubernetes runtime enabled", "With the cluster and namespace in the fields."),
         _info("daytona runtime enabled", "With the target and source in the fields."),
         _info("remote runtime enabled", "With the address and image in the fields."),

@@ -19,11 +19,9 @@ from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import NO_COMMIT, Mirror
-from spawner.repositories.paths import mirror_path
+from spawner.repositories.paths import SCRATCH, mirror_path
 from spawner.repositories.record import BranchRecord, repository_key
 
-_SCRATCH: Final = ".scratch-"
-"""No project's name begins with a dot."""
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
@@ -41,12 +39,12 @@ class Mirrors:
     def scratch(self) -> Iterator[Path]:
         """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=SCRATCH) as folder:
             yield Path(folder)
 
     def remove_scratch(self, before: float) -> None:
         """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""
-        for folder in self._folder.glob(f"{_SCRATCH}*"):
+        for folder in self._folder.glob(f"{SCRATCH}*"):
             with suppress(FileNotFoundError):
                 if folder.stat().st_mtime < before:
                     shutil.rmtree(folder)

@@ -2,6 +2,10 @@
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
+
+SCRATCH: Final = ".scratch-"
+"""The prefix of folders beside the mirrors that are deleted soon. No project's name begins with a dot."""
 
 
 def mirrors_folder(home: Path) -> Path:
