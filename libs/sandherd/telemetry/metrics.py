@@ -108,6 +108,8 @@ _SPAWNER: Final = (
         "Steps of branches and of tasks with a repository, by outcome.",
         (of.BRANCH_STEP, of.BRANCH_OUTCOME),
     ),
+    Metric("sandherd_mirrors", _G, "{mirror}", "Mirrors of repositories in the spawner's home."),
+    Metric("sandherd_mirrors_bytes", _G, "By", "Size of all mirrors."),
     Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
     Metric("sandherd_sandboxes_limit", _G, "{sandbox}", "Maximum of live sandboxes."),
     Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),

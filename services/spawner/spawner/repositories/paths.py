@@ -13,6 +13,11 @@ def mirrors_folder(home: Path) -> Path:
     return home.resolve() / "repositories"
 
 
+def mirrors_of(folder: Path, project: str) -> list[Path]:
+    """The mirrors that exist of a project's repositories."""
+    return sorted((folder / project).glob("*.git"))
+
+
 def mirror_path(folder: Path, project: str, repository: str) -> Path:
     """The mirror of a repository, by the name under which its project's tasks share it."""
     return folder / project / f"{sha256(repository.encode()).hexdigest()[:32]}.git"
