@@ -195,7 +195,12 @@ class Spawner:
             secrets=SecretRequestHandler(live, sealing_key),
             others={
                 **ProjectRequestHandler(
-                    live, core.queue.capacity, menu, self._harnesses, self._settings.max_sandboxes
+                    live,
+                    core.queue.capacity,
+                    menu,
+                    self._harnesses,
+                    hosts=RepositoryHosts.of(self._settings),
+                    max_sandboxes=self._settings.max_sandboxes,
                 ).handlers,
                 **make_handlers(
                     bus,

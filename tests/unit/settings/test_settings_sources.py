@@ -54,6 +54,7 @@ NAMED: dict[str, list[Any]] = {
     "github_app_id": ["12345", "Iv1.abc", "Iv23li"],
     "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
+    "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],

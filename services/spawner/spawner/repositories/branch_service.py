@@ -9,6 +9,7 @@ from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
@@ -44,7 +45,7 @@ class BranchService:
             mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
         )
         return cls(
-            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
             MirrorUpkeep(live, lease, mirrors, settings.keep_ended),
         )
