@@ -123,6 +123,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
+        _warning("rule's part of the snapshot dropped", "After an upgrade: the rule begins anew."),
+        _error("rule failed, disabled for the sandbox", "It raised what `reason` names.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("sending nudge to agent", "An agent repeats itself and gets a message."),
         _warning("lease lost, watch stopped", "Another replica watches."),
