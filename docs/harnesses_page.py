@@ -60,6 +60,28 @@ _TYPES = (
         "none: a program requests no approvals",
     ),
 )
+_FACTS = """## Facts about calls and turns
+
+What agents report differs. Where a harness does not report a fact, its field is absent from the events
+([events.md](events.md)): absent means unknown, not `ok` or none.
+"""
+FACTS: tuple[tuple[str, ...], ...] = (
+    (
+        "`outcome` of a call",
+        "`ok`, `failed`, `cancelled`, of the program as one call",
+        "all",
+        "all but `outage` of its own tools",
+        "`ok`, `failed`, `denied`, `refused`, `cancelled`",
+    ),
+    (
+        "`exit_code` of a call",
+        "of the program",
+        "of `Bash`; not where another status than 0 is no error, such as that of `grep`",
+        "of `terminal`",
+        "where the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
+    ),
+)
+"""The facts, and for each kind, in the order of `HARNESSES`, what it reports."""
 _SHOWN = """`sandherd tasks get TASK` shows the agent's own message as `error`, and one of these as `error_type`;
 [errors.md](errors.md) lists all of them.
 """
@@ -91,6 +113,8 @@ def harnesses() -> str:
         *(part for kind in HARNESSES for part in _kind(kind)),
         _MESSAGES,
         table(("`message_type`", "an agent with a model", "`command`"), _TYPES),
+        _FACTS,
+        table(("", *HARNESSES), FACTS),
         *_failures(),
     )
 

@@ -60,6 +60,15 @@ class Decision:
 
     granted: bool
     reason: str | None = None
+    by_user: bool = False
+    """Whether a user decided; otherwise a rule did."""
+    withdrawn: bool = False
+    """Whether the turn ended before anything was decided."""
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of a call that was not granted."""
+        return "cancelled" if self.withdrawn else "refused" if self.by_user else "denied"
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class Decide:
     approval_id: str
     granted: bool
     reason: str | None = None
+    by_user: bool = False
 
 
 @dataclass(frozen=True)

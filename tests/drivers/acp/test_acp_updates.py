@@ -110,7 +110,7 @@ def test_tool_call_has_start_and_end(updates: Updates) -> None:
     assert completed["duration_ms"] > 0
     assert named(said, "agent.tool_result")[0] == {
         "tool_use_id": "1", "result": "a.py\nchanged /w/a.py", "result_truncated": False, "result_full_length": 20,
-        "is_error": False,
+        "is_error": False, "outcome": "ok", "exit_code": None,
     }  # fmt: skip
 
 
@@ -119,6 +119,27 @@ def test_failed_tool_is_an_error(updates: Updates) -> None:
     said = told(updates, tool("1"), progress("1", status="failed", rawOutput="no such file"))
     result = named(said, "agent.tool_result")[0]
     assert (result["is_error"], result["result"]) == (True, "no such file")
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ({"status": "completed"}, ("ok", None)),
+        ({"status": "completed", "rawOutput": {"exit_code": 0}}, ("ok", 0)),
+        ({"status": "completed", "rawOutput": {"exitCode": 3}}, ("failed", 3)),
+        ({"status": "failed", "_meta": {"terminal_exit": {"exit_code": 4}}}, ("failed", 4)),
+        ({"status": "failed", "rawOutput": {"exit_code": "no", "exitCode": True}}, ("failed", None)),
+        ({"status": "failed", "rawOutput": "exit_code: 3"}, ("failed", None)),
+        ({"status": "in_progress"}, ("cancelled", None)),
+    ],
+)
+def test_outcome_is_status_and_exit_status(
+    updates: Updates, end: dict[str, Any], outcome: tuple[str, int | None]
+) -> None:
+    """Many agents complete a call whatever its command's exit status is; a call without an end ends with its turn."""
+    said = told(updates, tool("1"), progress("1", **end))
+    ends = [fields for name, fields in said if name in {"agent.tool_completed", "agent.tool_result"}]
+    assert {(fields["outcome"], fields["exit_code"]) for fields in ends} == {outcome}
 
 
 def test_long_result_is_truncated(updates: Updates) -> None:

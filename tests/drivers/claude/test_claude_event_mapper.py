@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from sandherd_drivers.claude.event_mapper import (
-    MAX_RESULT_LENGTH,
-    ClaudeEventMapper,
-    EventLine,
-    result_text,
-    terminal_output,
-)
+from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine
 from sandherd_drivers.claude.outcomes import outcome_of_result
+from sandherd_drivers.claude.tool_results import MAX_RESULT_LENGTH, call_result, result_text, terminal_output
 
 
 @dataclass
@@ -158,6 +153,42 @@ def test_frequent_notices_are_left_out() -> None:
     assert list(mapper.system_events(init)) == []
     assert list(mapper.system_events(Notice("thinking_tokens", {}))) == []
     assert mapper.model == "claude"
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "response", "is_error", "outcome"),
+    [
+        ("Bash", "1", {"stdout": "1"}, False, ("ok", 0)),
+        ("Bash", "", {"stdout": "", "returnCodeInterpretation": "No matches found"}, False, ("ok", None)),
+        ("Bash", "started", {"stdout": "", "backgroundTaskId": "b1"}, False, ("ok", None)),
+        ("Bash", "moved", {"stdout": "", "backgroundTaskId": "b1", "timedOutAfterMs": 9}, False, ("timed_out", None)),
+        ("Bash", "half", {"stdout": "half", "interrupted": True}, False, ("cancelled", None)),
+        ("Bash", "Exit code 137\nout", "Error: Exit code 137\nout", True, ("failed", 137)),
+        ("Bash", "out\nExit code 3", "Error: out", True, ("failed", None)),
+        ("Bash", "Exit code 99999999999", None, True, ("failed", None)),
+        ("Bash", "Exit code 143\nCommand timed out after 2m 0s", "Error", True, ("timed_out", None)),
+        ("mcp__a__b", "Exit code 3", "Error: Exit code 3", True, ("failed", None)),
+        ("Bash", "The user doesn't want", "User rejected tool use", True, ("cancelled", None)),
+        (None, "lost", None, True, ("failed", None)),
+    ],
+)
+def test_outcome_is_what_the_program_reports(
+    tool: str | None, text: str, response: Any, is_error: bool, outcome: tuple[str, int | None]
+) -> None:
+    """Its fields count before its text, which counts only where it is the program's own; then it is an error."""
+    result = call_result(tool, text, response, is_error=is_error)
+    assert (result.outcome, result.exit_code) == outcome
+
+
+def test_denied_call_has_the_outcome_of_its_denial() -> None:
+    """The driver's decision counts, and the program's notice where there is none; not for a call that was executed."""
+    mapper = ClaudeEventMapper(denials={"t1": "refused", "t3": "denied"})
+    denied = ToolResultBlock("t1", "no", is_error=True), ToolResultBlock("t2", "no", is_error=True)
+    list(mapper.system_events(Notice("permission_denied", {"subtype": "permission_denied", "tool_use_id": "t1"})))
+    list(mapper.system_events(Notice("permission_denied", {"subtype": "permission_denied", "tool_use_id": "t2"})))
+    lines = list(mapper.user_events(User([*denied, ToolResultBlock("t3", "done")])))
+    assert [data["outcome"] for _, data in lines] == ["refused", "denied", "ok"]
+    assert mapper.denials == {}
 
 
 @pytest.mark.parametrize(

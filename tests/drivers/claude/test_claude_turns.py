@@ -147,7 +147,8 @@ async def test_interrupt_stops_a_command_and_keeps_the_session(claude: StartClau
     await appears(driver.work_dir / "begun")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=1)
-    assert driver.said("agent.tool_result")[0]["is_error"]
+    result = driver.said("agent.tool_result")[0]
+    assert (result["is_error"], result["outcome"]) == (True, "cancelled")
     assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
     assert driver.said("driver.result") == []
     driver.message("go on")

@@ -84,7 +84,7 @@ def _the_tools_have_worked(driver: DriverProcess) -> None:
     assert "yes to this?" in driver.said("agent.tool_result")[2]["result"]
     ran = tool(driver, "agent.tool_result", "call_write")
     assert "written" in ran["result"]
-    assert ran["is_error"] is False
+    assert (ran["is_error"], ran["outcome"], ran["exit_code"]) == (False, "failed", 2)
     completed = tool(driver, "agent.tool_completed", "call_write")
     assert completed["tool_response"]["exit_code"] == 2
     assert completed["tool_input"] == tool(driver, "agent.tool_use", "call_write")["input"]

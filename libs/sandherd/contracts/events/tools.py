@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from sandherd.contracts.events.agent import AgentEvent, Json
-from sandherd.contracts.events.base import ArtifactRef, Emitter, Tone
+from sandherd.contracts.events.base import ArtifactRef, Digest, Emitter, Tone
+from sandherd.contracts.events.call_facts import CallEnd
 from sandherd.contracts.events.summaries import elapsed, tool_call
 from sandherd.contracts.model import Count, MicroDollars, Milliseconds, Seconds
 
@@ -90,7 +91,7 @@ class AgentApprovalWithdrawn(AgentEvent):
         return f"{self.approval_id}: {self.reason}"
 
 
-class AgentToolCompleted(AgentEvent):
+class AgentToolCompleted(CallEnd):
     """A tool call has completed."""
 
     type: ClassVar[str] = "agent.tool_completed"
@@ -108,7 +109,7 @@ class AgentToolCompleted(AgentEvent):
         return f"{self.tool} {elapsed(self.duration_ms)}".rstrip()
 
 
-class AgentToolResult(AgentEvent):
+class AgentToolResult(CallEnd):
     """The result of a tool call as it is shown to the model, at most 5,000 characters of it."""
 
     type: ClassVar[str] = "agent.tool_result"
@@ -197,6 +198,10 @@ class AgentFileEdited(AgentEvent):
     binary: bool = False
     lines_added: Count = 0
     lines_removed: Count = 0
+    content_sha256: Digest | None = None
+    """The SHA-256 of the file's content after the change, in hexadecimal: the same if a file returns to an earlier
+    content. Of a link it is that of its target; of a content with secrets, that of the content without them. Absent for
+    a deleted file, and for one of more than 512 KiB."""
     diff_preview: str = ""
     full_diff: str | None = None
     full_diff_available: bool = False

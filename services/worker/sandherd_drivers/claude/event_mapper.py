@@ -3,11 +3,13 @@
 This module does not import the SDK; classes are matched by name.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
+
+from sandherd_drivers.call_results import CallResult
+from sandherd_drivers.claude.tool_results import MAX_RESULT_LENGTH, call_result, result_text
 
 EventLine = tuple[str, dict[str, Any]]
 """The type of an event, and its fields except the turn."""
@@ -54,6 +56,8 @@ class ClaudeEventMapper:
     model: str | None = None
     last_entry_id: str | None = None
     """The id of the last message that must be in the transcript."""
+    denials: dict[str, str] = field(default_factory=dict)
+    """The outcomes of calls that were not executed, by their ids; added by whatever denies them."""
     _open_calls: dict[str, OpenCall] = field(default_factory=dict)
     _model_response: ModelResponse | None = None
     _is_init_published: bool = False
@@ -91,6 +95,8 @@ class ClaudeEventMapper:
                 self._is_init_published = True
                 yield "agent.system_message", {"metadata": {key: data[key] for key in _INIT_FIELDS if key in data}}
             return
+        if subtype == "permission_denied":
+            self.denials.setdefault(str(data.get("tool_use_id")), "denied")
         if subtype == "task_notification":
             yield from self._background_end_events(message)
         if subtype not in _UNPUBLISHED_SUBTYPES:
@@ -148,9 +154,12 @@ class ClaudeEventMapper:
         if isinstance(response, dict) and (response.get("isAsync") or response.get("status") == "async_launched"):
             return
         call = self._open_calls.pop(block.tool_use_id, None)
-        text = result_text(block.content)
+        text, is_error = result_text(block.content), bool(getattr(block, "is_error", False))
+        denial = self.denials.pop(block.tool_use_id, None)
+        result = call_result(None if call is None else call.tool, text, response, is_error=is_error)
+        result = CallResult(denial) if denial and is_error else result
         if call is not None:
-            yield self._completed_event(block.tool_use_id, call, text if response is None else response)
+            yield self._completed_event(block.tool_use_id, call, text if response is None else response, result)
         yield (
             "agent.tool_result",
             {
@@ -158,11 +167,12 @@ class ClaudeEventMapper:
                 "result": text[:MAX_RESULT_LENGTH],
                 "result_truncated": len(text) > MAX_RESULT_LENGTH,
                 "result_full_length": len(text),
-                "is_error": bool(getattr(block, "is_error", False)),
+                "is_error": is_error,
+                **result.fields(),
             },
         )
 
-    def _completed_event(self, tool_use_id: str, call: OpenCall, response: Any) -> EventLine:
+    def _completed_event(self, tool_use_id: str, call: OpenCall, response: Any, result: CallResult) -> EventLine:
         duration_ms = (self.now() - call.started_at) * 1000
         if call.tool == SUBAGENT:
             usage = response.get("usage") if isinstance(response, dict) else None
@@ -175,6 +185,7 @@ class ClaudeEventMapper:
             "tool_input": call.input,
             "tool_response": response,
             "duration_ms": duration_ms,
+            **result.fields(),
         }
 
     def _background_end_events(self, message: Any) -> Iterator[EventLine]:
@@ -203,32 +214,3 @@ def _skill_name(arguments: Mapping[str, Any]) -> str:
 
 def _texts(content: Any) -> list[dict[str, str]]:
     return [{"type": "text", "text": block.text} for block in content if type(block).__name__ == "TextBlock"]
-
-
-MAX_RESULT_LENGTH: Final = 5000
-"""Maximum characters of a published result; the tool's response is not shortened."""
-
-
-def result_text(content: Any) -> str:
-    """A result as the model sees it, as one text."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(_part_text(part) for part in content)
-    return json.dumps(content, ensure_ascii=False, default=str)
-
-
-def terminal_output(response: Any) -> str:
-    """The output of a command; empty for the response of any other tool."""
-    if not isinstance(response, dict) or "stdout" not in response:
-        return ""
-    outputs = (str(response.get("stdout") or ""), str(response.get("stderr") or ""))
-    return "".join(f"{output.rstrip()}\n" for output in outputs if output.strip())
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, dict):
-        return str(part["text"]) if part.get("type") == "text" else f"[{part.get('type', 'something')}]"
-    return str(part)

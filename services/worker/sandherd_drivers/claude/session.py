@@ -141,12 +141,13 @@ class ClaudeSession:
             cost_before, models = read_totals(transcript)
             usage = SessionUsage.resumed(cost_before, models)
             session = session if begin.resume.fork else begin.resume.session_id
-        sdk_options = options(begin, session, os.environ, cost_before) | ToolPermissions(self._wire, begin).options()
+        permissions = ToolPermissions(self._wire, begin)
+        sdk_options = options(begin, session, os.environ, cost_before) | permissions.options()
         # A tool that is allowed as a whole needs no approval: this is intended.
         warnings.simplefilter("ignore", CanUseToolShadowedWarning)
         client = ClaudeSDKClient(ClaudeAgentOptions(**sdk_options, stderr=_write_stderr))
         await client.connect()
-        return client, TurnTracker(self._wire, session, config, usage)
+        return client, TurnTracker(self._wire, session, config, usage, permissions.denials)
 
     async def _send(self, message: str | None, content: str) -> str:
         assert self._tracker is not None

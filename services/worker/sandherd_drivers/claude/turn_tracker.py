@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine, terminal_output
+from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine
 from sandherd_drivers.claude.outcomes import ClaudeOutcome, outcome_of_result
+from sandherd_drivers.claude.tool_results import terminal_output
 from sandherd_drivers.claude.transcripts import WRITE_SECONDS, find_transcript, wait_until_written
 from sandherd_drivers.claude.usage import SessionUsage
 from sandherd_drivers.wire import Wire
@@ -25,7 +26,9 @@ _REJECTED_BY_HOOK: Final = "a hook rejected it"
 class TurnTracker:
     """One session. It has at most one turn at a time; some begin without a message from the driver."""
 
-    def __init__(self, wire: Wire, session: str, config: Path, usage: SessionUsage) -> None:
+    def __init__(
+        self, wire: Wire, session: str, config: Path, usage: SessionUsage, denials: dict[str, str] | None = None
+    ) -> None:
         self.session = session
         self.turn = 0
         self.idle = asyncio.Event()
@@ -37,7 +40,7 @@ class TurnTracker:
         self._wire = wire
         self._config = config
         self._usage = usage
-        self._mapper = ClaudeEventMapper()
+        self._mapper = ClaudeEventMapper(denials={} if denials is None else denials)
         self._waiting: dict[str, tuple[str | None, str]] = {}
         self._refused: dict[str, str] = {}
         self._taken_messages: set[str] = set()

@@ -181,6 +181,7 @@ class OpenHandsAgent:
         )
         for call, decision in zip(calls, decisions, strict=True):
             if not decision.granted:
+                self.mapper.denials[call.action_id] = decision.outcome
                 self.conversation.refuse(call.action_id, decision.reason or "not approved")
 
     def interrupt(self) -> None:

@@ -23,7 +23,7 @@ from sandherd.contracts.names import new_name
 from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.event_lines import EventLines
-from sandherd_worker.harnesses.exit_reasons import MemoryKills, end_of_exit
+from sandherd_worker.harnesses.exit_reasons import MemoryKills, call_outcome, end_of_exit
 from sandherd_worker.harnesses.output import TAIL, Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.processes import Reaper, descendants
@@ -178,6 +178,8 @@ class CommandHarness:
                 result_truncated=self._output.length > TAIL,
                 result_full_length=self._output.length,
                 is_error=failed,
+                outcome=call_outcome(ended),
+                exit_code=ended.exit_code,
             )
         )
         response = {"exit_code": ended.exit_code, "signal": ended.signal}
@@ -189,6 +191,8 @@ class CommandHarness:
                 tool_input=self._input(),
                 tool_response=response,
                 duration_ms=took,
+                outcome=call_outcome(ended),
+                exit_code=ended.exit_code,
             )
         )
         await self._sink.publish(AgentTurnCompleted(turn=1, duration_ms=took, stop_reason=ended.error_type or "exit"))
