@@ -68,10 +68,10 @@ What agents report differs. Where a harness does not report a fact, its field is
 FACTS: tuple[tuple[str, ...], ...] = (
     (
         "`outcome` of a call",
-        "`ok`, `failed`, `cancelled`, of the program as one call",
-        "all",
-        "all but `outage` of its own tools",
-        "`ok`, `failed`, `denied`, `refused`, `cancelled`",
+        "of the program as one call: `ok`, `failed`, `cancelled`; of the calls that it reports, what it reports",
+        "all; `outage` where the worker finds one",
+        "all; `outage` where the worker finds one",
+        "all but `timed_out`; `outage` where the worker finds one",
     ),
     (
         "`exit_code` of a call",
@@ -79,6 +79,12 @@ FACTS: tuple[tuple[str, ...], ...] = (
         "of `Bash`; not where another status than 0 is no error, such as that of `grep`",
         "of `terminal`",
         "where the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
+    ),
+    ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
+    ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
+    (
+        "`content_sha256` of an edited file",
+        *(["yes"] * 4),
     ),
 )
 """The facts, and for each kind, in the order of `HARNESSES`, what it reports."""

@@ -6,6 +6,7 @@ from sandherd.contracts.events.agent import AgentEvent
 from sandherd.contracts.model import Whole
 
 ToolOutcome = Literal["ok", "failed", "timed_out", "outage", "denied", "refused", "cancelled"]
+CheckKind = Literal["test", "lint", "types", "build"]
 
 
 class CallEnd(AgentEvent):
@@ -18,3 +19,8 @@ class CallEnd(AgentEvent):
     `cancelled`: it was interrupted, or its turn ended first. Absent if the harness does not report it."""
     exit_code: Whole | None = None
     """The exit status of the command, if the tool is one; absent if the harness does not report it."""
+    check: CheckKind | None = None
+    """As in `agent.tool_use`."""
+    check_passed: bool | None = None
+    """Whether the check passed. Absent if the outcome does not show that: the output of a command in a pipe, or a check
+    that others follow (`;`), may have any status, and a check that timed out has neither passed nor failed."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.events.agent import AgentEvent, Json
 from sandherd.contracts.events.base import ArtifactRef, Digest, Emitter, Tone
-from sandherd.contracts.events.call_facts import CallEnd
+from sandherd.contracts.events.call_facts import CallEnd, CheckKind
 from sandherd.contracts.events.summaries import elapsed, tool_call
 from sandherd.contracts.model import Count, MicroDollars, Milliseconds, Seconds
 
@@ -51,6 +51,10 @@ class AgentToolUse(AgentEvent):
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
     """`program` for a call that is the agent's entire program, which may take as long as the sandbox may live."""
+    check: CheckKind | None = None
+    """What the call checks, if its command is known to check the work: `test`, `lint`, `types` or `build`; of several,
+    the first in the order `test`, `build`, `types`, `lint`. The worker finds it in the arguments of the command, also
+    behind `cd x &&`, `env`, `uv run`, `npx` or `python -m`."""
 
     def summarize(self) -> str:
         return tool_call(self.tool, self.input)
