@@ -80,6 +80,13 @@ FACTS: tuple[tuple[str, ...], ...] = (
         "of `terminal`",
         "where the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
     ),
+    (
+        "`origin` of a turn",
+        "`task`, `iteration`",
+        "all, with `notice`",
+        "all but `notice`: no turn begins by itself",
+        "all but `notice`: a turn is a prompt",
+    ),
     ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
     ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
     (

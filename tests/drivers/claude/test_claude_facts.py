@@ -33,3 +33,14 @@ async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: Anth
     for kind in ("agent.tool_result", "agent.tool_completed"):
         assert [(line["outcome"], line["exit_code"]) for line in driver.said(kind)] == outcomes, kind
     assert not (driver.work_dir / "no.txt").exists()
+
+
+async def test_what_begins_a_turn_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
+    """The end of a background task begins a turn by itself; a message begins one with its origin."""
+    model.script(calls("Bash", command="sh -c 'echo well'", run_in_background=True), *[says("done")] * 4)
+    driver = await claude("work", allowed_tools=["Bash(sh *)"])
+    await driver.heard("driver.turn", state="idle", turn=2)
+    driver.message("more", "guardian_nudge", origin="nudge")
+    await driver.heard("driver.turn", state="idle", turn=3)
+    begun = [(line["prompt_preview"], line["origin"]) for line in driver.said("agent.turn_started")]
+    assert begun == [("work", "task"), (None, "notice"), ("[GUARDIAN INTERVENTION] more", "nudge")]

@@ -72,7 +72,8 @@ class CommandHarness:
         """Start the program, and publish that."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._sink.publish(AgentTurnStarted(turn=1, prompt_preview=self._program.prompt[:_PREVIEW]))
+        preview = self._program.prompt[:_PREVIEW]
+        await self._sink.publish(AgentTurnStarted(turn=1, prompt_preview=preview, origin="task"))
         await self._sink.publish(
             AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input(), event_subtype="program")
         )
