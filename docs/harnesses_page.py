@@ -87,6 +87,13 @@ FACTS: tuple[tuple[str, ...], ...] = (
         "all but `notice`: no turn begins by itself",
         "all but `notice`: a turn is a prompt",
     ),
+    (
+        "`parent_tool_use_id`: which sub-agent",
+        "what the program reports",
+        "yes",
+        "no: it has no sub-agents",
+        "where the agent reports it as `parentToolUseId` in its part of `_meta`, as Claude's does",
+    ),
     ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
     ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
     (

@@ -104,13 +104,14 @@ def test_tool_call_has_start_and_end(updates: Updates) -> None:
     content = [{"type": "content", "content": {"type": "text", "text": "a.py"}}, {"type": "diff", "path": "/w/a.py"}]
     said = told(updates, begun, running, progress("1", status="completed", content=content, rawOutput={"code": 0}))
     assert [name for name, _ in said][:3] == ["agent.tool_use", "agent.tool_completed", "agent.tool_result"]
-    assert named(said, "agent.tool_use") == [{"tool": "execute", "tool_use_id": "1", "input": {"command": "ls"}}]
+    call = {"tool": "execute", "tool_use_id": "1", "input": {"command": "ls"}, "parent_tool_use_id": None}
+    assert named(said, "agent.tool_use") == [call]
     completed = named(said, "agent.tool_completed")[0]
     assert completed["tool_response"] == {"code": 0}
     assert completed["duration_ms"] > 0
     assert named(said, "agent.tool_result")[0] == {
         "tool_use_id": "1", "result": "a.py\nchanged /w/a.py", "result_truncated": False, "result_full_length": 20,
-        "is_error": False, "outcome": "ok", "exit_code": None,
+        "is_error": False, "outcome": "ok", "exit_code": None, "parent_tool_use_id": None,
     }  # fmt: skip
 
 
@@ -186,6 +187,22 @@ def test_tool_call_without_input_shows_title_and_paths(updates: Updates) -> None
     """The title and the locations are published as the input if the agent sends none."""
     said = told(updates, tool("1", locations=[{"path": "/w/a"}, {"path": "/w/b", "line": 3}]))
     assert named(said, "agent.tool_use")[0]["input"] == {"title": "Call 1", "paths": ["/w/a", "/w/b"]}
+
+
+def test_subagents_are_told_apart(updates: Updates) -> None:
+    """Calls and texts have the call of their sub-agent where the agent reports it; its texts are not the agent's."""
+
+    def of(parent: Any) -> dict[str, Any]:
+        return {"_meta": {"claudeCode": {"parentToolUseId": parent}}}
+
+    texts = [chunk("I ask."), chunk("I look.", **of("t1")), chunk("Me too.", **of("t2")), chunk("x", **of(5))]
+    said = told(updates, *texts, tool("1", **of("t1")), progress("1", status="completed"), tool("2"))
+    assert [(fields["content"], fields["parent_tool_use_id"]) for fields in named(said, "agent.message")] == [
+        *(("I ask.", None), ("I look.", "t1"), ("Me too.", "t2"), ("x", None))
+    ]
+    ends = [*named(said, "agent.tool_use"), *named(said, "agent.tool_completed"), *named(said, "agent.tool_result")]
+    assert [fields["parent_tool_use_id"] for fields in ends] == ["t1", None, "t1", "t1", None]
+    assert updates.last_message == "x"
 
 
 def test_unknown_call_is_started_by_an_update(updates: Updates) -> None:

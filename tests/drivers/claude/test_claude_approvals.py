@@ -114,6 +114,10 @@ async def test_subagent_is_reported_and_needs_approvals(claude: StartClaude, mod
     assert completed["tool_use_id"] == invoked["tool_use_id"]
     assert completed["subagent_result"] == "seen"
     assert driver.said("agent.tool_use")[0]["event_subtype"] == "subagent"
+    subagents = [driver.said(kind)[0] for kind in ("agent.tool_use", "agent.tool_completed", "agent.tool_result")]
+    subagents.append(await driver.heard("agent.message", content="seen"))
+    assert {line["parent_tool_use_id"] for line in subagents} == {invoked["tool_use_id"]}
+    assert (await driver.heard("agent.message", content="all done"))["parent_tool_use_id"] is None
     result = await driver.heard("driver.result")
     assert result["final_output"] == "all done"
     assert sum(line["input_tokens"] for line in driver.said("agent.usage")) == 100 * len(model.requests)

@@ -125,6 +125,23 @@ def test_message_within_a_subagent_is_not_the_users() -> None:
     assert types(list(mapper.assistant_events(thought))) == ["agent.message"]
 
 
+def test_calls_of_parallel_subagents_are_told_apart() -> None:
+    """Calls, results and responses that interleave have the call of their sub-agent; the agent's own have none."""
+    mapper = ClaudeEventMapper()
+    parents: list[str | None] = ["t1", "t2", None]
+    lines: list[EventLine] = []
+    for parent in parents:
+        call = Assistant([ToolUseBlock(f"of-{parent}", "Bash")], message_id=f"m-{parent}", parent_tool_use_id=parent)
+        lines += mapper.assistant_events(call)
+    for parent in reversed(parents):
+        lines += mapper.user_events(User([ToolResultBlock(f"of-{parent}", "x")], parent_tool_use_id=parent))
+    for kind in ("agent.tool_use", "agent.tool_result", "agent.tool_completed"):
+        found = {data["tool_use_id"]: data["parent_tool_use_id"] for name, data in lines if name == kind}
+        assert found == {f"of-{parent}": parent for parent in parents}, kind
+    responses = [data["parent_tool_use_id"] for name, data in lines if name == "agent.assistant_message"]
+    assert responses == parents
+
+
 def test_long_result_is_truncated_with_its_length() -> None:
     """The full length is in the event; the tool's whole response is in the other one."""
     mapper = ClaudeEventMapper()

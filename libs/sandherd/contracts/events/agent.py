@@ -21,6 +21,14 @@ class AgentEvent(EventData):
     """The complete values that were too large for this event, by the path of the truncated value (`input.content`)."""
 
 
+class AgentAction(AgentEvent):
+    """About what the agent does, or one of its sub-agents."""
+
+    parent_tool_use_id: str | None = None
+    """The call of the sub-agent that does it, as in `agent.subagent_invoked`. Absent if the agent does it itself, or if
+    the harness does not report which sub-agent does what."""
+
+
 class AgentStarted(AgentEvent):
     """The worker runs and starts its agent."""
 

@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from sandherd.contracts.events.agent import AgentEvent
+from sandherd.contracts.events.agent import AgentAction
 from sandherd.contracts.model import Whole
 
 ToolOutcome = Literal["ok", "failed", "timed_out", "outage", "denied", "refused", "cancelled"]
 CheckKind = Literal["test", "lint", "types", "build"]
 
 
-class CallEnd(AgentEvent):
+class CallEnd(AgentAction):
     """The end of a tool call. Both events of one end have the same facts; either of them may be absent."""
 
     outcome: ToolOutcome | None = None

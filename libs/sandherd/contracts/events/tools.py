@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from sandherd.contracts.events.agent import AgentEvent, Json
+from sandherd.contracts.events.agent import AgentAction, AgentEvent, Json
 from sandherd.contracts.events.base import ArtifactRef, Digest, Emitter, Tone
 from sandherd.contracts.events.call_facts import CallEnd, CheckKind
 from sandherd.contracts.events.summaries import elapsed, tool_call
@@ -37,7 +37,7 @@ class AgentModelCallCompleted(AgentEvent):
         return elapsed(self.duration_ms)
 
 
-class AgentToolUse(AgentEvent):
+class AgentToolUse(AgentAction):
     """The agent calls a tool; the call is in flight until its result arrives."""
 
     type: ClassVar[str] = "agent.tool_use"
@@ -141,7 +141,7 @@ class AgentUserToolResult(AgentEvent):
     result_truncated: bool = False
 
 
-class AgentSubagentInvoked(AgentEvent):
+class AgentSubagentInvoked(AgentAction):
     """The agent calls a sub-agent."""
 
     type: ClassVar[str] = "agent.subagent_invoked"

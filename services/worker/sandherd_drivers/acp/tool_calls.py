@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sandherd_drivers.acp.blocks import MAX_RESULT_LENGTH, Json, tool_text
+from sandherd_drivers.acp.blocks import MAX_RESULT_LENGTH, Json, parent_call, tool_text, vendor_text
 from sandherd_drivers.call_results import CallResult, exit_status, result_of_status
 
 EventLine = tuple[str, Json]
@@ -53,7 +53,7 @@ class ToolCall:
     def tool(self) -> str:
         """The tool's name. The protocol has none: the agent's own name, else the kind of tool, else the title."""
         kind = self._fields.get("kind")
-        name = _agent_tool_name(self._fields["_meta"]) or (kind if kind != "other" else None) or self.title or "other"
+        name = vendor_text(self._fields, "toolName") or (kind if kind != "other" else None) or self.title or "other"
         return name[:_MAX_NAME_LENGTH]
 
     @property
@@ -68,11 +68,13 @@ class ToolCall:
     def begin(self) -> EventLine:
         """The event for its start."""
         self.is_announced = True
-        return "agent.tool_use", {"tool": self.tool, "tool_use_id": self.id, "input": self.input}
+        fields = {"tool": self.tool, "tool_use_id": self.id, "input": self.input}
+        return "agent.tool_use", fields | {"parent_tool_use_id": parent_call(self._fields)}
 
     def end(self, now: float) -> Iterator[EventLine]:
         """The events for its end, also if the agent reported none."""
         text, facts = tool_text(self._fields) if self.has_ended else _TURN_ENDED_FIRST, self._result().fields()
+        facts["parent_tool_use_id"] = parent_call(self._fields)
         if self.has_ended:
             raw = self._fields.get("rawOutput")
             completed = {"tool": self.tool, "tool_input": self.input, "tool_response": text if raw is None else raw}
@@ -116,13 +118,6 @@ def _exit_status(fields: Json) -> int | None:
     places = (fields.get("rawOutput"), (fields.get("_meta") or {}).get("terminal_exit"))
     values = [place.get(name) for place in places if isinstance(place, dict) for name in _EXIT_STATUS_FIELDS]
     return next((status for status in map(exit_status, values) if status is not None), None)
-
-
-def _agent_tool_name(meta: Json) -> str | None:
-    for vendor in meta.values():
-        if isinstance(vendor, dict) and isinstance(name := vendor.get("toolName"), str) and name:
-            return name
-    return None
 
 
 class ToolCalls:

@@ -16,6 +16,7 @@ EventLine = tuple[str, dict[str, Any]]
 
 SUBAGENT: Final = "Task"
 SKILL: Final = "Skill"
+PARENT: Final = "parent_tool_use_id"
 _TOOL_ALIASES: Final = {"Agent": SUBAGENT}
 _UNPUBLISHED_SUBTYPES: Final = frozenset({"thinking_tokens", "session_state_changed"})
 """System messages that are sent many times a second, or are published in another form."""
@@ -36,6 +37,8 @@ class OpenCall:
     tool: str
     input: dict[str, Any]
     started_at: float
+    parent: str | None = None
+    """The call of the sub-agent that makes it."""
 
 
 @dataclass
@@ -46,6 +49,8 @@ class ModelResponse:
     model: str | None
     blocks: int = 0
     stop_reason: str | None = None
+    parent: str | None = None
+    """The call of the sub-agent whose model it is."""
 
 
 @dataclass
@@ -79,7 +84,7 @@ class ClaudeEventMapper:
         blocks = [] if isinstance(message.content, str) else message.content
         for block in blocks:
             if type(block).__name__ == "ToolResultBlock":
-                yield from self._result_events(block, message.tool_use_result)
+                yield from self._result_events(block, message.tool_use_result, message.parent_tool_use_id)
         text = message.content if isinstance(message.content, str) else result_text(_texts(blocks))
         # A sub-agent's prompt was published with its call; the program's own notices also have this form.
         if text and message.origin is None and message.parent_tool_use_id is None:
@@ -108,33 +113,31 @@ class ClaudeEventMapper:
         model_response, self._model_response = self._model_response, None
         if model_response is not None:
             reason = model_response.stop_reason or stop_reason
-            yield (
-                "agent.assistant_message",
-                {"model": model_response.model, "stop_reason": reason, "block_count": model_response.blocks},
-            )
+            fields = {"model": model_response.model, "stop_reason": reason, "block_count": model_response.blocks}
+            yield "agent.assistant_message", {**fields, PARENT: model_response.parent}
 
     def _track_response(self, message: Any) -> Iterator[EventLine]:
         if self._model_response is None or self._model_response.id != message.message_id:
             yield from self.end_response()
-            self._model_response = ModelResponse(message.message_id, message.model)
+            self._model_response = ModelResponse(message.message_id, message.model, parent=message.parent_tool_use_id)
         self._model_response.blocks += len(message.content)
 
     def _block_events(self, block: Any, parent: str | None) -> Iterator[EventLine]:
         kind = type(block).__name__
         if kind == "TextBlock":
-            yield "agent.message", {"content": block.text, "content_length": len(block.text)}
+            yield "agent.message", {"content": block.text, "content_length": len(block.text), PARENT: parent}
         elif kind == "ThinkingBlock":
             thinking_type = "thinking" if parent is None else "subagent"
-            yield "agent.thinking", {"content": block.thinking, "thinking_type": thinking_type}
+            yield "agent.thinking", {"content": block.thinking, "thinking_type": thinking_type, PARENT: parent}
         elif kind in {"ToolUseBlock", "ServerToolUseBlock"}:
             yield self._call_event(block, parent)
         elif kind in {"ToolResultBlock", "ServerToolResultBlock"}:
-            yield from self._result_events(block, None)
+            yield from self._result_events(block, None, parent)
 
     def _call_event(self, block: Any, parent: str | None) -> EventLine:
         """The event for a tool call; sub-agents and skills have their own types."""
         tool, arguments = tool_name(block.name), dict(block.input)
-        self._open_calls[block.id] = OpenCall(tool, arguments, self.now())
+        self._open_calls[block.id] = OpenCall(tool, arguments, self.now(), parent)
         if self._model_response is not None:
             self._model_response.stop_reason = "tool_use"
         if tool == SUBAGENT:
@@ -143,13 +146,15 @@ class ClaudeEventMapper:
                 "subagent_type": str(arguments.get("subagent_type") or "general-purpose"),
                 "subagent_description": arguments.get("description"),
                 "subagent_prompt": arguments.get("prompt"),
+                PARENT: parent,
             }
         if tool == SKILL:
             return "agent.skill_invoked", {"tool_use_id": block.id, "skill_name": _skill_name(arguments)}
         subtype = None if parent is None else "subagent"
-        return "agent.tool_use", {"tool": tool, "tool_use_id": block.id, "input": arguments, "event_subtype": subtype}
+        fields = {"tool": tool, "tool_use_id": block.id, "input": arguments, "event_subtype": subtype}
+        return "agent.tool_use", {**fields, PARENT: parent}
 
-    def _result_events(self, block: Any, response: Any) -> Iterator[EventLine]:
+    def _result_events(self, block: Any, response: Any, parent: str | None) -> Iterator[EventLine]:
         """Events for a tool result; none for a sub-agent started in the background, which is still running."""
         if isinstance(response, dict) and (response.get("isAsync") or response.get("status") == "async_launched"):
             return
@@ -169,6 +174,7 @@ class ClaudeEventMapper:
                 "result_full_length": len(text),
                 "is_error": is_error,
                 **result.fields(),
+                PARENT: parent if call is None else call.parent,
             },
         )
 
@@ -186,6 +192,7 @@ class ClaudeEventMapper:
             "tool_response": response,
             "duration_ms": duration_ms,
             **result.fields(),
+            PARENT: call.parent,
         }
 
     def _background_end_events(self, message: Any) -> Iterator[EventLine]:
