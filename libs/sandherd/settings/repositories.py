@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from sandherd.contracts.patterns import explained
-from sandherd.settings.fields import NONE, Env, Names
+from sandherd.settings.fields import NONE, Env, Names, Positive
 
 _HOST: Final = explained(
     r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "a host, with a port if that is not 443, such as git.example.com:8443"
@@ -77,6 +77,12 @@ class RepositorySettings(BaseModel):
     word that is in its title. The last one may have no words: it is for any other title; without it, `feature` is."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
+    max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100
+    """Maximum number of the spawner's mirrors of one project's repositories."""
+    max_mirrors_mb: Annotated[int, Env("SANDHERD_MAX_MIRRORS_MB"), Field(ge=1, le=104_857_600)] = 20_480
+    """Maximum size of all mirrors of one project: above it, those that no live branch needs are removed."""
+    keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
+    """How long a mirror that no live branch needs stays after its last use."""
 
     @field_validator("branch_prefixes", mode="after")
     @classmethod

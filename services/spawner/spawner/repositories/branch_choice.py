@@ -62,8 +62,8 @@ def at_work_on(branch: BranchRecord, task: str, find: Callable[[str], TaskFacts 
     return next((other.task for other in others if other is not None and other.state in AT_WORK), None)
 
 
-def is_current(task: TaskRecord, branch: BranchRecord | None) -> bool:
-    """Whether the checkout of a task has all commits of its branch."""
-    if branch is None or task.checkout is None:
+def is_current(task: TaskRecord, branch: BranchRecord | None, *, mounted: bool) -> bool:
+    """Whether the checkout of a task has all commits of its branch, in the way that its runtime receives them."""
+    if branch is None or task.checkout is None or (task.checkout.bundle is None) != mounted:
         return False
     return branch.commit == task.checkout.commit and not branch.received

@@ -81,7 +81,7 @@ class CheckoutPreparer:
     def _has_checkout(self, task: TaskRecord, now: datetime) -> bool:
         known = self._live.branch_index.get(f"{task.project}.{task.branch}")
         branch = known.view if known else None
-        current = is_fresh(task, now) and is_current(task, branch)
+        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting)
         return current and branch is not None and self._at_work_on(branch, task) is None
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
