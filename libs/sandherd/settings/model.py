@@ -27,6 +27,7 @@ from sandherd.settings.fields import (
 )
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
+from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
 
@@ -41,6 +42,7 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    PullRequestSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

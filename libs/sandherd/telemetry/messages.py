@@ -145,6 +145,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Commits of a sandbox are added, or a branch is pushed, later.",
             "Check the repository's host and the credential.",
         ),
+        _warning(
+            "pull request not handled, retrying",
+            "A pull request is opened, followed or merged later.",
+            "Check the forge's host and the credential.",
+        ),
+        _error("pull request step failed, retrying", "One step failed by an unexpected error.", _REPORT),
         _warning("branches not compared", "Conflicts of one branch with others are not known."),
         _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
         _error("branch step failed, retrying", "One step of a branch failed by an unexpected error.", _REPORT),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from spawner.forges.credentials import ForgeCredentials, StoredTokens, TokenSource
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
-from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
+from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository, forge_of
 from spawner.forges.rate_limits import ForgeAccount, RateLimit
 from spawner.forges.reply_cache import ReplyCache
 
@@ -44,6 +44,13 @@ class Forges:
         if repository not in self._forges:
             self._forges[repository] = self._open(repository, self.credentials(repository.host).tokens)
         return self._forges[repository]
+
+    def of_url(self, url: str) -> Forge:
+        """The client of the repository with this URL. Raises `ForgeError` if there is no forge or credential for it."""
+        repository = forge_of(url, self._sources)
+        if repository is None:
+            raise ForgeError(ForgeFault.REFUSED, "its host is no forge that is configured: it has no pull requests")
+        return self.of(repository)
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:
         """The credential of a host. Raises `ForgeError` (denied) if none is configured."""

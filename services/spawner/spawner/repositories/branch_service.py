@@ -23,7 +23,8 @@ from spawner.tasks.scheduler import Intend
 class BranchService:
     """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
 
-    def __init__(self, preparer: CheckoutPreparer, workflow: BranchWorkflow) -> None:
+    def __init__(self, mirrors: Mirrors, preparer: CheckoutPreparer, workflow: BranchWorkflow) -> None:
+        self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
 
@@ -36,6 +37,7 @@ class BranchService:
             mirrors_folder(settings.home), RepositoryHosts.of(settings), artifacts, settings.max_repository_mb
         )
         return cls(
+            mirrors,
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
         )
