@@ -35,6 +35,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "kubernetes_namespaces": [{"one": "a"}, {"one": "a", "two": "b-c"}, {"three-3": "d"}],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
+    "conflict_follow_up": [True, True, True],
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],

@@ -49,6 +49,12 @@ class PullRequestService:
             await self._forges.close()
 
     async def _report(self) -> None:
+        try:
+            await self._report_forever()
+        finally:  # another replica reports them then
+            self._live.meters.replace("sandherd_pull_requests", [])
+
+    async def _report_forever(self) -> None:
         while True:
             now, meters = self._live.now(), self._live.meters
             counts = counts_of(self._live.branch_index.views(), now, self._pace)
