@@ -7,9 +7,14 @@ from sandherd.contracts.states import BranchState, TaskState
 from spawner.forges.faults import ForgeError
 from spawner.pull_requests.gauges import state_of
 from spawner.repositories.record import BranchRecord
+from tests.doubles.forges.github_faults import secondary_limit
 from tests.doubles.forges.replies import Reply
 from tests.integration.pull_requests.world import MERGED, PACE, READY, Killed, KilledWorkflow, World
 from tests.polling import eventually
+
+
+FEWEST = 2 + 2 * 5 + 2
+"""Requests: to find and create it, to poll it until GitHub has computed whether it can be merged, and to merge it."""
 
 
 def shown(record: BranchRecord) -> PullRequestView:
@@ -29,9 +34,10 @@ async def test_pull_request_is_opened_polled_merged_and_its_branch_deleted(world
     opening = world.site.double.calls.by_operation()
     assert (opening["pulls/list"], opening["pulls/create"], opening["pulls/update"]) == (1, 1, 0)
     await world.poll()
-    record = await world.record()
-    assert world.site.double.calls.number("pulls/merge") == 1
+    calls = world.site.double.calls
+    assert calls.number("pulls/merge") == 1
     assert pulls[1].merged
+    assert calls.number() == FEWEST
 
     async def deleted() -> bool:
         return (await world.record()).state is BranchState.DELETED
@@ -216,3 +222,31 @@ async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(worl
     record = await world.poll()
     assert record.state is BranchState.LIVE
     assert list(world.site.shop.pulls) == [1, 2]
+
+
+async def test_unknown_mergeability_means_wait(world: World) -> None:
+    """As long as GitHub reports null, nothing is merged; no event is published for that."""
+    world.site.double.unknown_gets = 5  # type: ignore[attr-defined]  # of GitHub's double
+    await world.branch(MERGED)
+    await world.run()
+    record = await world.poll(3)
+    assert shown(record).mergeable == "unknown"
+    assert not world.site.shop.pulls[1].merged
+    await world.published("branch.pull_request_updated", 0)
+    await world.poll(4)
+    assert world.site.shop.pulls[1].merged
+
+
+async def test_rate_limit_is_respected_and_shown(world: World) -> None:
+    """While GitHub wants a delay, no request is sent; nothing is refused."""
+    await world.branch(READY)
+    world.site.double.refuse("pulls/create", secondary_limit(60))
+    with pytest.raises(ForgeError):
+        await world.run()
+    sent = world.site.double.calls.number()
+    with pytest.raises(ForgeError, match="rate limit"):
+        await world.run()
+    assert world.site.double.calls.number() == sent
+    [limit] = world.forges.rate_limits().values()
+    assert (limit.blocked_until is not None, (limit.remaining or 0) > 0) == (True, True)
+    assert (await world.record()).pull is None

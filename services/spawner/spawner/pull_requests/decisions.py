@@ -16,19 +16,17 @@ from sandherd.contracts.events.branch import (
     BranchPullRequestRefused,
     BranchPullRequestUpdated,
 )
-from sandherd.contracts.pull_requests import MAX_CHECKS, PullRequestView
 from sandherd.contracts.requests import MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
 from spawner.pull_requests.steps import CONFLICT, Step
 from spawner.pull_requests.terms import Pace
+from spawner.pull_requests.views import differs, opened_view, polled_view
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 
 DENIED_DELAY: Final = timedelta(hours=1)
 """When a forge that denies a poll is asked again: its token may be replaced."""
-_COMPARED: Final = ("state", "draft", "commit", "checks", "failed_checks", "reviews", "obstacle", "mergeable")
-"""What of a pull request is a change."""
 _NOT_POLLED: Final = "not polled: "
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
 """Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
@@ -40,7 +38,14 @@ def pull_of(record: BranchRecord) -> PullRequestRecord:
 
 
 def opened(
-    record: BranchRecord, found: PullRequest, commit: str, now: datetime, *, ready: bool, about: tuple[str, str]
+    record: BranchRecord,
+    found: PullRequest,
+    commit: str,
+    now: datetime,
+    *,
+    ready: bool,
+    about: tuple[str, str],
+    pace: Pace,
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
@@ -49,21 +54,23 @@ def opened(
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
-    there = _opened(record, found, commit, now, ready=ready)
+    there = _opened(record, found, commit, now, ready=ready, pace=pace)
     there = there.model_copy(update={"pull": pull_of(there).changed(task=about[0], text=about[1])})
     if found.state is PullRequestState.MERGED:
         return merged(there, found.merged_commit or found.head_commit, now, head=found.head_commit)
     return _closed(there, now) if found.state is PullRequestState.CLOSED else there
 
 
-def _opened(record: BranchRecord, found: PullRequest, commit: str, now: datetime, *, ready: bool) -> BranchRecord:
+def _opened(
+    record: BranchRecord, found: PullRequest, commit: str, now: datetime, *, ready: bool, pace: Pace
+) -> BranchRecord:
     pull = pull_of(record)
     known = pull.shown is not None and pull.shown.number == found.number
-    view = _shown(found, pull if known else PullRequestRecord())
+    view = opened_view(found, pull if known else PullRequestRecord())
     unapplied = "; ".join(found.unapplied) or None
     wanted = "ready" if pull.wanted == "ready" and found.draft else None
     changed = pull.changed(
-        shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now, wanted=wanted,
+        shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now + pace.first, wanted=wanted,
         queued_at=None, first_queued_at=None, readied=commit if ready and not found.draft else pull.readied,
         problem=unapplied, refused={},
     )  # fmt: skip
@@ -93,8 +100,8 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
         return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
     if found.state is PullRequestState.CLOSED:
         return _closed(record, now)
-    view = _polled_view(pull.shown, status, now)
-    is_changed = any(getattr(view, name) != getattr(pull.shown, name) for name in _COMPARED)
+    view = polled_view(pull.shown, status, now)
+    is_changed = differs(view, pull.shown)
     changed_at = now if is_changed else (pull.changed_at or now)
     polls = 0 if is_changed else pull.polls + 1
     delay = pace.delay(polls, now - changed_at)
@@ -227,40 +234,6 @@ def _pushing(record: BranchRecord) -> BranchRecord:
     """A pull request needs a branch that is pushed."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
-
-
-def _polled_view(shown: PullRequestView, status: PullRequestStatus, now: datetime) -> PullRequestView:
-    found, can, checks, reviews = status.pull_request, status.mergeability, status.checks, status.reviews
-    return shown.model_copy(
-        update={
-            "draft": found.draft,
-            "commit": found.head_commit,
-            "checks": checks.state.value,
-            "failed_checks": list(checks.failed[:MAX_CHECKS]),
-            "pending_checks": list(checks.pending[:MAX_CHECKS]),
-            "reviews": reviews.state.value,
-            "approved_by": list(reviews.approved_by[:MAX_CHECKS]),
-            "mergeable": can.verdict.value,
-            "obstacle": can.obstacle.value if can.obstacle else None,
-            "checked_at": now,
-        }
-    )
-
-
-def _shown(found: PullRequest, pull: PullRequestRecord) -> PullRequestView:
-    """What is shown after it was written: what decides about a merge is not known for the new commit yet."""
-    old = pull.shown or PullRequestView(number=found.number, url=found.url)
-    known: dict[str, Any] = {}
-    if old.commit == found.head_commit:
-        known = {"checks": old.checks, "reviews": old.reviews, "failed_checks": old.failed_checks}
-    return PullRequestView(
-        number=found.number,
-        url=found.url,
-        state=PullRequestState.OPEN.value,
-        draft=found.draft,
-        commit=found.head_commit,
-        **known,
-    )
 
 
 def _about(record: BranchRecord) -> dict[str, Any]:

@@ -36,7 +36,13 @@ class ForgeSteps:
         found = await forge.find_or_create_pull_request(draft)
         now = self._live.now()
         return partial(
-            decisions.opened, found=found, commit=record.commit, now=now, ready=ready, about=(about.task, about.text)
+            decisions.opened,
+            found=found,
+            commit=record.commit,
+            now=now,
+            ready=ready,
+            about=(about.task, about.text),
+            pace=self._pace,
         )
 
     async def make_ready(self, record: BranchRecord) -> Decide:
