@@ -1,8 +1,8 @@
 """How long it takes from the end of an agent to the pull request of its branch, and how many requests that costs.
 
-The forge is the double of GitHub, in this process like the spawner. `branch.pull_request` is beside the time to the push:
-the difference is what the pull request takes. `branch.api_calls` is beside the minimum: one request to find a pull
-request, and one to create it.
+The forge is the double of GitHub, in this process like the spawner. `branch.pull_request` is beside the time to the
+push: the difference is what the pull request takes. `branch.api_calls` is beside the minimum: one request to find a
+pull request, and one to create it.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from spawner.pull_requests import service
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 from tests.integration.forges.sites import Site, opened_site
+from tests.patience import PATIENCE
 
 _COUNT: Final = 5
 _WITHIN: Final = 120.0
@@ -120,7 +121,7 @@ async def _herd(site: Site) -> AsyncIterator[Tasks]:
                 async with compose(settings).running(), broker.bus(Principal.CLIENT, project="bench") as bus:
                     tasks = Tasks(bus)
                     await bus.client.subscribe("sandherd.v1.event.bench.>", cb=tasks.receive)
-                    await bus.flush(timeout=_WITHIN)
+                    await bus.flush(timeout=PATIENCE)
                     yield tasks
         finally:
             await broker.stop()

@@ -76,8 +76,7 @@ def test_mirrors_outlive_the_container() -> None:
     assert "spawner-home:/var/lib/sandherd:rw" in [mount_text(one) for one in spawner["volumes"]]
     assert {name: str(spawner["environment"][name]) for name in given} == given
     default = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]["spawner"]["environment"]
-    names = ("SANDHERD_REPOSITORY_HOSTS", "SANDHERD_MAX_REPOSITORY_MB", "SANDHERD_GIT_CREDENTIALS")
-    names += ("SANDHERD_PULL_REQUESTS", "SANDHERD_MERGE_POLICY")
+    names = [*given, "SANDHERD_GIT_CREDENTIALS"]
     settings, own = load({}, {name: str(default[name]) for name in names}).settings, load({}, {}).settings
     assert (settings.repository_hosts, settings.max_repository_mb) == (own.repository_hosts, own.max_repository_mb)
     assert (settings.pull_requests, settings.merge_policy) == (own.pull_requests, own.merge_policy)

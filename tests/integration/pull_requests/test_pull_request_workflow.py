@@ -12,7 +12,6 @@ from tests.doubles.forges.replies import Reply
 from tests.integration.pull_requests.world import MERGED, PACE, READY, Killed, KilledWorkflow, World
 from tests.polling import eventually
 
-
 FEWEST = 2 + 2 * 5 + 2
 """Requests: to find and create it, to poll it until GitHub has computed whether it can be merged, and to merge it."""
 

@@ -25,7 +25,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.forges.factory import Forges
 from spawner.live_state import LiveState
-from spawner.pull_requests import decisions
+from spawner.pull_requests import requested
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.pull_requests.workflow import PullRequestWorkflow
 from spawner.repositories import decisions as of_branch
@@ -155,11 +155,11 @@ class World:
 
     async def request_open(self, *, ready: bool = False) -> None:
         request, now = OpenPullRequest(branch="br-1", ready=ready), self.live.now()
-        await self.change(lambda record: decisions.open_requested(record, request, now))
+        await self.change(lambda record: requested.open_requested(record, request, now))
 
     async def request_merge(self) -> None:
         request, now = MergeBranch(branch="br-1"), self.live.now()
-        await self.change(lambda record: decisions.merge_requested(record, request, now))
+        await self.change(lambda record: requested.merge_requested(record, request, now))
 
     async def run(self, kind: type[PullRequestWorkflow] = PullRequestWorkflow) -> BranchRecord:
         """All steps that are due now, each by a spawner that has just been started."""

@@ -1,5 +1,7 @@
 """The forges that the settings have credentials for."""
 
+from functools import partial
+
 from sandherd.settings import Settings
 from spawner.forges.factory import Forges
 from spawner.forges.locations import GITHUB, WELL_KNOWN
@@ -12,7 +14,7 @@ def forges_of(settings: Settings) -> Forges:
     hosts = RepositoryHosts.of(settings)
     for host in WELL_KNOWN:
         if host.origin in hosts.origins and (settings.git_credentials or (host == GITHUB and settings.github_token)):
-            forges.add_token(host, lambda url=host.url: _token(hosts, url))  # type: ignore[misc]
+            forges.add_token(host, partial(_token, hosts, host.url))
     return forges
 
 

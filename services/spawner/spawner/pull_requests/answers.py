@@ -8,7 +8,7 @@ from sandherd.contracts.requests import BranchView, MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
-from spawner.pull_requests import decisions
+from spawner.pull_requests import requested
 from spawner.records.availability import available
 from spawner.repositories.answers import load_branch
 from spawner.repositories.decisions import Decide
@@ -33,7 +33,7 @@ class PullRequestHandler:
         """Have the branch's pull request opened or updated as soon as possible."""
         record, now = await self._usable(incoming.project, incoming.request.branch), self._live.now()
         request = incoming.request
-        return await self._changed(record, lambda held: decisions.open_requested(held, request, now))
+        return await self._changed(record, lambda held: requested.open_requested(held, request, now))
 
     async def merge(self, incoming: IncomingRequest[MergeBranch]) -> BranchView:
         """Have the branch's pull request merged once its forge permits it."""
@@ -53,7 +53,7 @@ class PullRequestHandler:
                 field="commit",
                 remedy="see `sandherd branches diff`, and merge again",
             )
-        return await self._changed(record, lambda held: decisions.merge_requested(held, request, now))
+        return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
 
     async def _usable(self, project: str, branch: str) -> BranchRecord:
         """The branch, if it can have a pull request."""

@@ -16,7 +16,6 @@ from sandherd.contracts.events.branch import (
     BranchPullRequestRefused,
     BranchPullRequestUpdated,
 )
-from sandherd.contracts.requests import MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
 from spawner.pull_requests.steps import CONFLICT, Step
@@ -54,11 +53,11 @@ def opened(
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
-    there = _opened(record, found, commit, now, ready=ready, pace=pace)
-    there = there.model_copy(update={"pull": pull_of(there).changed(task=about[0], text=about[1])})
+    written = _opened(record, found, commit, now, ready=ready, pace=pace)
+    written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
     if found.state is PullRequestState.MERGED:
-        return merged(there, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    return _closed(there, now) if found.state is PullRequestState.CLOSED else there
+        return merged(written, found.merged_commit or found.head_commit, now, head=found.head_commit)
+    return _closed(written, now) if found.state is PullRequestState.CLOSED else written
 
 
 def _opened(
@@ -209,31 +208,6 @@ def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> 
     if pull.conflicted != commit or task in pull.follow_ups:
         return record
     return _with(record, pull.changed(followed=commit, follow_ups=(*pull.follow_ups, task)), now)
-
-
-def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
-    """The branch whose pull request a user wants to be opened, or updated."""
-    if record.state is not BranchState.LIVE:
-        return record
-    wanted = "ready" if request.ready else "as_configured"
-    changed = pull_of(record).changed(wanted=wanted, refused={}, problem=None, poll_at=now, polls=0, changed_at=now)
-    return _pushing(_with(record, changed, now))
-
-
-def merge_requested(record: BranchRecord, request: MergeBranch, now: datetime) -> BranchRecord:
-    """The branch that a user wants to be merged at its present commit; the same if that is another one by now."""
-    if record.state is not BranchState.LIVE or request.commit not in {None, record.commit}:
-        return record
-    changed = pull_of(record).changed(
-        merge_wanted=record.commit, refused={}, problem=None, poll_at=now, polls=0, changed_at=now, tried_at=None
-    )
-    return _pushing(_with(record, changed, now))
-
-
-def _pushing(record: BranchRecord) -> BranchRecord:
-    """A pull request needs a branch that is pushed."""
-    wanted = record.commit not in {record.pushed, record.base_commit}
-    return record.model_copy(update={"push_wanted": True}) if wanted else record
 
 
 def _about(record: BranchRecord) -> dict[str, Any]:

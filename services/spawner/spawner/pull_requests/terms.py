@@ -64,7 +64,7 @@ class Pace:
     """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
 
     def delay(self, polls: int, unchanged: timedelta) -> timedelta | None:
-        """The delay until the next poll, after so many without a change; None: no further one."""
+        """The delay until the next poll, after this number of polls without a change; None: no further one."""
         if unchanged >= self.age:
             return None
         if unchanged >= self.slow_after:
