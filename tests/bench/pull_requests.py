@@ -24,10 +24,10 @@ from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from spawner import main
 from spawner.forges.factory import Forges
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
-from spawner.pull_requests import service
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 from tests.integration.forges.sites import Site, opened_site
@@ -117,7 +117,7 @@ async def _herd(site: Site) -> AsyncIterator[Tasks]:
                 Principal.SPAWNER, home=folder / "home", check_interval=0.2, isolation="none",
                 repository_hosts=[site.double.url], git_credentials=credentials,
             )  # fmt: skip
-            with patch.object(service, "forges_of", lambda _: _forges(site, token)):
+            with patch.object(main, "forges_of", lambda _: _forges(site, token)):
                 async with compose(settings).running(), broker.bus(Principal.CLIENT, project="bench") as bus:
                     tasks = Tasks(bus)
                     await bus.client.subscribe("sandherd.v1.event.bench.>", cb=tasks.receive)
@@ -128,6 +128,6 @@ async def _herd(site: Site) -> AsyncIterator[Tasks]:
 
 
 def _forges(site: Site, token: str) -> Forges:
-    forges = Forges()
+    forges = Forges([site.repository.host])
     forges.add_token(site.repository.host, lambda: token)
     return forges

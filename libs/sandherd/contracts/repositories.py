@@ -68,6 +68,24 @@ RepositoryLabel = Annotated[
 ]
 
 
+class ProjectRepository(Model):
+    """The repository of a project's tasks that name none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: RepositoryUrl
+    base: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The branch to begin from, and to merge into. None: the repository's default branch."""
+    commit_rest: bool = Field(default=True, exclude_if=lambda value: value)
+    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    push: bool = Field(default=True, exclude_if=lambda value: value)
+    """Whether a branch is pushed whenever it is saved. Otherwise only at a user's request."""
+
+    def of_task(self) -> "Repository":
+        """The repository of a new task."""
+        return Repository(url=self.url, base=self.base, commit_rest=self.commit_rest, push=self.push)
+
+
 class Checkout(Model):
     """The branch that a sandbox checks out; only the spawner sets it, for the worker."""
 

@@ -1,9 +1,10 @@
-"""Decodes messages of the EVENTS stream for the monitor. Bodies that no rule uses are not parsed."""
+"""Decodes messages of the EVENTS stream for the monitor. Bodies that neither facts nor rules need are not parsed."""
 
 from datetime import datetime
 from typing import Final
 
-from monitor.state import ObservedEvent
+from monitor.facts import ObservedEvent
+from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
@@ -28,6 +29,7 @@ _SMALLEST: Final = 100
 _PARSED: Final = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
+    *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(
     name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED)

@@ -16,6 +16,7 @@ from sandherd_drivers.openhands.event_mapper import (
     OpenHandsEventMapper,
     terminal_output,
 )
+from sandherd_drivers.openhands.tool_results import call_result
 from sandherd_drivers.openhands.usage import Totals, UsageMeter
 from sandherd_drivers.openhands.work import outcome_of_status
 
@@ -81,6 +82,34 @@ def test_calls_of_one_response_are_one_response() -> None:
     assert agent.is_busy
     map_events(agent, result("call-2"))
     assert not agent.is_busy
+
+
+REJECTED = {"kind": "UserRejectObservation", "rejection_source": "hook"}
+FAILED = {"kind": "AgentErrorEvent"}
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        (result("1", exit_code=0), ("ok", 0)),
+        (result("1", exit_code=3), ("failed", 3)),
+        (result("1", exit_code=-1), ("timed_out", None)),
+        (result("1", exit_code=130, timeout=True), ("timed_out", None)),
+        (result("1", exit_code=-1, is_error=True), ("failed", None)),
+        (result("1", exit_code=None, is_error=True), ("failed", None)),
+        (result("1", exit_code="3"), ("ok", None)),
+        ({"kind": "ObservationEvent"}, ("ok", None)),
+        ({**FAILED, "error": "no such tool"}, ("failed", None)),
+        ({**FAILED, "error": "Tool call interrupted before completion. The"}, ("cancelled", None)),
+        ({**REJECTED, "action_id": "a1"}, ("refused", None)),
+        ({**REJECTED, "action_id": "a2"}, ("denied", None)),
+        ({**REJECTED, "rejection_source": "user"}, ("cancelled", None)),
+    ],
+)
+def test_outcome_is_what_the_sdk_reports(event: Document, outcome: tuple[str, int | None]) -> None:
+    """The exit status of a command decides, with the SDK's own marks; a denial has the outcome of its decision."""
+    found = call_result(event, {"a1": "refused"})
+    assert (found.outcome, found.exit_code) == outcome
 
 
 @pytest.mark.parametrize(

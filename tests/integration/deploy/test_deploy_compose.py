@@ -56,15 +56,18 @@ def test_settings_reach_their_services() -> None:
 
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
-    named: Any = {"SANDHERD_GIT_CREDENTIALS": "/etc/tokens"}
-    for given, source in (({}, "/dev/null"), (named, "/etc/tokens")):
+    files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY")
+    named: Any = {name: f"/etc/{name}" for name in files}
+    none: Any = {}
+    for given in (none, named):
         compose = Compose(DOCKER_GID="0", GITHUB_TOKEN="ghp_visible", **given)
         services = yaml.safe_load(compose.said("config"))["services"]
         spawner = services["spawner"]
-        place = spawner["environment"]["SANDHERD_GIT_CREDENTIALS"]
         mounts = {name: [mount_text(one) for one in part.get("volumes", ())] for name, part in services.items()}
-        assert f"{source}:{place}:ro" in mounts["spawner"]
-        assert {name for name, found in mounts.items() if any(place in one for one in found)} == {"spawner"}
+        for file in files:
+            place = spawner["environment"][file]
+            assert f"{given.get(file, '/dev/null')}:{place}:ro" in mounts["spawner"]
+            assert {name for name, found in mounts.items() if any(place in one for one in found)} == {"spawner"}
         assert "ghp_visible" not in json.dumps(services)
 
 

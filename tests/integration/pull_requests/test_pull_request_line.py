@@ -11,10 +11,10 @@ from sandherd.contracts.states import BranchState
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
+from spawner import main
 from spawner.forges.factory import Forges
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
-from spawner.pull_requests import service
 from tests.integration.forges.sites import Site, opened_site
 from tests.integration.spawner.conftest import Person, home
 from tests.patience import PATIENCE
@@ -30,7 +30,7 @@ async def test_task_becomes_a_pull_request_that_a_user_merges(
     """By the options of the task, and by requests; the sandbox sees neither options nor token."""
     async with opened_site(ForgeKind.GITHUB) as site, herd.bus(Principal.CLIENT, project="p1") as bus:
         token = site.token()
-        monkeypatch.setattr(service, "forges_of", lambda _: forges_at(site, token))
+        monkeypatch.setattr(main, "forges_of", lambda _: forges_at(site, token))
         person = Person(bus, eventually, home)
         await person.listen()
         async with compose(settings_of(herd, home, tmp_path, site, token)).running():
@@ -67,7 +67,7 @@ async def test_task_becomes_a_pull_request_that_a_user_merges(
 
 def forges_at(site: Site, token: str) -> Forges:
     """The forge's double, as an operator configures it."""
-    forges = Forges()
+    forges = Forges([site.repository.host])
     forges.add_token(site.repository.host, lambda: token)
     return forges
 

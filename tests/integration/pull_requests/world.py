@@ -24,6 +24,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.forges.factory import Forges
+from spawner.forges.git_credentials import GitCredentials
 from spawner.live_state import LiveState
 from spawner.pull_requests import requested
 from spawner.pull_requests.terms import Pace, Terms
@@ -208,10 +209,10 @@ async def opened_world(herd: Broker, site: Site, folder: Path) -> AsyncIterator[
     token, repository = site.token(), site.repository
     credentials = folder / "git-credentials"
     credentials.write_text(f"{site.double.url.replace('://', f'://oauth2:{token}@')}\n")
-    forges = Forges()
+    forges = Forges([site.repository.host])
     forges.add_token(repository.host, lambda: token)
     async with herd.bus(Principal.SPAWNER) as bus, herd.bus(Principal.CLIENT, project="p1") as client:
-        hosts = RepositoryHosts(frozenset({site.double.url}), None, credentials)
+        hosts = RepositoryHosts(frozenset({site.double.url}), GitCredentials(forges, credentials))
         artifacts = BranchArtifacts(bus)
         mirrors = Mirrors(folder / "repositories", hosts, artifacts, 100)
         world = World(bus, site, LiveState(bus, Meters(CollectorRegistry())), mirrors, forges)

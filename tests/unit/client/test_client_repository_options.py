@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from sandherd.cli.exit_status import status_of
-from sandherd.cli.parse.repository import refuse_other_trees, repository_source
+from sandherd.cli.parse.repository import project_repository, refuse_other_trees, repository_source
 from sandherd.cli.scheduled_task import scheduled_task
 from sandherd.client.errors import HerdError
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.errors import Code
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import ProjectRepository, Repository
 
 URL = "https://git.example.org/demo/web"
 NONE: dict[str, Any] = {"base": None, "ticket": None, "branch": None}
@@ -71,6 +71,20 @@ def test_other_files_to_begin_with_are_refused() -> None:
         with pytest.raises(HerdError):
             refuse_other_trees(source(), **more)
     refuse_other_trees(source(), None, None, uploads=False)
+
+
+def test_default_repository_of_a_project_is_named_by_its_url() -> None:
+    """With the options that all its tasks have; `run` opts out of it, which excludes a repository."""
+    options: dict[str, Any] = {"base": "next", "no_push": True, "no_commit_rest": True}
+    assert project_repository(None, base=None, no_push=False, no_commit_rest=False) is None
+    found = project_repository(URL, **options)
+    assert found == ProjectRepository(url=URL, base="next", push=False, commit_rest=False)
+    for repo, remedy in ((".", "https://HOST/OWNER/NAME"), (None, "--repo")):
+        with pytest.raises(HerdError) as refused:
+            project_repository(repo, **options)
+        assert remedy in str(refused.value.problem.remedy)
+    with pytest.raises(HerdError, match="--no-repo"):
+        refuse_other_trees(source(), None, None, uploads=False, no_repo=True)
 
 
 @pytest.mark.parametrize("command", ["show", "fetch", "push", "delete", "diff"])

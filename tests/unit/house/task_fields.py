@@ -87,6 +87,7 @@ _NOT_PUBLISHED: Final = {
     **dict.fromkeys(("continuous", "linger_seconds", "on_retry", "keep_work"), _OWN_COMMAND),
     "inputs": "`depends_on` shows the tasks; the agent finds the files in its work tree",
     **dict.fromkeys(("attempt_seconds", "task_seconds"), "a limit is published when it ends the task"),
+    "no_repository": "`repository` shows the one that it works on, its own or its project's",
 }
 VIEWS: Final = (
     View(
@@ -99,6 +100,7 @@ VIEWS: Final = (
             "files": "file",
             "work": "directory",
             "repository": "repo",
+            "no_repository": "no_repo",
             "continuous": "until",
             "linger_seconds": "linger",
             "attempt_seconds": "attempt_timeout",
@@ -159,6 +161,7 @@ VIEWS: Final = (
             "labels": "names that a user gives things, like the task's own; nothing else may be in them",
             **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
             **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
+            "no_repository": _CLOSED,
         },
     ),
 )

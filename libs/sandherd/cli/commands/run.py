@@ -56,6 +56,7 @@ from sandherd.cli.parse.repository import (
     Merge,
     NoCommitRest,
     NoPush,
+    NoRepo,
     PullRequest,
     Repo,
     TicketOption,
@@ -104,6 +105,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: NoCommitRest = False,
     pr: PullRequest = None,
     merge: Merge = None,
+    no_repo: NoRepo = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -189,7 +191,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     )
     earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
-    refuse_other_trees(repository, directory, earlier, uploads=bool(work))
+    refuse_other_trees(repository, directory, earlier, uploads=bool(work), no_repo=no_repo)
     task = spec(
         text,
         harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
@@ -213,6 +215,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         keep_work=keep_work or directory is not None,
         labels=new_labels(labels or []),
         repository=repository.of_url() if repository is not None and not repository.is_local else None,
+        no_repository=no_repo,
         rounds=rounds(
             until=until,
             until_said=until_said,

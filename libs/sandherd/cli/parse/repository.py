@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
+    from sandherd.contracts.repositories import ProjectRepository
 
 
 class PullRequestChoice(StrEnum):
@@ -68,6 +69,9 @@ Merge = Annotated[
     MergeChoice | None,
     typer.Option("--merge", help="Whether the pull request is merged once checks and reviews permit it."),
 ]
+NoRepo = Annotated[
+    bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
+]
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
 
 
@@ -106,12 +110,32 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
         raise HerdError(error.problem.model_copy(update={"message": message})) from None
 
 
+def project_repository(
+    repo: str | None, *, base: str | None, no_push: bool, no_commit_rest: bool
+) -> "ProjectRepository | None":
+    """The default repository that the options of a project name; None without `--repo`. Raises `HerdError`."""
+    from sandherd.client.errors import made
+    from sandherd.contracts.repositories import ProjectRepository
+
+    named = repository_source(
+        repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest
+    )
+    if named is None:
+        return None
+    if named.is_local:
+        raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
+    return made(ProjectRepository, url=named.url, base=named.base, push=not no_push, commit_rest=named.commit_rest)
+
+
 def refuse_other_trees(
-    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool
-) -> None:
+    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool,
+    no_repo: bool = False,
+) -> None:  # fmt: skip
     """Raise `HerdError` for options that name other files to begin with. `uploads`: files are not small texts."""
     if repository is None:
         return
+    if no_repo:
+        raise _wrong("--repo names a repository, and --no-repo wants none", "omit one of them")
     if directory is not None:
         raise _wrong("--repo and --dir both name the files to begin with", "omit one of them")
     if earlier is not None:

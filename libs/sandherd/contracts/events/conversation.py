@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from sandherd.contracts.events.agent import AgentEvent, Json
+from sandherd.contracts.events.agent import AgentAction, AgentEvent, Json
 from sandherd.contracts.events.base import Emitter, Tone
 from sandherd.contracts.events.summaries import short_fields
 from sandherd.contracts.model import Count
@@ -35,7 +35,7 @@ class AgentUserMessage(AgentEvent):
         return self.content
 
 
-class AgentAssistantMessage(AgentEvent):
+class AgentAssistantMessage(AgentAction):
     """The model has responded; the text itself is in `agent.message`."""
 
     type: ClassVar[str] = "agent.assistant_message"
@@ -45,7 +45,7 @@ class AgentAssistantMessage(AgentEvent):
     block_count: Count = 0
 
 
-class AgentMessage(AgentEvent):
+class AgentMessage(AgentAction):
     """Text output of the agent."""
 
     type: ClassVar[str] = "agent.message"
@@ -59,7 +59,7 @@ class AgentMessage(AgentEvent):
         return self.content
 
 
-class AgentThinking(AgentEvent):
+class AgentThinking(AgentAction):
     """Reasoning output of the agent."""
 
     type: ClassVar[str] = "agent.thinking"

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.diagnostics import (
         BROKER_DATA,
+        FORGE_CREDENTIALS,
         GIT,
         MIRRORS,
         ConsumerBacklog,
@@ -186,7 +187,7 @@ _NAMES: Final = {
     "UploadChunk",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
-    "diagnostics": "BROKER_DATA GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
+    "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
     "ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",

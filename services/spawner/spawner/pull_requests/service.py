@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
-from spawner.forges.configuration import forges_of
 from spawner.forges.factory import Forges
 from spawner.live_state import LiveState
 from spawner.pull_requests.gauges import counts_of
@@ -29,10 +28,11 @@ class PullRequestService:
 
     @classmethod
     def of(
-        cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, *, mirrors: Mirrors, submit: Submit
-    ) -> Self:
+        cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings,
+        *, forges: Forges, mirrors: Mirrors, submit: Submit,
+    ) -> Self:  # fmt: skip
         """From the settings."""
-        forges, pace = forges_of(settings), Pace(age=timedelta(days=settings.pull_request_days))
+        pace = Pace(age=timedelta(days=settings.pull_request_days))
         workflow = PullRequestWorkflow(
             live, lease, mirrors, forges, terms=Terms.of(settings), submit=submit, ids=bus.ids, pace=pace
         )
@@ -40,13 +40,7 @@ class PullRequestService:
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What runs until cancelled."""
-        return self._run(), self._report()
-
-    async def _run(self) -> None:
-        try:
-            await self._workflow.run()
-        finally:
-            await self._forges.close()
+        return self._workflow.run(), self._report()
 
     async def _report(self) -> None:
         try:

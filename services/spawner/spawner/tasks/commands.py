@@ -99,7 +99,8 @@ class TaskCommands:
             if isinstance(terms, Refusal):
                 return terms
             refused = work_refusal(command.project, command.data)
-            refused = refused or await self._refusal(command.project, command.data.spec)
+            whole = with_defaults(command.data.spec, terms.defaults)
+            refused = refused or await self._refusal(command.project, whole)
             if refused:
                 return refused
             held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), terms))
