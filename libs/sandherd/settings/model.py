@@ -28,6 +28,7 @@ from sandherd.settings.fields import (
 from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
+from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
 from sandherd.settings.rules import RuleSettings
@@ -43,6 +44,7 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    PullRequestSettings,
     ForgeSettings,
     BaseModel,
 ):

@@ -60,7 +60,7 @@ def wanted_commands() -> set[str]:
         "credentials": "create",
         "secrets": "set list delete",
         "artifacts": "list get",
-        "branches": "list show fetch push delete diff",
+        "branches": "list show fetch push pr merge delete diff",
         "projects": "list show create set",
         "schedules": "create list show pause resume trigger delete",
         "identity": "init push",

@@ -53,9 +53,11 @@ from sandherd.cli.parse.repository import (
     Base,
     Branch,
     Join,
+    Merge,
     NoCommitRest,
     NoPush,
     NoRepo,
+    PullRequest,
     Repo,
     TicketOption,
     refuse_other_trees,
@@ -101,6 +103,8 @@ def run(  # noqa: PLR0913  # one parameter per option
     join: Join = False,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    pr: PullRequest = None,
+    merge: Merge = None,
     no_repo: NoRepo = False,
     directory: Directory = None,
     file: AnyFiles = None,
@@ -175,7 +179,15 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.session import talk
 
     repository = repository_source(
-        repo, base=base, ticket=ticket, branch=branch, join=join, no_push=no_push, no_commit_rest=no_commit_rest
+        repo,
+        base=base,
+        ticket=ticket,
+        branch=branch,
+        join=join,
+        no_push=no_push,
+        no_commit_rest=no_commit_rest,
+        pull_request=pr,
+        merge=merge,
     )
     earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
