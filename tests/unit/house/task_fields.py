@@ -87,6 +87,7 @@ _NOT_PUBLISHED: Final = {
     **dict.fromkeys(("continuous", "linger_seconds", "on_retry", "keep_work"), _OWN_COMMAND),
     "inputs": "`depends_on` shows the tasks; the agent finds the files in its work tree",
     **dict.fromkeys(("attempt_seconds", "task_seconds"), "a limit is published when it ends the task"),
+    "co_author": "a name and an address: in the commits, where the user wants them, and nowhere else",
     "no_repository": "`repository` shows the one that it works on, its own or its project's",
 }
 VIEWS: Final = (
@@ -101,6 +102,7 @@ VIEWS: Final = (
             "work": "directory",
             "repository": "repo",
             "no_repository": "no_repo",
+            "co_author": "with_co_author",
             "continuous": "until",
             "linger_seconds": "linger",
             "attempt_seconds": "attempt_timeout",
@@ -162,6 +164,7 @@ VIEWS: Final = (
             **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
             **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
             "no_repository": _CLOSED,
+            "co_author": "the user publishes it with the commits",
         },
     ),
 )

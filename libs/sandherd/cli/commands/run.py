@@ -60,6 +60,8 @@ from sandherd.cli.parse.repository import (
     PullRequest,
     Repo,
     TicketOption,
+    WithCoAuthor,
+    co_author,
     refuse_other_trees,
     repository_source,
 )
@@ -106,6 +108,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     pr: PullRequest = None,
     merge: Merge = None,
     no_repo: NoRepo = False,
+    with_co_author: WithCoAuthor = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -216,6 +219,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         labels=new_labels(labels or []),
         repository=repository.of_url() if repository is not None and not repository.is_local else None,
         no_repository=no_repo,
+        co_author=co_author(with_co_author, repo),
         rounds=rounds(
             until=until,
             until_said=until_said,
