@@ -52,7 +52,7 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
         document = named | {"from": found.origin} if hasattr(found, "origin") else named
         rows = [row(item) for item in items]
         answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
-        if found.next_cursor is not None and not output.is_json:
+        if found.next_cursor is not None and not output.shows_truncation:
             complain(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
         return 0
 
