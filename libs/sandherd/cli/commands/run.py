@@ -1,6 +1,6 @@
 """`sandherd run`: submit a task, and show what its agent does."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,6 +66,10 @@ from sandherd.cli.parse.repository import (
     repository_source,
 )
 from sandherd.contracts.failures import ErrorType
+
+if TYPE_CHECKING:
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
 
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
@@ -172,7 +176,6 @@ def run(  # noqa: PLR0913  # one parameter per option
     Each attempt runs in a new sandbox of its own. The exit status is 1 if the task does not complete.
     """
     from sandherd.cli import task_submission
-    from sandherd.cli.local_repositories import examined
     from sandherd.cli.parse.harness import harness as harness_of
     from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.parse.task_spec import spec
@@ -235,7 +238,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     if (taken := ctx.find_object(RunCapture)) is not None:
         others = {"name": name, "resume": earlier, "dir": work, "project": project, "create": create}
         return taken.take(task, limits, **others, **{"repo PATH (name its URL)": local})
-    begins = examined({"": repository}).get("", work)
+    begins = _examined(repository) or work
     return talk(
         ctx,
         lambda herd: task_submission.run(
@@ -244,3 +247,12 @@ def run(  # noqa: PLR0913  # one parameter per option
         project=project,
         create=create,
     )
+
+
+def _examined(repository: "RepositorySource | None") -> "LocalRepository | None":
+    """The repository, if it is a local one."""
+    if repository is None or not repository.is_local:
+        return None
+    from sandherd.cli.local_repositories import examined  # only needed with a repository
+
+    return examined({"": repository}).get("")
