@@ -85,6 +85,7 @@ _NOT_PUBLISHED: Final = {
     **dict.fromkeys(("image", "limits", "ttl_seconds", "agent_server"), _OF_SANDBOX),
     **dict.fromkeys(("env", "secret_env", "sealed", "secrets", "files"), _SECRET),
     **dict.fromkeys(("continuous", "linger_seconds", "on_retry", "keep_work"), _OWN_COMMAND),
+    "kind": "in the event agent.started",
     "inputs": "`depends_on` shows the tasks; the agent finds the files in its work tree",
     **dict.fromkeys(("attempt_seconds", "task_seconds"), "a limit is published when it ends the task"),
 }
@@ -157,7 +158,9 @@ VIEWS: Final = (
             **dict.fromkeys(("profile", "runtime", "image", "limits", "ttl_seconds", "agent_server"), _CLOSED),
             "inputs": "paths, which name files like the keys of `files`",
             "labels": "names that a user gives things, like the task's own; nothing else may be in them",
-            **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
+            **dict.fromkeys(
+                ("kind", "linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED
+            ),
             **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
         },
     ),
