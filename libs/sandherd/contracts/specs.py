@@ -200,8 +200,8 @@ class TaskSpec(SandboxSpec):
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
-    """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. The monitor
-    judges the agent by it. None: a change."""
+    """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
+    `agent.started`. None: it is not stated."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

@@ -125,7 +125,7 @@ def test_message_within_a_subagent_is_not_the_users() -> None:
     assert types(list(mapper.assistant_events(thought))) == ["agent.message"]
 
 
-def test_calls_of_parallel_subagents_are_told_apart() -> None:
+def test_calls_of_parallel_subagents_are_distinguished() -> None:
     """Calls, results and responses that interleave have the call of their sub-agent; the agent's own have none."""
     mapper = ClaudeEventMapper()
     parents: list[str | None] = ["t1", "t2", None]

@@ -156,11 +156,10 @@ VIEWS: Final = (
         left_out={
             **dict.fromkeys(("secret_env", "sealed", "secrets"), "names, or encrypted"),
             **dict.fromkeys(("profile", "runtime", "image", "limits", "ttl_seconds", "agent_server"), _CLOSED),
+            "kind": _CLOSED,
             "inputs": "paths, which name files like the keys of `files`",
             "labels": "names that a user gives things, like the task's own; nothing else may be in them",
-            **dict.fromkeys(
-                ("kind", "linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED
-            ),
+            **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
             **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
         },
     ),

@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     ] = Priority.NORMAL,
     kind: Annotated[
         TaskKind | None,
-        typer.Option("--kind", help="The kind of work: research and review need no change. The monitor judges by it."),
+        typer.Option("--kind", help="The kind of work; research and review need no change."),
     ] = None,
     deadline: Annotated[
         str | None,
