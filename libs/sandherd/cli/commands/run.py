@@ -22,6 +22,7 @@ from sandherd.cli.options import (
     Runtime,
     SecretEnv,
     Secrets,
+    TaskKind,
     example,
 )
 from sandherd.cli.parse.agent_options import (
@@ -122,6 +123,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
+    kind: Annotated[
+        TaskKind | None,
+        typer.Option("--kind", help="The kind of work; research and review need no change."),
+    ] = None,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="WHEN", help="When it should be done; affects scheduling: 2h, or ISO 8601."),
@@ -211,6 +216,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,
+        kind=kind,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,
