@@ -24,8 +24,9 @@ from sandherd.telemetry import logs
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
+from tests.preloaded_cli import preloaded
 from tests.run_lifetime import Lifetime, begin
-from tests.run_reports import CpuAccounting, RunReports
+from tests.run_reports import SERVERS, CpuAccounting, RunReports
 
 TEMPLATE = "template_history"
 
@@ -148,6 +149,18 @@ def own_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="own-"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def sandherd_program() -> Iterator[Path]:
+    """The command as forks of a process that has its modules: for tests whose claim is not a cold start."""
+    folder = Path(tempfile.mkdtemp(prefix="c-"))
+    folder.chmod(0o755)
+    with preloaded(folder) as (program, server):
+        SERVERS.add(server)
+        yield program
+        SERVERS.remove(server)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
