@@ -21,12 +21,13 @@ from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
+from tests import preloaded_cli
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
-from tests.preloaded_cli import preloaded
+from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
-from tests.run_reports import SERVERS, CpuAccounting, RunReports
+from tests.run_reports import CpuAccounting, RunReports
 
 TEMPLATE = "template_history"
 
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, and whatever its tests have left."""
+    preloaded_cli.end()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
@@ -152,15 +154,9 @@ def own_directory() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def sandherd_program() -> Iterator[Path]:
+def sandherd_program() -> Path:
     """The command as forks of a process that has its modules: for tests whose claim is not a cold start."""
-    folder = Path(tempfile.mkdtemp(prefix="c-"))
-    folder.chmod(0o755)
-    with preloaded(folder) as (program, server):
-        SERVERS.add(server)
-        yield program
-        SERVERS.remove(server)
-    shutil.rmtree(folder, ignore_errors=True)
+    return preloaded_sandherd()
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,33 @@ of its server, not in the caller's, so a terminal's Ctrl-C doesn't reach it.
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
+
+from tests.run_reports import SERVERS
 
 _HERE: Final = Path(__file__).parent
 _SANDHERD: Final = Path(sys.executable).with_name("sandherd")
+_RUNNING: Final = ExitStack()
+
+
+@cache
+def preloaded_sandherd() -> Path:
+    """The program of this test process. Its server is started with the first call, and ended by `end`."""
+    folder = Path(mkdtemp(prefix="c-"))
+    folder.chmod(0o755)
+    program, server = _RUNNING.enter_context(preloaded(folder))
+    SERVERS.add(server)
+    return program
+
+
+def end() -> None:
+    """End the server, if there is one."""
+    SERVERS.clear()
+    _RUNNING.close()
 
 
 @contextmanager
