@@ -10,6 +10,7 @@ from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_requests import PullRequestOptions
 
 MAX_BRANCH: Final = 200
 BRANCH_PATTERN: Final = explained(
@@ -164,6 +165,8 @@ class Repository(Model):
     """Whether what the agent left uncommitted becomes a commit when it ends."""
     push: bool = True
     """Whether the branch is pushed to `url` whenever it is saved. Otherwise only at a user's request."""
+    pull_request: PullRequestOptions | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What is wanted of the branch's pull request. None: as the spawner is configured. No sandbox gets it."""
     checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
     """What the sandbox checks out; only the spawner sets it, for the worker."""
 

@@ -28,9 +28,10 @@ from sandherd.settings.fields import (
 from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
+from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
-from sandherd.settings.rules import RuleSettings
+from sandherd.settings.rule_thresholds import RuleSettings
 
 _DISK: Final = Env("SANDHERD_SANDBOX_DISK_MB", aliases=(Alias(DISK, in_megabytes),))
 
@@ -43,6 +44,7 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    PullRequestSettings,
     ForgeSettings,
     BaseModel,
 ):

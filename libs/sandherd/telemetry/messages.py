@@ -147,6 +147,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Commits of a sandbox are added, or a branch is pushed, later.",
             "Check the repository's host and the credential.",
         ),
+        _warning(
+            "pull request not handled, retrying",
+            "A pull request is opened, followed or merged later.",
+            "Check the forge's host and the credential.",
+        ),
+        _error("pull request step failed, retrying", "One step failed by an unexpected error.", _REPORT),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),

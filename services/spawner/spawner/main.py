@@ -37,6 +37,8 @@ from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.projects.answers import ProjectRequestHandler
+from spawner.pull_requests.answers import PullRequestHandler
+from spawner.pull_requests.service import PullRequestService
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.repositories.answers import BranchRequestHandler
@@ -213,6 +215,7 @@ class Spawner:
                 ),
                 **ScheduleRequestHandler(live, menu).handlers(),
                 **BranchRequestHandler(live).handlers,
+                **PullRequestHandler(live).handlers,
             },
         )
         self._live = live
@@ -244,15 +247,20 @@ class Spawner:
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
         )
+        submit = self._task_commands(core).submit_once
+        pulls = PullRequestService.of(
+            self._service.bus, core.live, lease, self._settings,
+            forges=self._forges, mirrors=branches.mirrors, submit=submit,
+        )  # fmt: skip
         schedules = ScheduleRunner(
             core.live,
             lease,
-            self._task_commands(core).submit_once,
+            submit,
             ids=self._service.bus.ids,
             interval=self._settings.check_interval,
             keep_ended=self._settings.keep_ended,
         )
-        await lease.run_with(scheduler.run(), schedules.run(), *branches.work())
+        await lease.run_with(scheduler.run(), schedules.run(), *branches.work(), *pulls.work())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

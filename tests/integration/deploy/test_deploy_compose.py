@@ -74,13 +74,15 @@ def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
 def test_mirrors_outlive_the_container() -> None:
     """They are in the volume of the spawner's home; hosts and sizes are passed on."""
     given: Any = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
+    given |= {"SANDHERD_PULL_REQUESTS": "draft", "SANDHERD_MERGE_POLICY": "queue"}
     spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).said("config"))["services"]["spawner"]
     assert "spawner-home:/var/lib/sandherd:rw" in [mount_text(one) for one in spawner["volumes"]]
     assert {name: str(spawner["environment"][name]) for name in given} == given
     default = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]["spawner"]["environment"]
-    names = ("SANDHERD_REPOSITORY_HOSTS", "SANDHERD_MAX_REPOSITORY_MB", "SANDHERD_GIT_CREDENTIALS")
+    names = [*given, "SANDHERD_GIT_CREDENTIALS"]
     settings, own = load({}, {name: str(default[name]) for name in names}).settings, load({}, {}).settings
     assert (settings.repository_hosts, settings.max_repository_mb) == (own.repository_hosts, own.max_repository_mb)
+    assert (settings.pull_requests, settings.merge_policy) == (own.pull_requests, own.merge_policy)
 
 
 def test_built_images_are_not_named_as_a_users() -> None:

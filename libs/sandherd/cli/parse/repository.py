@@ -1,7 +1,8 @@
 """The options that name a task's repository."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -9,6 +10,23 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
     from sandherd.contracts.repositories import CoAuthor, ProjectRepository
+
+
+class PullRequestChoice(StrEnum):
+    """Values of `--pr`."""
+
+    NONE = "none"
+    DRAFT = "draft"
+    READY = "ready"
+
+
+class MergeChoice(StrEnum):
+    """Values of `--merge`."""
+
+    NEVER = "never"
+    WHEN_PERMITTED = "when_permitted"
+    QUEUE = "queue"
+
 
 Repo = Annotated[
     str | None,
@@ -43,6 +61,14 @@ NoCommitRest = Annotated[
     bool,
     typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
 ]
+PullRequest = Annotated[
+    PullRequestChoice | None,
+    typer.Option("--pr", help="Pull request of the branch: a draft, or ready for review once the task has completed."),
+]
+Merge = Annotated[
+    MergeChoice | None,
+    typer.Option("--merge", help="Whether the pull request is merged once checks and reviews permit it."),
+]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
 ]
@@ -57,7 +83,7 @@ WithCoAuthor = Annotated[
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
 
 
-def repository_source(  # one parameter per option
+def repository_source(  # noqa: PLR0913  # one parameter per option
     repo: str | None,
     *,
     base: str | None,
@@ -66,20 +92,24 @@ def repository_source(  # one parameter per option
     join: bool,
     no_push: bool,
     no_commit_rest: bool,
+    pull_request: PullRequestChoice | None = None,
+    merge: MergeChoice | None = None,
 ) -> "RepositorySource | None":
     """The repository that the options name; None without `--repo`. Raises `HerdError`, which names the option."""
     from sandherd.client.errors import HerdError, made
     from sandherd.client.repositories.source import RepositorySource, place_of
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
-    others |= {"--no-commit-rest": no_commit_rest}
+    others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
     if repo is None:
         if used := [option for option, value in others.items() if value]:
             raise _wrong(f"{used[0]} is about a repository", "name it with --repo")
         return None
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
-    options = {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
+    wanted = {"open": pull_request, "merge": merge}
+    options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
+    options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
     try:
         return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
     except HerdError as error:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spawner.forges.credentials import FirstToken, ForgeCredentials, NoCredentialError, StoredTokens, TokenSource
+from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.locations import WELL_KNOWN, ForgeHost, ForgeKind, ForgeRepository, forge_of
 from spawner.forges.rate_limits import ForgeAccount, RateLimit
@@ -57,6 +58,13 @@ class Forges:
         if repository not in self._forges:
             self._forges[repository] = self._open(repository, self.credentials(repository.host).tokens)
         return self._forges[repository]
+
+    def of_url(self, url: str) -> Forge:
+        """The client of the repository with this URL. Raises `ForgeError` if there is no forge or credential for it."""
+        repository = self.repository(url)
+        if repository is None:
+            raise ForgeError(ForgeFault.REFUSED, "its host is no forge that is configured: it has no pull requests")
+        return self.of(repository)
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:
         """The credential of a host. Raises `NoCredentialError` if none is configured."""

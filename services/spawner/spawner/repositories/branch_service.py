@@ -28,7 +28,10 @@ _MIB: Final = 1024 * 1024
 class BranchService:
     """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
 
-    def __init__(self, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep) -> None:
+    def __init__(
+        self, mirrors: Mirrors, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep
+    ) -> None:
+        self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
         self._upkeep = upkeep
@@ -45,6 +48,7 @@ class BranchService:
             mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
         )
         return cls(
+            mirrors,
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
             MirrorUpkeep(live, lease, mirrors, settings.keep_ended),

@@ -207,7 +207,10 @@ class CheckoutPreparer:
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()
-        held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined(record, task.task, now))
+        options = task.repository.pull_request if task.repository else None
+        held = await self._live.branches.change(
+            branch.key, lambda record, _: decisions.joined(record, task.task, now, options)
+        )
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
         await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
@@ -230,7 +233,7 @@ class CheckoutPreparer:
     async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file)
+            await mirror.write_bundle(branch.branch, file, base=branch.base)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     # --- changes -------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ class TaskFacts(TaskView):
     """The sandbox of the previous attempt."""
     prepares: bool = False
     """Whether its checkout has to be prepared before it can begin."""
+    branch_id: SafeName | None = None
+    """The id of the branch that it works on."""
     prepares_because: str | None = None
     """Why that takes so long."""
 
@@ -205,6 +207,7 @@ class TaskRecord(Record, SharedTaskRecord):
             left=self.previous.sandbox if self.previous else None,
             prepares=self.repository is not None and self.checkout is None,
             prepares_because=self.waits_because,
+            branch_id=self.branch,
             repository=self.repository.shown if self.repository else None,
             branch=self.checkout.branch if self.checkout else None,
             project=self.project,
