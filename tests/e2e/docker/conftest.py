@@ -95,8 +95,9 @@ class Dockered:
     async def submit(self, script: str, **spec: Any) -> str:
         """A task that runs a script, and is tried once unless it says otherwise."""
         spec = {"retry": RetryPolicy(max_attempts=1), **spec}
+        repository = spec.pop("repository", None)
         told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
-        return await self.herd.submit(told)
+        return await self.herd.submit(told, repository=repository)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
         """What was said of a task until now, of these types."""

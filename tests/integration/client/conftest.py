@@ -66,6 +66,8 @@ class Neighbours:
         self.sandboxes: dict[str, SandboxView] = {}
         self.history_up = True
         self.task = TASK
+        self.now = NOW
+        """The time of the next events."""
         self.asked: list[Request[Any]] = []
         self._numbers: dict[str, int] = {}
         self._subscriptions: dict[str, Any] = {}
@@ -141,7 +143,7 @@ class Neighbours:
             sequence=number,
             project="default",
             subject=entity,
-            time=NOW,
+            time=self.now,
             taskid=self.task,
             sandboxid=sandbox,
         )

@@ -101,9 +101,6 @@ PLACES: Final = {
     ("libs/sandherd/contracts/requests/subscriptions.py", "most"): "a field of the reply",
     ("services/message-relay/message_relay/approval.py", "asked_at"): "stored in the bucket of approvals",
     ("services/message-relay/message_relay/approval.py", "said"): "stored in the bucket of approvals",
-    ("services/monitor/monitor/state.py", "asked"): "stored in the monitor's snapshot",
-    ("services/monitor/monitor/state.py", "heard_at"): "stored in the monitor's snapshot",
-    ("services/monitor/monitor/state.py", "said_since"): "stored in the monitor's snapshot",
 }
 """The same for a name that is permitted in one file only."""
 
