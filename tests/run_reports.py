@@ -26,7 +26,10 @@ def _cpu() -> float:
 
 def _cpu_of(pid: int) -> float:
     """Processor seconds of a living process, and of those that it has waited for (proc(5), stat)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # the run was interrupted, and its reaper is at work
+        return 0.0
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 

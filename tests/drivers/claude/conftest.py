@@ -16,7 +16,7 @@ from tests.models.anthropic import AnthropicModel, anthropic_model
 from tests.patience import PATIENCE
 
 ENOUGH = "enough"
-UNTIL_ENOUGH = f"touch begun; until test -e {ENOUGH}; do python3 -c 0; done"
+UNTIL_ENOUGH = f"touch begun; until test -e {ENOUGH}; do sleep 0.05; done"
 """A command without an end; it comes with the end of the test, though its agent be killed."""
 
 StartClaude = Callable[..., Awaitable[DriverProcess]]

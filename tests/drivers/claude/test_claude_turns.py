@@ -69,7 +69,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
 
 async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
     """The next request has it with its sender; the receipt comes when the model gets it."""
-    model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("heard you"))
+    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), says("heard you"))
     driver = await claude("work")
     await driver.heard("agent.tool_use")
     message = driver.message("mind the gap", "guardian_nudge", "monitor")
@@ -84,7 +84,7 @@ async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, mo
 
 async def test_message_that_expires_behind_a_tool_is_withdrawn(claude: StartClaude, model: AnthropicModel) -> None:
     """The program had the message, and the model never gets it; one that is late already is not delivered."""
-    model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("nobody spoke"))
+    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), says("nobody spoke"))
     driver = await claude("work")
     await driver.heard("agent.tool_use")
     fields = {"message_type": "user_message", "content": "QUITE LATE", "sender_id": None}

@@ -14,6 +14,7 @@ from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
 from tests.models.openai import OpenAIModel, openai_model
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 StartOpenHands = Callable[..., Awaitable[DriverProcess]]
 
@@ -30,9 +31,7 @@ async def appears(path: Path) -> None:
 
 async def runs(driver: DriverProcess, command: str) -> None:
     """Wait until the agent has started this."""
-    async with asyncio.timeout(PATIENCE):
-        while not any(command in line for line in processes(driver)):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: any(command in line for line in processes(driver)), command)
 
 
 def started_by(driver: DriverProcess) -> Iterator[Path]:

@@ -20,9 +20,9 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from spawner.runtimes.boxes.box_files import ROOT
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
-from tests.e2e.line import SANDHERD
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 from tests.stored_history import all_stored
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -129,7 +129,7 @@ def home(cluster: Cluster) -> Iterator[Path]:
     settings = SETTINGS.format(image=IMAGE, config=cluster.kubeconfig)
     (home / "herd.yaml").write_text(settings, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-    command = [str(SANDHERD), "--home", str(home), "--config", str(home / "herd.yaml")]
+    command = [str(preloaded_sandherd()), "--home", str(home), "--config", str(home / "herd.yaml")]
     try:
         up = subprocess.run([*command, "up"], env=environment, check=False, capture_output=True, text=True)
         assert up.returncode == 0, up.stdout + up.stderr

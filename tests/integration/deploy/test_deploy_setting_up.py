@@ -33,8 +33,8 @@ from sandherd.settings import Settings
 from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
 from spawner.main import compose
-from tests.e2e.line import SANDHERD
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 
 class Deployed:
@@ -50,8 +50,9 @@ class Deployed:
     def command(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """`sandherd …`, with no other environment than this."""
         told = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
+        command = [str(preloaded_sandherd()), *words]
         return subprocess.run(
-            [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
     def init(self, *more: str) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ from sandherd.stack.nats import find_binary, free_port
 from tests.e2e.line import SANDHERD
 from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 pytestmark = [pytest.mark.timeout(300)]
 BROKER_FILES = {"cert": "broker.crt", "key": "broker.key", "ca": "ca.crt"}
@@ -54,9 +55,8 @@ class EncryptedHerd:
     def command(self, words: str, credential: str, certificate: str | None) -> subprocess.CompletedProcess[str]:
         """`sandherd …` with this credential and certificate."""
         environ = self._environment(credential, certificate) | {"SANDHERD_HOME": str(self.folder / "user")}
-        return subprocess.run(
-            [str(SANDHERD), *words.split()], env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
+        command = [str(preloaded_sandherd()), *words.split()]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     async def close(self) -> None:
         """End all processes, the broker last."""

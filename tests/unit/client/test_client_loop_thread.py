@@ -155,8 +155,8 @@ async def stubborn(begun: threading.Event) -> None:
     """As a loop around `asyncio.wait_for` of Python 3.11, whose first cancellation comes together with a reply."""
     with suppress(asyncio.CancelledError):
         begun.set()
-        await asyncio.sleep(10 * PATIENCE)
-    await asyncio.sleep(10 * PATIENCE)
+        await asyncio.Event().wait()
+    await asyncio.Event().wait()
 
 
 def test_close_ends_work_that_swallows_a_cancellation() -> None:
