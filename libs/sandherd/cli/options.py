@@ -39,6 +39,15 @@ class Priority(StrEnum):
     LOW = "low"
 
 
+class TaskKind(StrEnum):
+    """Kind of work of a task; `contracts.specs.TaskSpec.kind`."""
+
+    CHANGE = "change"
+    DOCS = "docs"
+    RESEARCH = "research"
+    REVIEW = "review"
+
+
 class MessageRole(StrEnum):
     """Role in which a message is delivered to an agent."""
 

@@ -22,6 +22,7 @@ from sandherd.cli.options import (
     Runtime,
     SecretEnv,
     Secrets,
+    TaskKind,
     example,
 )
 from sandherd.cli.parse.agent_options import (
@@ -53,10 +54,15 @@ from sandherd.cli.parse.repository import (
     Base,
     Branch,
     Join,
+    Merge,
     NoCommitRest,
     NoPush,
+    NoRepo,
+    PullRequest,
     Repo,
     TicketOption,
+    WithCoAuthor,
+    co_author,
     refuse_other_trees,
     repository_source,
 )
@@ -104,6 +110,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     join: Join = False,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    pr: PullRequest = None,
+    merge: Merge = None,
+    no_repo: NoRepo = False,
+    with_co_author: WithCoAuthor = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -113,6 +123,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
+    kind: Annotated[
+        TaskKind | None,
+        typer.Option("--kind", help="The kind of work; research and review need no change."),
+    ] = None,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="WHEN", help="When it should be done; affects scheduling: 2h, or ISO 8601."),
@@ -176,11 +190,19 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.session import talk
 
     repository = repository_source(
-        repo, base=base, ticket=ticket, branch=branch, join=join, no_push=no_push, no_commit_rest=no_commit_rest
+        repo,
+        base=base,
+        ticket=ticket,
+        branch=branch,
+        join=join,
+        no_push=no_push,
+        no_commit_rest=no_commit_rest,
+        pull_request=pr,
+        merge=merge,
     )
     earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
-    refuse_other_trees(repository, directory, earlier, uploads=bool(work))
+    refuse_other_trees(repository, directory, earlier, uploads=bool(work), no_repo=no_repo)
     task = spec(
         text,
         harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
@@ -194,6 +216,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,
+        kind=kind,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,
@@ -204,6 +227,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         keep_work=keep_work or directory is not None,
         labels=new_labels(labels or []),
         repository=repository.of_url() if repository is not None and not repository.is_local else None,
+        no_repository=no_repo,
+        co_author=co_author(with_co_author, repo),
         rounds=rounds(
             until=until,
             until_said=until_said,
