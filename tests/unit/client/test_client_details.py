@@ -1,6 +1,7 @@
 """What `tasks get` and `sandboxes get` show on a screen."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,6 +76,7 @@ def test_task_is_shown_with_its_reason_attempts_and_cost() -> None:
         "task-zero, task-nil",
         "team=web",
     )
+    assert (shown["result: cost"], shown["result: exit code"]) == ("$1.5000", 3)
     ended = flat(task_facts(TASK.model_copy(update={"state": TaskState.FAILED})))
     assert (ended["attempt"], ended["attempt limit"], "next attempt" in ended, "cost" in ended) == (2, 3, False, False)
 
@@ -82,6 +84,8 @@ def test_task_is_shown_with_its_reason_attempts_and_cost() -> None:
 def another(value: Any) -> Any:
     """A value of the same kind."""
     changes = {list: ["other"], dict: {"other": "1"}, datetime: NOON + timedelta(hours=5), bool: False}
+    if value is None:
+        return SimpleNamespace(url="https://example.org/pull/1", state="open")
     return value + 1 if type(value) in {int, float} else changes.get(type(value), "other")
 
 

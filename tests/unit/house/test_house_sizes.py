@@ -9,6 +9,7 @@ LARGE = {
     "libs/sandherd/bus/consumers/held_messages.py": "one class: a message is received, handled and answered here",
     "libs/sandherd/bus/connection.py": "one class, with the errors it raises",
     "libs/sandherd/service/service.py": "everything a service declares, and the order of its start and stop",
+    "libs/sandherd/client/events/follower.py": "one class: what a follower has received, and its next step",
     "libs/sandherd/client/herd.py": "one class: what a client can do",
     "libs/sandherd/client/sandboxes/operations.py": "one class: what a client can do with sandboxes",
     "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",

@@ -38,6 +38,8 @@ Skip = Callable[[Delivery], bool]
 _CAPACITY: Final = 65_536
 _CAPACITY_BYTES: Final = 128 * 1024 * 1024
 """While this many messages or bytes are held, nothing is pulled; the rate limits keep one source far below that."""
+OVERHEAD_BYTES: Final = 2048
+"""What a held message takes beside its payload, as measured: its objects, its subject, headers and lane."""
 _AT_ONCE: Final = 32  # dead letters of a batch
 _CHECK_INTERVAL: Final = 1.0
 _log: Final = logs.get("held_messages")
@@ -117,7 +119,7 @@ class HeldMessages:
             return
         item = Item(msg, delivery, lane, time.monotonic())
         self._items[delivery.stream_sequence] = item
-        self._bytes += len(delivery.data)
+        self._bytes += OVERHEAD_BYTES + len(delivery.data)
         self._queue.put(lane, item)
         self._arrived.set()
 
@@ -214,7 +216,7 @@ class HeldMessages:
 
     def _remove(self, item: Item) -> None:
         del self._items[item.delivery.stream_sequence]
-        self._bytes -= len(item.delivery.data)
+        self._bytes -= OVERHEAD_BYTES + len(item.delivery.data)
         self._left.set()
 
     async def _send_verdict(self, msg: Msg, verdict: bytes) -> None:

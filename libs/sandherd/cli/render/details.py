@@ -14,6 +14,7 @@ Facts = Mapping[str, object]
 """Values by their labels; None and empty values are not shown."""
 
 _MINUTE: Final = 60
+_MICRO: Final = "_micro_usd"
 _LABEL: Final = 24
 """Longest label of an entry of a result, whose names are a worker's text."""
 
@@ -46,6 +47,9 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "profile": view.profile,
             "repository": view.repository,
             "branch": view.branch,
+            "pull request": None
+            if view.pull_request is None
+            else f"{view.pull_request.url} ({view.pull_request.state})",
             "labels": _pairs(view.labels),
             "depends on": ", ".join(view.depends_on),
             "secrets": ", ".join(view.secret_env),
@@ -66,7 +70,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "took": _took(view.submitted_at, view.ended_at),
             "deadline": view.deadline,
         },
-        {f"result: {shortened(name.replace('_', ' '), _LABEL)}": value for name, value in view.result.items()},
+        dict(_result(name, value) for name, value in view.result.items()),
     ]
 
 
@@ -105,6 +109,13 @@ def sandbox_facts(view: SandboxView) -> list[Facts]:
 
 def _with_kind(error: str | None, kind: str | None) -> str | None:
     return f"{error} ({kind})" if error and kind else error or kind
+
+
+def _result(name: str, value: object) -> tuple[str, object]:
+    """The label and the value of an entry of a result."""
+    if name.endswith(_MICRO) and isinstance(value, int):
+        name, value = name.removesuffix(_MICRO), console.money(value)
+    return f"result: {shortened(name.replace('_', ' '), _LABEL)}", value
 
 
 def _pairs(labels: Mapping[str, Any]) -> str:

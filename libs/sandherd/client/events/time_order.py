@@ -45,16 +45,16 @@ class _Delays:
     def note(self, time: datetime, now: float) -> None:
         """An item of this time has arrived."""
         delay, second = now - time.timestamp(), int(now)
-        least, most = self._seconds.get(second, (delay, delay))
-        self._seconds[second] = (min(least, delay), max(most, delay))
+        smallest, largest = self._seconds.get(second, (delay, delay))
+        self._seconds[second] = (min(smallest, delay), max(largest, delay))
         for old in [known for known in self._seconds if known < second - MEMORY_SECONDS]:
             del self._seconds[old]
 
     def spread(self, now: float) -> float:
         """Seconds between the smallest and the largest delay; an item of the history is older than the limit."""
         recent = [delays for second, delays in self._seconds.items() if second >= int(now) - MEMORY_SECONDS]
-        smallest = min((least for least, _ in recent), default=0.0)
-        return max((most - smallest for _, most in recent if most - smallest <= self._limit), default=0.0)
+        smallest = min((low for low, _ in recent), default=0.0)
+        return max((high - smallest for _, high in recent if high - smallest <= self._limit), default=0.0)
 
 
 class TimeOrder(Generic[ItemT]):
