@@ -1,6 +1,6 @@
 """What the groups of commands share: showing a list or one item, sending a command about one, and changing one."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -60,9 +60,16 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
 
 
 def show_one(  # what is shown, and the options of each
-    ctx: typer.Context, find: Find, *, key: str = "name", project: str | None, output: Format, create: bool = False
+    ctx: typer.Context,
+    find: Find,
+    *,
+    key: str = "name",
+    project: str | None,
+    output: Format,
+    create: bool = False,
+    facts_of: Callable[[Any], Mapping[str, object]] = dict,
 ) -> int:
-    """Show one item with all its fields. `key` is the field with its name."""
+    """Show one item with all its fields, or those of `facts_of`. `key` is the field with its name."""
     from sandherd.cli.render.console import document, facts
 
     async def work(herd: "Herd") -> int:
@@ -72,7 +79,7 @@ def show_one(  # what is shown, and the options of each
         elif output is Format.NAME:
             write_text(str(getattr(found, key)))
         else:
-            facts(dict(found))
+            facts(facts_of(found))
         return 0
 
     return _talk(ctx, work, project=project, create=create)
