@@ -94,6 +94,13 @@ FACTS: tuple[tuple[str, ...], ...] = (
         "no: it has no sub-agents",
         "where the agent reports it as `parentToolUseId` in its part of `_meta`, as Claude's does",
     ),
+    (
+        "`agent.context_compacted`",
+        "what the program reports",
+        "yes, with tokens",
+        "yes, with the number of messages",
+        "no: the protocol has nothing for it",
+    ),
     ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
     ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
     (

@@ -1,6 +1,6 @@
 """What the groups of commands share: showing a list or one item, sending a command about one, and changing one."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -52,7 +52,7 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
         document = named | {"from": found.origin} if hasattr(found, "origin") else named
         rows = [row(item) for item in items]
         answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
-        if found.next_cursor is not None and not output.is_json:
+        if found.next_cursor is not None and not output.shows_truncation:
             complain(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
         return 0
 
@@ -67,9 +67,9 @@ def show_one(  # what is shown, and the options of each
     project: str | None,
     output: Format,
     create: bool = False,
-    facts_of: Callable[[Any], Mapping[str, object]] = dict,
+    show: Callable[["Herd", Any], Awaitable[None]] | None = None,
 ) -> int:
-    """Show one item with all its fields, or those of `facts_of`. `key` is the field with its name."""
+    """Show one item with all its fields, as a table by `show`. `key` is the field with its name."""
     from sandherd.cli.render.console import document, facts
 
     async def work(herd: "Herd") -> int:
@@ -78,8 +78,10 @@ def show_one(  # what is shown, and the options of each
             document(output, found)
         elif output is Format.NAME:
             write_text(str(getattr(found, key)))
+        elif show is not None:
+            await show(herd, found)
         else:
-            facts(facts_of(found))
+            facts(dict(found))
         return 0
 
     return _talk(ctx, work, project=project, create=create)

@@ -68,6 +68,38 @@ RepositoryLabel = Annotated[
 ]
 
 
+def _check_printable(name: str) -> str:
+    """The name, if a terminal shows it as it is. Raises `ValueError`."""
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("it has to be printable, without blanks around it")
+    return name
+
+
+class CoAuthor(Model):
+    """A user as the co-author of an agent's commits (`Co-authored-by`): anyone who reads the repository reads it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[
+        str,
+        StringConstraints(max_length=100, pattern=explained(r"^[^<>\x00-\x1f\x7f]+$", "a name without < and >")),
+        AfterValidator(_check_printable),
+    ]
+    email: Annotated[
+        str,
+        StringConstraints(
+            max_length=200,
+            pattern=explained(r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$", "an address of e-mail"),
+        ),
+        AfterValidator(_check_printable),
+    ]
+
+    @property
+    def shown(self) -> str:
+        """As git writes it."""
+        return f"{self.name} <{self.email}>"
+
+
 class ProjectRepository(Model):
     """The repository of a project's tasks that name none."""
 
@@ -103,6 +135,8 @@ class Checkout(Model):
     """The task or sandbox under whose subjects the bundle is."""
 
 
+SHARED_BUNDLES: Final = "repository-bundles"
+"""The owner of bundles of local repositories that several tasks begin from, in place of a task's name."""
 MOUNTED: Final = "/sandherd/repository"
 """Where a sandbox finds the control plane's mirror of the repository, read-only, in runtimes that mount it."""
 

@@ -1,6 +1,7 @@
 """Rows of the table of the monitor's rules. `monitor_rules` has the table, which is generated from the rules."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 
@@ -30,7 +31,7 @@ class ThresholdRow:
     def admits(self, value: float) -> bool:
         """Whether it may have this value."""
         return (
-            value == value + 0 < float("inf")  # neither NaN nor infinite
+            isfinite(value)
             and (not self.whole or value == int(value))
             and (self.minimum is None or value >= self.minimum)
             and (self.above is None or value > self.above)

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.continuous import Continuous
+from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
@@ -20,7 +21,7 @@ from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import CoAuthor, Repository
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.task_inputs import TaskInput
 
@@ -199,8 +200,13 @@ class TaskSpec(SandboxSpec):
     the default one of its project, unless it begins with `work` or `resume`."""
     no_repository: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether it works on no repository, also if its project has a default one."""
+    co_author: CoAuthor | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The user whom commits on its branch name as their co-author. Clients set it at the user's request only."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
+    kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
+    """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
+    `agent.started`. None: it is not stated."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

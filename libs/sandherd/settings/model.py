@@ -31,7 +31,7 @@ from sandherd.settings.network import NetworkSettings
 from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
-from sandherd.settings.rules import RuleSettings
+from sandherd.settings.rule_thresholds import RuleSettings
 
 _DISK: Final = Env("SANDHERD_SANDBOX_DISK_MB", aliases=(Alias(DISK, in_megabytes),))
 

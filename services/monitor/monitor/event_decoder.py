@@ -7,7 +7,7 @@ from monitor.facts import ObservedEvent
 from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
 from sandherd.contracts.events.message import MessageEvent
 from sandherd.contracts.events.monitor import (
@@ -26,7 +26,7 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
-_PARSED: Final = (
+_PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
     *(model for rule in registry.RULES for model in rule.reads),

@@ -7,6 +7,7 @@ The monitor's own events are folded in too, so that a restarted monitor knows wh
 
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from monitor import evaluation
 from monitor.calls import closed, opened
@@ -210,7 +211,7 @@ def _decided(
     """The pattern of the nudge is that of its rule at this event; without one there is nothing to be obeyed."""
     if data.message_id is None or state.steered >= data.intervention_number:
         return state
-    key, evidence = "", ()
+    key, evidence = "", tuple[UUID, ...]()
     try:
         if evaluation.is_active(data.rule, state, rules):
             pattern = evaluation.pattern(data.rule, state, rules)

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from monitor.evaluation import call, first_found, part_of
 from monitor.rule_set import RuleSet
-from monitor.rules.rule import REPEAT_AFTER, Finding, HousekeepingRule
+from monitor.rules.rule import REPEAT_AFTER, AnyHousekeepingRule, Finding, HousekeepingRule
 from monitor.state import SandboxActivity
 from sandherd.contracts.events.monitor import IdleFinding
 from sandherd.contracts.records import SharedSandboxRecord
@@ -40,7 +40,7 @@ def event_of(finding: Finding, state: SandboxActivity, now: datetime, rules: Rul
     return call(rule, "event", rule.event, part_of(state, rule, rules), finding, now)
 
 
-def _rule_of(finding: Finding, rules: RuleSet) -> HousekeepingRule[object, object]:
+def _rule_of(finding: Finding, rules: RuleSet) -> AnyHousekeepingRule:
     rule = rules.by_name[finding.rule]
     assert isinstance(rule, HousekeepingRule)
     return rule

@@ -36,12 +36,14 @@ class RuleSet:
         *,
         steering_cooldown: float = 300.0,
     ) -> None:
-        self.rules = tuple(rules)
-        self.thresholds: dict[str, Any] = {rule.name: rule.thresholds() for rule in rules} | dict(thresholds or {})
+        self.rules = tuple(sorted(rules, key=lambda rule: rule.order))
+        defaults: dict[str, Any] = {rule.name: rule.thresholds() for rule in rules}
+        self.thresholds: Mapping[str, Any] = {**defaults, **(thresholds or {})}
         self.steering_cooldown = steering_cooldown
         self.by_name: Mapping[str, AnyRule] = {rule.name: rule for rule in self.rules}
         self.new_parts = {rule.name: rule.part() for rule in self.rules if rule.part is not None}
-        self.silence = timedelta(seconds=self.thresholds[dead.RULE.name].after)
+        dead_after: float = self.thresholds[dead.RULE.name].after
+        self.silence = timedelta(seconds=dead_after)
         """How long an event of a live sandbox takes at most."""
         ending = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
         self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(ending)
@@ -66,7 +68,7 @@ class RuleSet:
     def with_thresholds(self, rule: str, **values: float) -> "RuleSet":
         """The same with other thresholds of one rule."""
         changed = self.thresholds[rule].model_copy(update=values)
-        return RuleSet(self.rules, self.thresholds | {rule: changed}, steering_cooldown=self.steering_cooldown)
+        return RuleSet(self.rules, {**self.thresholds, rule: changed}, steering_cooldown=self.steering_cooldown)
 
     def folding(self, event_type: str, *, ends_call: bool) -> tuple[AnyRule, ...]:
         """The rules that fold an event of this type; a type that this version does not know is only output."""

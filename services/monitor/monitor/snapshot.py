@@ -3,7 +3,6 @@
 import hashlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -47,6 +46,7 @@ class _Content(BaseModel):
 
 
 _CONTENT: Final = TypeAdapter(_Content)
+_adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 
 def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
@@ -72,17 +72,19 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
 def _encoded_parts(herd: Herd) -> dict[str, dict[str, Any]]:
     live = list(herd.live.values())
     return {
-        name: _adapter(type(new)).dump_python(
+        name: _adapter(name, herd.rules).dump_python(
             {str(place): state.parts[name] for place, state in enumerate(live) if name in state.parts}, mode="json"
         )
-        for name, new in herd.rules.new_parts.items()
+        for name in herd.rules.new_parts
     }
 
 
-@cache
-def _adapter(part: type) -> TypeAdapter[dict[str, Any]]:
+def _adapter(rule: str, rules: RuleSet) -> TypeAdapter[dict[str, Any]]:
     """Of the parts of one rule, by the type that it declares."""
-    return TypeAdapter(dict[str, part])  # type: ignore[valid-type]  # known at run time only
+    part = type(rules.new_parts[rule])
+    if part not in _adapters:
+        _adapters[part] = TypeAdapter(dict[str, part])  # type: ignore[valid-type]  # known at run time only
+    return _adapters[part]
 
 
 def unpack(
@@ -118,10 +120,10 @@ def unpack(
 
 def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:
     """Those of a rule's parts that it can read."""
-    new = rules.new_parts.get(name)
-    if new is None:
+    if name not in rules.new_parts:
         return {}
-    adapter, decoded = _adapter(type(new)), {}
+    adapter = _adapter(name, rules)
+    decoded: dict[str, Any] = {}
     for place, part in encoded.items():
         try:
             decoded |= adapter.validate_python({place: part})

@@ -234,7 +234,8 @@ class Spawner:
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
-        hosts = RepositoryHosts.of(self._settings, GitCredentials(self._forges, self._settings.git_credentials))
+        credentials = GitCredentials(self._forges, self._settings.git_credentials)
+        hosts = RepositoryHosts.of(self._settings, credentials, credentials.protects)
         branches = BranchService.of(self._service.bus, core.live, lease, self._settings, core.runtimes, hosts=hosts)
         scheduler = Scheduler(
             core.live,

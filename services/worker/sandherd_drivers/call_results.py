@@ -1,9 +1,10 @@
-"""How a tool call ended: the fields that its last events have in common."""
+"""How a tool call ended, and the numbers in it, from what an agent reports: the values that an event accepts."""
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-MAX_EXIT_STATUS: Final = 2**31 - 1
+_MAX_EXIT_STATUS: Final = 2**31 - 1
+_MAX_COUNT: Final = 2**53 - 1
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,14 @@ class CallResult:
 
 def exit_status(value: Any) -> int | None:
     """An exit status as an agent reports it; None for anything else."""
-    is_status = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_EXIT_STATUS
+    is_status = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_EXIT_STATUS
     return value if is_status else None
+
+
+def count(value: Any) -> int | None:
+    """A number of things as an agent reports it; None for anything else."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+    return value if is_count else None
 
 
 def result_of_status(status: int) -> CallResult:

@@ -189,7 +189,7 @@ def test_tool_call_without_input_shows_title_and_paths(updates: Updates) -> None
     assert named(said, "agent.tool_use")[0]["input"] == {"title": "Call 1", "paths": ["/w/a", "/w/b"]}
 
 
-def test_subagents_are_told_apart(updates: Updates) -> None:
+def test_subagents_are_distinguished(updates: Updates) -> None:
     """Calls and texts have the call of their sub-agent where the agent reports it; its texts are not the agent's."""
 
     def of(parent: Any) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def test_message_within_a_subagent_is_not_the_users() -> None:
     assert types(list(mapper.assistant_events(thought))) == ["agent.message"]
 
 
-def test_calls_of_parallel_subagents_are_told_apart() -> None:
+def test_calls_of_parallel_subagents_are_distinguished() -> None:
     """Calls, results and responses that interleave have the call of their sub-agent; the agent's own have none."""
     mapper = ClaudeEventMapper()
     parents: list[str | None] = ["t1", "t2", None]
@@ -158,6 +158,25 @@ def test_result_without_a_call_is_still_a_result() -> None:
     """A session that was resumed has calls from before."""
     lines = list(ClaudeEventMapper().user_events(User([ToolResultBlock("old", "gone", is_error=True)])))
     assert types(lines) == ["agent.tool_result"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fields"),
+    [
+        ({"trigger": "auto", "pre_tokens": 9, "post_tokens": 2}, ("automatic", 9, 2)),
+        ({"trigger": "manual", "pre_tokens": 9}, ("requested", 9, None)),
+        ({"trigger": "other", "pre_tokens": -1, "post_tokens": "2"}, (None, None, None)),
+        (None, (None, None, None)),
+    ],
+)
+def test_compaction_is_published_with_valid_figures(metadata: Any, fields: tuple[Any, ...]) -> None:
+    """What the program reports in another form is left out; the summary that follows is no user's message, once."""
+    mapper = ClaudeEventMapper()
+    notice = Notice("compact_boundary", {"subtype": "compact_boundary", "compact_metadata": metadata})
+    (kind, data), _notice = mapper.system_events(notice)
+    assert (kind, tuple(data.values())) == ("agent.context_compacted", fields)
+    lines = [line for text in ("summary", "hello") for line in mapper.user_events(User(text))]
+    assert types(lines) == ["agent.system_message", "agent.user_message"]
 
 
 def test_frequent_notices_are_left_out() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import calls, says
+from tests.models.anthropic_answers import Usage, calls, says
 
 pytestmark = pytest.mark.agents
 
@@ -44,3 +44,17 @@ async def test_what_begins_a_turn_is_reported(claude: StartClaude, model: Anthro
     await driver.heard("driver.turn", state="idle", turn=3)
     begun = [(line["prompt_preview"], line["origin"]) for line in driver.said("agent.turn_started")]
     assert begun == [("work", "task"), (None, "notice"), ("[GUARDIAN INTERVENTION] more", "nudge")]
+
+
+async def test_compaction_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
+    """The program compacts a context that is too large, before and after are tokens; the summary is no user's."""
+    full = Usage(input_tokens=180_000, output_tokens=100)
+    model.script(calls("Bash", command="echo 1", usage=full), says("<summary>SHORT</summary>"), *[says("done")] * 2)
+    driver = await claude("work", model="claude-sonnet-4-5", env={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"})
+    compacted = await driver.heard("agent.context_compacted")
+    assert (compacted["trigger"], compacted["turn"]) == ("automatic", 1)
+    assert compacted["tokens_before"] > 180_000 > compacted["tokens_after"] > 0
+    await driver.heard("driver.turn", state="idle")
+    assert [line["content"] for line in driver.said("agent.user_message")] == ["work"]
+    notices = {line["metadata"]["subtype"]: line["metadata"] for line in driver.said("agent.system_message")}
+    assert "SHORT" in notices["compact_summary"]["content"]

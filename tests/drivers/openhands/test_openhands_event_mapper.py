@@ -167,6 +167,7 @@ def test_conversation_event_of_the_sdk_is_a_note() -> None:
     summary = {"kind": "Condensation", "forgotten_event_ids": ["a", "b"], "summary": "It was long."}
     bare = ("CondensationRequest", "PauseEvent", "InterruptEvent", "ConversationStateUpdateEvent")
     said = map_events(new_mapper(), prompt, summary, *({"kind": kind} for kind in bare))
+    assert said.pop(1) == ("agent.context_compacted", {"trigger": "automatic", "messages_removed": 2})
     assert [data["metadata"] for _, data in said] == [
         {"subtype": "system_prompt", "tools": ["terminal"], "content_length": 7},
         {"subtype": "condensation", "forgotten": 2, "summary": "It was long."},

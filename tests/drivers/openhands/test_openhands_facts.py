@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.openhands.conftest import StartOpenHands, appears
 from tests.models.openai import OpenAIModel
-from tests.models.openai_answers import calls
+from tests.models.openai_answers import Failure, calls, says
 
 pytestmark = pytest.mark.agents
 
@@ -28,3 +28,13 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
     assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
     assert results[4:] == [("cancelled", None)]
     assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
+
+
+async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """When the model's server refuses a context that is too long, the SDK replaces its events by a summary."""
+    too_long = Failure(status=400, message="This model's maximum context length is 8192 tokens.")
+    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[says("done")] * 3)
+    driver = await openhands("work")
+    compacted = await driver.heard("agent.context_compacted")
+    assert (compacted["trigger"], compacted["messages_removed"] > 0) == ("automatic", True)
+    await driver.heard("driver.result", error_type=None)

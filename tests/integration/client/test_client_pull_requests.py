@@ -100,5 +100,5 @@ async def test_task_shows_the_pull_request_of_its_branch(neighbours: Neighbours,
     )
     status, out, _ = await sandherd("tasks", "get", TASK)
     assert status == 0
-    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines()}
-    assert (shown["pull_request"], shown["checks"]) == (f"{PULL.url} (open: checks)", "failed: lint")
+    shown = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in out.splitlines()}
+    assert (shown["pull request"], shown["checks"]) == (f"{PULL.url} (open: checks)", "failed: lint")

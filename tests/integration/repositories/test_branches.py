@@ -115,8 +115,8 @@ class AgentsClone:
         )  # fmt: skip
 
 
-async def stored(bus: Bus, content: bytes, sandbox: str) -> ArtifactRef:
-    artifact = make_artifact(content, "p1", sandbox, "application/x-git-bundle")
+async def stored(bus: Bus, content: bytes, sandbox: str, project: str = "p1") -> ArtifactRef:
+    artifact = make_artifact(content, project, sandbox, "application/x-git-bundle")
     for record in artifact.records:
         await bus.publish(record.subject, record.payload, msg_id=record.msg_id)
     return artifact.reference

@@ -27,6 +27,7 @@ from tests.doubles.forges.forge import Forge
 from tests.doubles.forges.forge_state import Repository as ForgeRepository
 from tests.doubles.forges.github import GitHub
 from tests.doubles.forges.github_apps import App
+from tests.doubles.forges.replies import Reply
 from tests.integration.forges.sites import opened_site
 from tests.integration.repositories.conftest import commit, git
 from tests.integration.repositories.test_branches import WAITS, AgentsClone, person, reaches
@@ -279,6 +280,24 @@ async def test_token_of_an_app_is_nowhere(
     assert not any(secret in text for secret in secrets for text in shown)
     stated = [line for line in logs if line["event"] == "credential of a forge found"]
     assert [(line["host"], line["credential"]) for line in stated] == [(github.url, f"GitHub App {app.id}")]
+
+
+async def test_protected_branch_is_refused_before_its_sandbox(
+    github: GitHub, shop: ForgeRepository, place: Place, herd: Broker, person: Person, home: Path
+) -> None:
+    """The task fails with the reason, unless it is not pushed; a forge that does not say it is no obstacle."""
+    place.of(github).with_token(github, github.person_token())
+    shop.protect("feature/*", approvals=1)
+    values: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}
+    async with compose(herd.settings(Principal.SPAWNER, **values | place.values)).running():
+        refused = await person.ended(await person.submit(["true"], repository=Repository(url=url_of(github))))
+        assert (refused.state, refused.error_type) == ("failed", "repository")
+        assert "protects feature/do-it" in str(refused.error)
+        assert (refused.sandbox, shop.git.head("feature/do-it")) == (None, None)
+        own = Repository(url=url_of(github), push=False)
+        assert (await person.ended(await person.submit(["true"], repository=own))).state == "completed"
+        github.refuse("repos/get-branch-rules", Reply(500, {"message": "down"}))
+        await reaches(person, await person.submit(WAITS, repository=Repository(url=url_of(github))), lambda _: True)
 
 
 def clone_of(shop: ForgeRepository, folder: Path, branch: str) -> Path:

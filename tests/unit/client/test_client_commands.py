@@ -129,6 +129,7 @@ def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
         ["run", "x", "--runtime", "a.b", "--", "true"],
         ["run", "", "--", "true"],
         ["run", "x", "--priority", "urgent", "--", "true"],
+        ["run", "x", "--kind", "miracle", "--", "true"],
         ["run", "x", "--deadline", "soon", "--", "true"],
         ["run", "x", "--attempts", "0", "--", "true"],
         ["run", "x", "--attempts", "21", "--", "true"],

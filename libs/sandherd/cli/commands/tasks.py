@@ -38,6 +38,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
     from sandherd.contracts.requests import TaskView
 
 app = group("Tasks: list, get, submit, wait, cancel, retry.", "sandherd tasks list")
@@ -102,10 +103,16 @@ app.command("wait", epilog=WAIT_EXAMPLE)(wait_tasks)
 def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show one task: its current or its final state."""
     from sandherd.cli.names import with_name
-    from sandherd.cli.render.branches import task_facts
 
     find = with_name(task, "task", lambda herd, name: herd.task(name))
-    return show_one(ctx, find, key="task", project=project, output=output, facts_of=task_facts)
+    return show_one(ctx, find, key="task", project=project, output=output, show=_show_details)
+
+
+async def _show_details(herd: "Herd", view: "TaskView") -> None:
+    from sandherd.cli.render.details import show, task_facts
+    from sandherd.client.tasks.overview import cost_of
+
+    show(task_facts(view, await cost_of(herd.connection.request, view)))
 
 
 @app.command(
@@ -134,8 +141,8 @@ def submit_tasks(
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
     that were submitted before, and `resume` one of those whose session it continues. `repository` is a mapping of the
     `url` of a git repository, or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push`,
-    `commit_rest` and `pull_request`. With a `matrix` it is one task for each combination of values. Nothing is sent if
-    one of them is invalid, missing, or part of a dependency cycle.
+    `commit_rest` and `pull_request`. With a `matrix` it is one task for each combination of values. Nothing is sent if one of them is
+    invalid, missing, or part of a dependency cycle.
 
     Prints the name of the batch, for `--batch` of `tasks list`, `wait` and `cancel`. Returns when the spawner has
     accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not

@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
-    from sandherd.contracts.repositories import ProjectRepository
+    from sandherd.contracts.repositories import CoAuthor, ProjectRepository
 
 
 class PullRequestChoice(StrEnum):
@@ -72,6 +72,14 @@ Merge = Annotated[
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
 ]
+WithCoAuthor = Annotated[
+    bool,
+    typer.Option(
+        "--co-author",
+        help="Name the user of git here (user.name and user.email) as co-author of the commits, visible to anyone who "
+        "reads the repository.",
+    ),
+]
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
 
 
@@ -108,6 +116,22 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
         field = error.problem.field or ""
         message = f"{_OPTIONS.get(field, field)}: {error.problem.message.removeprefix(f'{field}: ')}"
         raise HerdError(error.problem.model_copy(update={"message": message})) from None
+
+
+def co_author(wanted: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT001  # the option's value
+    """The user of git in a local repository, or in the current folder; None unless wanted. Raises `HerdError`."""
+    if not wanted:
+        return None
+    import asyncio
+
+    from sandherd.client.errors import HerdError
+    from sandherd.client.repositories.git_user import git_user
+
+    folder = Path(repo) if repo is not None and Path(repo).is_dir() else Path()
+    try:
+        return asyncio.run(git_user(folder))
+    except HerdError as error:
+        raise HerdError(error.problem.model_copy(update={"message": f"--co-author: {error.problem.message}"})) from None
 
 
 def project_repository(

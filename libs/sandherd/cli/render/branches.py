@@ -9,7 +9,7 @@ from sandherd.counted import counted
 
 if TYPE_CHECKING:
     from sandherd.contracts.pull_requests import PullRequestView
-    from sandherd.contracts.requests import BranchView, TaskView
+    from sandherd.contracts.requests import BranchView
 
 HEADER: Final = (
     Column("BRANCH", cut=True),
@@ -78,11 +78,6 @@ def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
         "reviews": shown.reviews,
         "mergeable": shown.mergeable,
     }
-
-
-def task_facts(view: "TaskView") -> dict[str, Any]:
-    """Names and values of a task, with those of its branch's pull request."""
-    return dict(view) | pull_request_facts(view.pull_request)
 
 
 def changes(view: "BranchView") -> str:

@@ -8,6 +8,7 @@ from sandherd.contracts.model import Attempt, Count, MicroDollars, Milliseconds,
 from sandherd.counted import counted
 
 Json = dict[str, Any]
+TaskKind = Literal["change", "docs", "research", "review"]
 TurnOrigin = Literal["task", "resume", "iteration", "user", "agent", "nudge", "system", "notice"]
 
 
@@ -45,6 +46,9 @@ class AgentStarted(AgentEvent):
     model: str | None = None
     task: str
     task_description_length: Count
+    task_kind: TaskKind | None = None
+    """The kind of work, as the submitter states it: `change` of code, `docs` only, or `research` and `review`, which
+    need no change. Absent if none is stated."""
     ticket_title: str | None = None
     attempt: Attempt = 1
     is_resuming: bool = False

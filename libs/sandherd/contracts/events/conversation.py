@@ -1,6 +1,6 @@
 """Events about messages: what the agent's program, its model, its users and other agents write to each other."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -71,6 +71,23 @@ class AgentThinking(AgentAction):
 
     def summarize(self) -> str:
         return self.content
+
+
+class AgentContextCompacted(AgentEvent):
+    """The agent's program has replaced the older part of the model's context by a summary. That is not work."""
+
+    type: ClassVar[str] = "agent.context_compacted"
+    emitted_by: ClassVar[Emitter] = "agent"
+    counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "background"
+    trigger: Literal["automatic", "requested"] | None = None
+    """`automatic`: the context was too large; `requested`: by a message or a command. Absent if it is not known."""
+    tokens_before: Count | None = None
+    """Tokens of the context before; absent if the harness does not report them."""
+    tokens_after: Count | None = None
+    """Tokens of the context after; absent if the harness does not report them."""
+    messages_removed: Count | None = None
+    """Messages, calls and results that the summary replaces; absent if the harness does not report their number."""
 
 
 class AgentMessageInjected(AgentEvent):

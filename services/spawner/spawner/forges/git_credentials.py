@@ -1,6 +1,8 @@
 """Credentials for git, from the sources of a forge's tokens; a file has those of hosts that are no forge."""
 
+import asyncio
 from pathlib import Path
+from typing import Final
 
 from spawner.forges.credentials import NoCredentialError, Token
 from spawner.forges.factory import Forges
@@ -8,6 +10,9 @@ from spawner.forges.faults import ForgeError
 from spawner.forges.locations import ForgeRepository
 from spawner.repositories.credential_file import credential_for, origin_of
 from spawner.repositories.git import Credential, GitError, GitFault
+
+_SECONDS: Final = 10.0
+"""How long a new branch waits for the forge's rules."""
 
 
 class GitCredentials:
@@ -45,6 +50,20 @@ class GitCredentials:
             raise GitError(GitFault(error.fault.value), str(error)) from None
         found = await self.find(url)
         return None if found is None or found.password == refused.password else found
+
+    async def protects(self, url: str, branch: str) -> bool:
+        """Whether the forge is known to protect this branch.
+
+        Not known without a credential, or if the forge does not respond in time: it refuses a push itself.
+        """
+        try:
+            repository = self._forges.repository(url)
+            if repository is None:
+                return False
+            async with asyncio.timeout(_SECONDS):
+                return await self._forges.of(repository).branch_protected(branch)
+        except (ForgeError, TimeoutError):
+            return False
 
     async def _of(self, repository: ForgeRepository) -> Credential:
         return await self._forges.credentials(repository.host).git_credential(repository)

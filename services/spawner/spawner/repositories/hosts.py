@@ -13,6 +13,8 @@ from spawner.spec_resolution import Refusal
 
 FIELD: Final = "spec.repository"
 ResultT = TypeVar("ResultT")
+Protects = Callable[[str, str], Awaitable[bool]]
+"""Whether a repository, by its URL, is known to protect a branch, by its name."""
 
 
 class CredentialSource(Protocol):
@@ -45,12 +47,15 @@ class RepositoryHosts:
 
     origins: frozenset[str] = frozenset()
     credentials: CredentialSource = field(default_factory=NoCredentials)
+    protects: Protects | None = None
 
     @classmethod
-    def of(cls, settings: Settings, credentials: CredentialSource | None = None) -> Self:
+    def of(
+        cls, settings: Settings, credentials: CredentialSource | None = None, protects: Protects | None = None
+    ) -> Self:
         """From the settings."""
         origins = (host if "://" in host else f"https://{host}" for host in settings.repository_hosts)
-        return cls(frozenset(map(str.lower, origins)), credentials or NoCredentials())
+        return cls(frozenset(map(str.lower, origins)), credentials or NoCredentials(), protects)
 
     def refusal(self, repository: Repository) -> Refusal | None:
         """Why a task may not name this repository, or None."""
@@ -64,6 +69,14 @@ class RepositoryHosts:
         return Refusal(
             f"the spawner fetches repositories from {hosts} only (SANDHERD_REPOSITORY_HOSTS)", f"{FIELD}.url"
         )
+
+    async def check_branch(self, url: str, branch: str) -> None:
+        """Raise `GitError` if the repository protects this branch, so that its pushes would be refused."""
+        if self.protects is not None and await self.protects(url, branch):
+            reason = f"the repository protects {branch}, so that it can't be pushed"
+            raise GitError(
+                GitFault.REFUSED, f"{reason}: change its rule, or the prefixes of branches (SANDHERD_BRANCH_PREFIXES)"
+            )
 
     async def remote(self, url: str) -> RemoteRepository:
         """The repository with the credential for its host, if there is one. Raises `GitError`."""

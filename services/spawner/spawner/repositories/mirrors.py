@@ -119,6 +119,11 @@ class Mirrors:
             return f"the project's mirrors have {size // _MIB} MiB, the maximum (SANDHERD_MAX_MIRRORS_MB)"
         return None
 
+    async def check_branch(self, repository: Repository, branch: str) -> None:
+        """Raise `GitError` if the branch is to be pushed, and the repository protects it."""
+        if repository.url is not None and repository.push:
+            await self._hosts.check_branch(repository.url, branch)
+
     async def default_branch(self, repository: Repository, mirror: Mirror) -> str:
         """The base branch that a task of this repository begins from."""
         if repository.base is not None:

@@ -189,6 +189,7 @@ class CheckoutPreparer:
         taken = {*remote, *(view.branch for view in known)}
         while True:
             name = name_for(task, repository, taken, self._rules)
+            await self._mirrors.check_branch(repository, name)
             record = decisions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from sandherd_drivers.call_results import CallResult
+from sandherd_drivers.call_results import CallResult, count
 from sandherd_drivers.claude.tool_results import MAX_RESULT_LENGTH, call_result, result_text
 
 EventLine = tuple[str, dict[str, Any]]
@@ -17,6 +17,7 @@ EventLine = tuple[str, dict[str, Any]]
 SUBAGENT: Final = "Task"
 SKILL: Final = "Skill"
 PARENT: Final = "parent_tool_use_id"
+_TRIGGERS: Final = {"auto": "automatic", "manual": "requested"}
 _TOOL_ALIASES: Final = {"Agent": SUBAGENT}
 _UNPUBLISHED_SUBTYPES: Final = frozenset({"thinking_tokens", "session_state_changed"})
 """System messages that are sent many times a second, or are published in another form."""
@@ -66,6 +67,8 @@ class ClaudeEventMapper:
     _open_calls: dict[str, OpenCall] = field(default_factory=dict)
     _model_response: ModelResponse | None = None
     _is_init_published: bool = False
+    _is_summary_next: bool = False
+    """Whether the next text is the summary of a compacted context, in the form of a user's message."""
 
     def assistant_events(self, message: Any) -> Iterator[EventLine]:
         """Events for the blocks of the model's message; or an error, if its server responded with one."""
@@ -88,7 +91,7 @@ class ClaudeEventMapper:
         text = message.content if isinstance(message.content, str) else result_text(_texts(blocks))
         # A sub-agent's prompt was published with its call; the program's own notices also have this form.
         if text and message.origin is None and message.parent_tool_use_id is None:
-            yield "agent.user_message", {"content": text, "content_length": len(text)}
+            yield self._text_event(text)
 
     def system_events(self, message: Any) -> Iterator[EventLine]:
         """Events for a notice of the program. Of the `init` notices, one per turn, only the first is published."""
@@ -100,6 +103,9 @@ class ClaudeEventMapper:
                 self._is_init_published = True
                 yield "agent.system_message", {"metadata": {key: data[key] for key in _INIT_FIELDS if key in data}}
             return
+        if subtype == "compact_boundary":
+            self._is_summary_next = True
+            yield _compaction(data.get("compact_metadata"))
         if subtype == "permission_denied":
             self.denials.setdefault(str(data.get("tool_use_id")), "denied")
         if subtype == "task_notification":
@@ -107,6 +113,12 @@ class ClaudeEventMapper:
         if subtype not in _UNPUBLISHED_SUBTYPES:
             metadata = {key: value for key, value in data.items() if key not in {"type", "uuid", "session_id"}}
             yield "agent.system_message", {"metadata": metadata}
+
+    def _text_event(self, text: str) -> EventLine:
+        if self._is_summary_next:
+            self._is_summary_next = False
+            return "agent.system_message", {"metadata": {"subtype": "compact_summary", "content": text}}
+        return "agent.user_message", {"content": text, "content_length": len(text)}
 
     def end_response(self, stop_reason: str | None = None) -> Iterator[EventLine]:
         """The event for the end of the model's message, if one is open."""
@@ -213,6 +225,13 @@ def _subagent_completed(tool_use_id: str, call: OpenCall, result: Any, usage: An
         "subagent_usage": dict(usage or {}),
         "subagent_duration_ms": duration_ms,
     }
+
+
+def _compaction(metadata: Any) -> EventLine:
+    fields: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
+    before, after = (count(fields.get(name)) for name in ("pre_tokens", "post_tokens"))
+    trigger = _TRIGGERS.get(str(fields.get("trigger")))
+    return "agent.context_compacted", {"trigger": trigger, "tokens_before": before, "tokens_after": after}
 
 
 def _skill_name(arguments: Mapping[str, Any]) -> str:

@@ -61,6 +61,10 @@ class OpenHandsEventMapper:
             self.last_error = event
             yield "agent.error", {"error": f"{event.get('code')}: {event.get('detail')}", "phase": "conversation"}
         elif kind in _NOTICES:
+            if kind == "Condensation":
+                # The driver requests none, so each is the SDK's own.
+                removed = len(event.get("forgotten_event_ids") or ())
+                yield "agent.context_compacted", {"trigger": "automatic", "messages_removed": removed}
             yield "agent.system_message", {"metadata": _NOTICES[kind](event)}
 
     def _action_events(self, event: Document) -> Iterator[EventLine]:

@@ -71,15 +71,15 @@ _SCRIPTS: Final = frozenset({"npm", "pnpm", "yarn", "bun", "composer"})
 _BUILDS_BY_DEFAULT: Final = frozenset({"make", "gmake"})
 _TARGET_VALUES: Final = frozenset({"-C", "-f", "--directory", "--file", "--prefix", "--filter", "-w", "--workspace"})
 _PYTHON: Final = re.compile(r"python[0-9.]*")
-_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
-_WORDS: Final[Sequence[tuple[CheckKind, frozenset[str]]]] = (
+_NAME_PART: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+_NAME_PARTS: Final[Sequence[tuple[CheckKind, frozenset[str]]]] = (
     ("types", frozenset({"types", "type", "typecheck", "typing", "mypy", "pyright", "tsc"})),
     ("lint", frozenset({"lint", "eslint", "ruff", "flake8", "clippy", "style", "spotless", "checkstyle", "detekt"})),
     ("test", frozenset({"test", "tests", "check", "spec", "specs", "e2e", "unit", "integration", "verify", "jest"})),
     ("test", frozenset({"t", "tst", "pytest", "vitest", "ci"})),
     ("build", frozenset({"build", "compile", "dist", "bundle", "package", "assemble", "all"})),
 )
-_FORMAT_WORDS: Final = frozenset({"format", "fmt", "formatting"})
+_FORMAT_PARTS: Final = frozenset({"format", "fmt", "formatting"})
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ def _formatter(name: str, arguments: Argv) -> frozenset[str] | None:
     return _FORMATTERS.get((name,)) or _FORMATTERS.get((name, _first(arguments)))
 
 
-def _of_script(name: str, words: Sequence[str]) -> CheckKind | None:
+def _of_script(name: str, parts: Sequence[str]) -> CheckKind | None:
     """The kind of a script. npm runs only some scripts without `run`; the name of an own command is no script."""
-    if not words:
+    if not parts:
         return None
-    if words[0] in {"run", "run-script"}:
-        return _strongest(words[1:2])
-    return _strongest(words[:1]) if name != "npm" or words[0] in {"test", "t", "tst"} else None
+    if parts[0] in {"run", "run-script"}:
+        return _strongest(parts[1:2])
+    return _strongest(parts[:1]) if name != "npm" or parts[0] in {"test", "t", "tst"} else None
 
 
 def _targets(arguments: Argv) -> list[str]:
@@ -168,11 +168,11 @@ def _strongest(names: Iterable[str]) -> CheckKind | None:
 
 
 def _of_name(name: str) -> CheckKind | None:
-    """What a target or script does, by the words of its name: `test:unit`, `lint`, `testDebugUnitTest`."""
-    words = {word.lower() for word in _WORD.findall(name[:200])}
-    if words & _FORMAT_WORDS:
-        return "lint" if "check" in words else None
-    return next((kind for kind, known in _WORDS if words & known), None)
+    """What a target or script does, by the parts of its name: `test:unit`, `lint`, `testDebugUnitTest`."""
+    parts = {word.lower() for word in _NAME_PART.findall(name[:200])}
+    if parts & _FORMAT_PARTS:
+        return "lint" if "check" in parts else None
+    return next((kind for kind, known in _NAME_PARTS if parts & known), None)
 
 
 def _first(arguments: Argv) -> str:

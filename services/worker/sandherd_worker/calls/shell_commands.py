@@ -12,7 +12,7 @@ from sandherd_worker.calls.launchers import Argv, name_of, started_program
 MAX_CHARS: Final = 8192
 """Maximum length of a command that is parsed; in a longer one no program is found."""
 MAX_PROGRAMS: Final = 64
-"""Maximum number of programs of a command."""
+"""Maximum number of programs of a command; of one with more, none is found."""
 _MAX_DEPTH: Final = 3
 """How deep shells within shells are parsed."""
 _FIELDS: Final = ("command", "cmd", "argv")
@@ -57,10 +57,10 @@ def _of_script(script: str, depth: int) -> Iterator[RunProgram]:
     if depth == 0 or len(script) > MAX_CHARS:
         return
     try:
-        commands = list(_commands(_tokens(script)))
+        commands = list(islice(_commands(_tokens(script)), MAX_PROGRAMS + 1))
     except ValueError:  # a quotation without an end
         return
-    for index in range(len(commands)):
+    for index in range(len(commands) if len(commands) <= MAX_PROGRAMS else 0):
         yield from _of_program(_placed(commands, index), depth)
 
 
@@ -79,7 +79,7 @@ def _of_program(program: RunProgram, depth: int) -> Iterator[RunProgram]:
 
 
 _Command = tuple[Argv, str]
-"""The words of a command, and the operator after it."""
+"""The arguments of a command, and the operator after it."""
 
 
 def _placed(commands: Sequence[_Command], index: int) -> RunProgram:
@@ -94,23 +94,23 @@ def _placed(commands: Sequence[_Command], index: int) -> RunProgram:
         and later[-1] in {"", ";"}
         and (not before or before[-1][1] != "||")
     )
-    is_first = all(after != "&&" or name_of(words[0]) in _PREPARING for words, after in before)
+    is_first = all(after != "&&" or name_of(arguments[0]) in _PREPARING for arguments, after in before)
     return RunProgram(argv, success_shown=success_shown, failure_shown=success_shown and is_last and is_first)
 
 
 def _commands(tokens: Iterator[str]) -> Iterator[_Command]:
     """The commands; redirections are left out. The operator of the last one is empty, `;` or `&`."""
-    words: list[str] = []
+    arguments: list[str] = []
     for token in tokens:
         if not token or not set(token) <= _SEPARATORS | _REDIRECTIONS:
-            words.append(token)
+            arguments.append(token)
         elif set(token) & _REDIRECTIONS:
             next(tokens, None)
-        elif words and (operator := token.strip("()\n") or (";" if "\n" in token else "")):
-            yield tuple(words), operator
-            words = []
-    if words:
-        yield tuple(words), ""
+        elif arguments and (operator := token.strip("()\n") or (";" if "\n" in token else "")):
+            yield tuple(arguments), operator
+            arguments = []
+    if arguments:
+        yield tuple(arguments), ""
 
 
 def _without_documents(lines: Sequence[str]) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _without_documents(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _tokens(script: str) -> Iterator[str]:
-    """The words and operators. A comment ends with its line."""
+    """The arguments and operators. A comment ends with its line."""
     text = "\n".join(_without_documents(script.replace("\\\n", " ").split("\n")))
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""

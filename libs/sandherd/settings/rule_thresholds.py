@@ -30,12 +30,12 @@ def _from_list(value: str | Iterable[object]) -> dict[str, Any]:
         rule, dot, threshold = place.strip().partition(".")
         if not equals or (not dot and number.strip() != OFF):
             raise ValueError("an entry of the list is rule.threshold=value, or rule=off")
+        if entries.get(rule) == OFF or (not dot and rule in entries):
+            raise ValueError(f"{rule} is off, and has a threshold")
         if not dot:
             entries[rule] = OFF
-        elif entries.setdefault(rule, {}) == OFF:
-            raise ValueError(f"{rule} is off, and has a threshold")
         else:
-            entries[rule][threshold] = number.strip()
+            entries.setdefault(rule, {})[threshold] = number.strip()
     return entries
 
 
