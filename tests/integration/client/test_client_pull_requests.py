@@ -8,10 +8,10 @@ import pytest
 
 from sandherd.client import Herd
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
-from sandherd.contracts.requests import BranchView
-from sandherd.contracts.states import BranchState
+from sandherd.contracts.requests import BranchView, LiveTasks, TaskList
+from sandherd.contracts.states import BranchState, TaskState
 from sandherd.contracts.subjects import Principal
-from tests.integration.client.conftest import Neighbours
+from tests.integration.client.conftest import Neighbours, a_task
 from tests.integration.client.stored_branches import ID, TASK, URL, StoredBranches, a_branch
 
 Sandherd = Callable[..., Any]
@@ -89,3 +89,16 @@ async def test_run_chooses_the_pull_request(neighbours: Neighbours, sandherd: Sa
     status, _, err = await sandherd("run", "do it", "--repo", ".", "--pr", "draft", "--no-follow", "--", "true")
     assert status == 2
     assert "a local repository has no pull requests" in err
+
+
+async def test_task_shows_the_pull_request_of_its_branch(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """With its checks, and what prevents the merge."""
+    await neighbours.answer(
+        Principal.SPAWNER,
+        LiveTasks,
+        lambda _: TaskList(tasks=[a_task(TASK, TaskState.COMPLETED).model_copy(update={"pull_request": PULL})]),
+    )
+    status, out, _ = await sandherd("tasks", "get", TASK)
+    assert status == 0
+    shown = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in out.splitlines()}
+    assert (shown["pull request"], shown["checks"]) == (f"{PULL.url} (open: checks)", "failed: lint")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sandherd.cli.render import console
+from sandherd.cli.render.branches import pull_request_facts
 from sandherd.cli.render.event_line import shortened
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import SandboxView, TaskView
@@ -47,9 +48,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "profile": view.profile,
             "repository": view.repository,
             "branch": view.branch,
-            "pull request": None
-            if view.pull_request is None
-            else f"{view.pull_request.url} ({view.pull_request.state})",
+            **{name.replace("_", " "): value for name, value in pull_request_facts(view.pull_request).items()},
             "labels": _pairs(view.labels),
             "depends on": ", ".join(view.depends_on),
             "secrets": ", ".join(view.secret_env),

@@ -16,7 +16,6 @@ from sandherd.contracts.events.branch import (
     BranchRefused,
     BranchSaved,
 )
-from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
@@ -66,10 +65,16 @@ def created(
     return record.with_events(at, event)
 
 
-def joined(record: BranchRecord, task: str, now: datetime, options: PullRequestOptions | None = None) -> BranchRecord:
-    """The branch with another task that works on it; the same if that does already. `options`: what that task wants."""
+def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
+    """The branch with a task that begins to work on it, and what that task wants of its pull request."""
+    options = task.repository.pull_request if task.repository else None
     if options is not None and options != record.pull_options:
         record = record.model_copy(update={"pull_options": options, "updated_at": now})
+    return joined(record, task.task, now)
+
+
+def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
+    """The branch with another task that works on it; the same if that does already."""
     if task == record.name:
         return record
     tasks = (*(name for name in record.tasks if name != task), task)[-MAX_TASKS:]

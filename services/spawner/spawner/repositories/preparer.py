@@ -207,10 +207,7 @@ class CheckoutPreparer:
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()
-        options = task.repository.pull_request if task.repository else None
-        held = await self._live.branches.change(
-            branch.key, lambda record, _: decisions.joined(record, task.task, now, options)
-        )
+        held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined_by(record, task, now))
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
         await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
