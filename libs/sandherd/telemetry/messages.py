@@ -123,6 +123,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
+        _warning("rule's part of the snapshot dropped", "After an upgrade: the rule begins anew."),
+        _error("rule failed, disabled for the sandbox", "It raised what `reason` names.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("sending nudge to agent", "An agent repeats itself and gets a message."),
         _warning("lease lost, watch stopped", "Another replica watches."),
@@ -145,6 +147,13 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Commits of a sandbox are added, or a branch is pushed, later.",
             "Check the repository's host and the credential.",
         ),
+        _warning(
+            "pull request not handled, retrying",
+            "A pull request is opened, followed or merged later.",
+            "Check the forge's host and the credential.",
+        ),
+        _error("pull request step failed, retrying", "One step failed by an unexpected error.", _REPORT),
+        _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
         _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),

@@ -8,6 +8,8 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch
+from spawner.forges.factory import Forges
+from spawner.forges.git_credentials import GitCredentials
 from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
@@ -73,7 +75,7 @@ def mirrors(tmp_path: Path, server: GitServer) -> Mirrors:
     """At most one mirror, of one MiB."""
     stored = tmp_path / "git-credentials"
     stored.write_text(f"{server.url.replace('://', f'://{USER}:{TOKEN}@')}\n")
-    hosts = RepositoryHosts(frozenset({server.url}), credentials=stored)
+    hosts = RepositoryHosts(frozenset({server.url}), GitCredentials(Forges(), stored))
     limits = MirrorLimits(timedelta(days=1), number=1, total_bytes=2**30)
     return Mirrors(tmp_path / "mirrors", hosts, None, 1, limits)  # type: ignore[arg-type]  # no artifact is read
 

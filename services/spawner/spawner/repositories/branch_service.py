@@ -9,6 +9,7 @@ from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
@@ -27,25 +28,28 @@ _MIB: Final = 1024 * 1024
 class BranchService:
     """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
 
-    def __init__(self, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep) -> None:
+    def __init__(
+        self, mirrors: Mirrors, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep
+    ) -> None:
+        self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
         self._upkeep = upkeep
 
     @classmethod
-    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime]) -> Self:
+    def of(
+        cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime],
+        *, hosts: RepositoryHosts,
+    ) -> Self:  # fmt: skip
         """From the settings and the runtimes."""
         artifacts = BranchArtifacts(bus)
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(
-            mirrors_folder(settings.home),
-            RepositoryHosts.of(settings),
-            artifacts,
-            settings.max_repository_mb,
-            mirror_limits(settings),
+            mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
         )
         return cls(
-            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
+            mirrors,
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
             MirrorUpkeep(live, lease, mirrors, settings.keep_ended),
         )

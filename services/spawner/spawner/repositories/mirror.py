@@ -116,10 +116,14 @@ class Mirror:
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
-    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None) -> None:
-        """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`."""
+    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None, base: str | None = None) -> None:
+        """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
+
+        `base`: also the remote's branch of this name, as of the last fetch and if it exists: an agent may merge it.
+        """
         excluded = (f"^{since}",) if since else ()
-        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *excluded)
+        others = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
+        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *others, *excluded)
 
     async def import_base(self, bundle: Path, base: str) -> None:
         """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""

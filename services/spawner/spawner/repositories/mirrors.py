@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
-from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits, RemoteRepository
+from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
@@ -95,7 +96,7 @@ class Mirrors:
         if not mirror.path.exists():
             await self._require_space(project)
         if repository.url is not None:
-            await mirror.fetch(self._hosts.remote(repository.url))
+            await self._hosts.use(repository.url, mirror.fetch)
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
@@ -124,7 +125,7 @@ class Mirrors:
             return repository.base
         if repository.url is None:
             raise GitError(GitFault.REFUSED, "a local repository needs a base branch")
-        return await mirror.default_branch(self._hosts.remote(repository.url))
+        return await self._hosts.use(repository.url, mirror.default_branch)
 
     async def with_branch(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
@@ -156,23 +157,19 @@ class Mirrors:
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the branch if the repository's is where it was pushed last."""
-        await mirror.push(self._remote(record), record.branch, expected=record.pushed or NO_COMMIT)
+        push = partial(mirror.push, branch=record.branch, expected=record.pushed or NO_COMMIT)
+        await self._hosts.use(_url(record), push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
         """Delete the repository's branch if it is where it was pushed last."""
         if record.pushed is not None:
-            remote = self._remote(record)
-            await mirror.delete_remote_branch(remote, record.branch, expected=record.pushed)
-
-    def _remote(self, record: BranchRecord) -> RemoteRepository:
-        if record.url is None:
-            raise GitError(GitFault.REFUSED, "a local repository is not pushed: fetch the branch into it")
-        return self._hosts.remote(record.url)
+            delete = partial(mirror.delete_remote_branch, branch=record.branch, expected=record.pushed)
+            await self._hosts.use(_url(record), delete)
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
         if record.origin is None:
-            await mirror.fetch(self._remote(record))
+            await self._hosts.use(_url(record), mirror.fetch)
         else:
             async with self._bundle(record.origin) as file:
                 await mirror.import_base(file, record.base)
@@ -192,3 +189,9 @@ class Mirrors:
                 raise GitError(GitFault.NOT_FOUND, str(error)) from None
             file.flush()
             yield Path(file.name)
+
+
+def _url(record: BranchRecord) -> str:
+    if record.url is None:
+        raise GitError(GitFault.REFUSED, "a local repository is not pushed: fetch the branch into it")
+    return record.url
