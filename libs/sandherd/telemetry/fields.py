@@ -118,7 +118,7 @@ FIELDS: Final = (
     Field("phase", "The phase of the local stack: `starting`, `running`, `stopping` and so on."),
     Field("home", "The folder of the local stack."),
     Field("folder", "The folder that something was moved to."),
-    Field("directory", "A folder whose permissions were changed."),
+    Field("directory", "A folder whose permissions were changed, or of a mirror that was removed or not repacked."),
     Field("because", "The user for whom that was done."),
     Field("see", "The log with details."),
     Field("damage", "What was cut off a damaged spool."),

@@ -94,7 +94,7 @@ async def test_mirror_that_is_full_of_refused_bundles_takes_commits_again(
 async def test_project_has_a_maximum_of_mirrors(
     mirrors: Mirrors, remote: RemoteRepository, server: GitServer, upstream: Upstream
 ) -> None:
-    """One that can't be fetched takes no place; the error names the setting, and room is made where it can be."""
+    """One that can't be fetched takes no place; the error names the setting, and space is made where it can be."""
     missing = Repository(url=f"{server.url}/team/none.git")
     with pytest.raises(GitError) as failed:
         await mirrors.fetch("p1", missing)
@@ -107,11 +107,11 @@ async def test_project_has_a_maximum_of_mirrors(
     assert refused.value.permanent
     assert (await mirrors.fetch("p1", Repository(url=remote.url))).path == first.path
 
-    async def make_room(project: str) -> None:
+    async def free_space(project: str) -> None:
         assert project == "p1"
         await mirrors.remove(first.path)
 
-    mirrors.when_full(make_room)
+    mirrors.when_full(free_space)
     second = await mirrors.fetch("p1", other)
     assert mirrors.found() == {"p1": [second.path]}
     assert not first.path.with_suffix(".lock").exists()

@@ -18,8 +18,8 @@ def mirror(name: str, idle: timedelta, size: int = 10, *, needed: bool = False) 
     return FoundMirror(Path(name), size, NOW - idle, needed)
 
 
-def removed(*found: FoundMirror, room: int = 0) -> list[str]:
-    return [str(one.path) for one in unneeded(found, LIMITS, NOW, room=room)]
+def removed(*found: FoundMirror, extra: int = 0) -> list[str]:
+    return [str(one.path) for one in unneeded(found, LIMITS, NOW, extra=extra)]
 
 
 def test_mirror_that_no_live_branch_needs_is_removed_after_its_age() -> None:
@@ -40,9 +40,9 @@ def test_room_is_made_for_another_mirror() -> None:
     """At the maximum of their number, or of their size, and not below it."""
     three = [mirror(name, age * DAY) for name, age in (("a", 3), ("b", 2), ("c", 1))]
     assert removed(*three) == []
-    assert removed(*three, room=1) == ["a"]
-    assert removed(*three[:2], room=1) == []
-    assert removed(mirror("full", DAY, 100), room=1) == ["full"]
+    assert removed(*three, extra=1) == ["a"]
+    assert removed(*three[:2], extra=1) == []
+    assert removed(mirror("full", DAY, 100), extra=1) == ["full"]
 
 
 @pytest.mark.parametrize(

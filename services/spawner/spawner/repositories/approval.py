@@ -9,7 +9,7 @@ from spawner.repositories.differences import Lines, changed_lines, paths_to_appr
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 
-_MOST: Final = 1000
+_MAX_BRANCHES: Final = 1000
 """Maximum branches whose paths are in memory."""
 
 
@@ -22,7 +22,7 @@ class PathApproval:
 
     async def note(self, record: BranchRecord, commit: str, lines: Lines) -> None:
         """Find them among the changed paths of a commit that the branch gets."""
-        while len(self._found) >= _MOST:
+        while len(self._found) >= _MAX_BRANCHES:
             del self._found[next(iter(self._found))]
         self._found[record.key, record.base_commit, commit] = await self._matching(lines)
 

@@ -39,11 +39,11 @@ class FoundMirror:
 
 
 def unneeded(
-    found: Iterable[FoundMirror], limits: MirrorLimits, now: datetime, *, room: int = 0
+    found: Iterable[FoundMirror], limits: MirrorLimits, now: datetime, *, extra: int = 0
 ) -> Sequence[FoundMirror]:
     """The mirrors of one project to remove, those first that were not used for longest; never one that is needed.
 
-    `room`: how many new ones are to have a place.
+    `extra`: how many new ones are to have a place.
     """
     rest = sorted(found, key=lambda mirror: mirror.used_at)
     total, number = sum(mirror.size for mirror in rest), len(rest)
@@ -52,8 +52,8 @@ def unneeded(
         idle = now - mirror.used_at
         if mirror.needed or idle < GRACE:
             continue
-        full = total > limits.total_bytes or number + room > limits.number
-        full = full or (room > 0 and total >= limits.total_bytes)
+        full = total > limits.total_bytes or number + extra > limits.number
+        full = full or (extra > 0 and total >= limits.total_bytes)
         if full or idle >= limits.age:
             removed.append(mirror)
             total, number = total - mirror.size, number - 1

@@ -27,7 +27,7 @@ from spawner.repositories.record import BranchRecord, repository_key
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
-MakeRoom = Callable[[str], Awaitable[None]]
+FreeSpace = Callable[[str], Awaitable[None]]
 """Removes mirrors of a project that are not needed."""
 
 
@@ -47,11 +47,11 @@ class Mirrors:
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
-        self._make_room: MakeRoom | None = None
+        self._free_space: FreeSpace | None = None
 
-    def when_full(self, make_room: MakeRoom) -> None:
-        """From now on `make_room(project)` is called before a new mirror would exceed the project's maximum."""
-        self._make_room = make_room
+    def when_full(self, free_space: FreeSpace) -> None:
+        """From now on `free_space(project)` is called before a new mirror would exceed the project's maximum."""
+        self._free_space = free_space
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -94,7 +94,7 @@ class Mirrors:
         """The mirror with the current branches of the repository."""
         mirror = self.of(project, repository_key(repository))
         if not mirror.path.exists():
-            await self._require_room(project)
+            await self._require_space(project)
         if repository.url is not None:
             await self._hosts.use(repository.url, mirror.fetch)
         elif repository.bundle is not None:
@@ -103,10 +103,10 @@ class Mirrors:
         mirror.mark_used()
         return mirror
 
-    async def _require_room(self, project: str) -> None:
+    async def _require_space(self, project: str) -> None:
         """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""
-        if await self._excess(project) and self._make_room is not None:
-            await self._make_room(project)
+        if await self._excess(project) and self._free_space is not None:
+            await self._free_space(project)
         if (problem := await self._excess(project)) is not None:
             raise GitError(GitFault.REFUSED, f"{problem}; delete branches of repositories that are no longer used")
 

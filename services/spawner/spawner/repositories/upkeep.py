@@ -32,7 +32,7 @@ class MirrorUpkeep:
         self._live, self._lease, self._mirrors = live, lease, mirrors
         self._keep = timedelta(seconds=keep_ended)
         self._packed: dict[Path, datetime] = {}
-        mirrors.when_full(self.make_room)
+        mirrors.when_full(self.free_space)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -66,16 +66,16 @@ class MirrorUpkeep:
         await self._measure()
         await self._remove_records()
 
-    async def make_room(self, project: str) -> None:
+    async def free_space(self, project: str) -> None:
         """Remove mirrors so that the project may have another one, if that is possible."""
-        await self._remove_unneeded(project, room=1)
+        await self._remove_unneeded(project, extra=1)
 
-    async def _remove_unneeded(self, project: str, room: int = 0) -> None:
+    async def _remove_unneeded(self, project: str, extra: int = 0) -> None:
         found = await asyncio.to_thread(self._found, project)
-        for mirror in unneeded(found, self._mirrors.limits, self._live.now(), room=room):
+        for mirror in unneeded(found, self._mirrors.limits, self._live.now(), extra=extra):
             self._lease.check()
             await self._mirrors.remove(mirror.path)
-            _log.info("mirror removed", path=str(mirror.path), bytes=mirror.size)
+            _log.info("mirror removed", directory=str(mirror.path), bytes=mirror.size)
 
     def _found(self, project: str) -> Sequence[FoundMirror]:
         needed = {self._path(branch.project, branch.repository) for branch in self._live_branches()}
@@ -95,7 +95,7 @@ class MirrorUpkeep:
                 self._packed[path] = now
                 await collect_garbage(mirror)
         except GitError as error:
-            _log.warning("mirror not repacked", path=str(path), error=str(error))
+            _log.warning("mirror not repacked", directory=str(path), error=str(error))
 
     async def _measure(self) -> None:
         def sizes() -> list[int]:

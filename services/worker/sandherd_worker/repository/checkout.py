@@ -4,7 +4,9 @@ import asyncio
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -91,9 +93,28 @@ class _Run:
         await asyncio.to_thread(_remove, self._folder)
         kind = ("--object-format=sha256",) if len(self._checkout.commit) == _SHA256 else ()
         await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
-        refs = await self._take_objects()
+        if self._checkout.bundle is None:
+            await self._write_files_while_copying(await self._mirror_refs())
+            return
+        await asyncio.to_thread(self._configure, await self._take_objects())
+        await self._write_files()
+
+    async def _write_files(self, **variables: str) -> None:
+        own = replace(self._own, variables=variables)
+        await self._git.run(own, "read-tree", "--reset", "-u", "HEAD")
+
+    async def _write_files_while_copying(self, refs: Mapping[str, str]) -> None:
+        """Write the files from the mirror's objects while these are copied: each takes long for a large repository."""
+        failed = threading.Event()
         await asyncio.to_thread(self._configure, refs)
-        await self._git.run(self._own, "read-tree", "--reset", "-u", "HEAD")
+        copying = asyncio.create_task(self._copy(failed.is_set))
+        try:
+            await self._write_files(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(self._who.repository / "objects"))
+        except BaseException:  # raised again: the thread is to end first, for whatever reason
+            failed.set()
+            await asyncio.wait([copying])
+            raise
+        await copying
 
     async def continue_restored(self) -> str | None:
         """Have the restored repository contain the checkout's commit; returns why its branch can't be continued."""
@@ -128,22 +149,30 @@ class _Run:
     async def _take_objects(self) -> Mapping[str, str]:
         """Add the objects of the mirror or the bundle; returns the refs that it has."""
         if self._checkout.bundle is None:
-            return await self._copy()
+            refs = await self._mirror_refs()
+            await self._copy()
+            return refs
         with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
             client = ArtifactClient(self._who, self._parts.line)
             await client.fetch(self._checkout.bundle, self._checkout.owner or self._who.sandbox, file)
             file.seek(0)
             return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
-    async def _copy(self) -> Mapping[str, str]:
-        mirror, stop = self._who.repository, self._parts.stop
+    async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
+        stop, objects = self._parts.stop, self._folder / "objects"
+        await asyncio.to_thread(
+            copy_objects, self._who.repository, objects, lambda: stop.reason is not None or failed()
+        )
+
+    async def _mirror_refs(self) -> Mapping[str, str]:
+        """The refs of the mirror that a clone has. Raises `CheckoutError` if it is not mounted."""
+        mirror = self._who.repository
         if not (mirror / "objects").is_dir():
             raise CheckoutError(f"the repository is not mounted at {mirror}", passes=False)
         place = Repository(git_dir=mirror, work_tree=self._who.work_dir)
         base = self._checkout.base
         patterns = ("refs/tags", f"{_ORIGIN}{base}", f"{_HEADS}{base}")
         shown = await self._git.run(place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
-        await asyncio.to_thread(copy_objects, mirror, self._folder / "objects", lambda: stop.reason is not None)
         return _refs(shown)
 
     # --- settings

@@ -16,7 +16,7 @@ from spawner.runtimes.docker.containers import PREFIX, ContainerOptions
 from spawner.runtimes.docker.faults import faults
 
 _PROBE: Final = "/probe"
-_MOST: Final = 4096
+_MAX_BYTES: Final = 4096
 _log: Final = logs.get("runtime.docker")
 
 
@@ -59,7 +59,7 @@ async def _output(container: DockerContainer) -> str:
     found = b""
     async with container.attach(stdout=True) as stream:
         await container.start()
-        while len(found) < _MOST and (message := await stream.read_out()) is not None:
+        while len(found) < _MAX_BYTES and (message := await stream.read_out()) is not None:
             found += message.data
     return found.decode(errors="replace").strip()
 
