@@ -19,6 +19,7 @@ import herd_page
 import image_contents
 import pages
 import redaction_page
+import repositories_page
 import rules_page
 import runtimes_page
 import sizing_page
@@ -50,6 +51,7 @@ BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "README.md": {"subjects": pages.subject_table},
     "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
+    "docs/repositories.md": {"prefixes": repositories_page.prefixes},
 }
 """Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""
 

@@ -120,11 +120,15 @@ class Run:
             for folder in (*group.glob("*/"), group):
                 with suppress(OSError):  # a process of somebody else is in it
                     folder.rmdir()
-        for mount in reversed(self._mounts()):
-            subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+        own = str(self.folder)
+        for mount in reversed([mount for mount in self._mounts() if mount != own]):
+            _unmount(mount)
         self._remove_reservations()
-        for left in (*_MEMORY.glob(f"*{self.token}*"), self.folder):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in (*_MEMORY.glob(f"*{self.token}*"), self.folder):  # before its own file system is unmounted: where
+            shutil.rmtree(left, ignore_errors=True)  # another mount namespace has a copy, the memory is free only then
+        if own in self._mounts():
+            _unmount(own)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _groups_left(self) -> Iterator[Path]:
         """The groups of process runtimes whose directory is in the run's; their names are hashes of it."""
@@ -151,6 +155,10 @@ class Run:
                     entry.unlink(missing_ok=True)
         finally:
             os.close(lock)
+
+
+def _unmount(place: str) -> None:
+    subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
 
 
 def _parents() -> dict[int, int]:

@@ -25,8 +25,10 @@ from sandherd.settings.fields import (
     Positive,
     in_megabytes,
 )
+from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
+from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
 from sandherd.settings.rule_thresholds import RuleSettings
@@ -42,6 +44,8 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    PullRequestSettings,
+    ForgeSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

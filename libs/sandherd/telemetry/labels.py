@@ -27,7 +27,11 @@ _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
 LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
-BRANCH_STEPS: Final = ("prepare", "save", "push")
+BRANCH_STEPS: Final = (
+    *("prepare", "save", "push"),
+    *("open_pull_request", "mark_ready", "poll_pull_request", "merge", "find_conflict", "follow_up"),
+)
+PULL_REQUEST_STATES: Final = ("open", "queued", "stuck", "refused")
 BRANCH_OUTCOMES: Final = ("done", "denied", "refused", "unavailable")
 LATE: Final = ("unknown_sandbox", "unknown_task", "old_attempt", "task_ended", "repeated", "not_its_own")
 
@@ -83,9 +87,19 @@ WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
 CLAIM: Final = _label("outcome", "The outcome of the claim.", ("claimed", "empty", "lost"))
 DUE_TIME: Final = _label("outcome", "What became of the due time.", get_args(RunOutcome))
 BRANCH_STEP: Final = _label(
-    "step", "A fetch before a task, commits of a sandbox, or a push or deletion at a forge.", BRANCH_STEPS
+    "step",
+    "A fetch before a task, commits of a sandbox, a push or deletion at a forge, or a step of a pull request.",
+    BRANCH_STEPS,
 )
 BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
+PULL_REQUEST_STATE: Final = _label(
+    "state",
+    "Open, accepted by a merge queue, so for longer than an hour, or with a step that the forge refused.",
+    PULL_REQUEST_STATES,
+)
+FORGE: Final = Label(
+    "host", "The host of a forge that has a credential, with dashes in place of dots.", frozenset(), True
+)
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))

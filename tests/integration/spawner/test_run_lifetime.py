@@ -81,5 +81,6 @@ def test_processes_of_other_runs_are_ignored() -> None:
     """A copy of the host's mounts names the run's directory as the place of a mount; a sandbox as its source."""
     copied = "36 35 98:0 / /tmp/st-1/disk rw shared:1 - ext4 /dev/loop1 rw"
     bound = "37 35 98:0 /tmp/st-1/home/sandboxes/sbx-1/state /sandbox/state rw - ext4 /dev/vda rw"
+    memory = "37 35 0:40 /home/sandboxes/sbx-1/state /sandbox/state rw - tmpfs st-1 rw,size=9g"
     overlay = "38 35 0:41 / / rw - overlay overlay rw,upperdir=/dev/shm/st-1-x/data/diff"
-    assert [_mounts_from(line, "st-1") for line in (copied, bound, overlay)] == [False, True, True]
+    assert [_mounts_from(line, "st-1") for line in (copied, bound, memory, overlay)] == [False, True, True, True]
