@@ -16,11 +16,13 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_name
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.subjects import Principal
+from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.repositories import decisions, mirror, workflow
 from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.git import RemoteRepository, run_git
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
@@ -87,7 +89,7 @@ class LocalHosts(RepositoryHosts):
         super().__init__(frozenset({"https://git.example"}))
         object.__setattr__(self, "path", path)
 
-    def remote(self, url: str) -> RemoteRepository:
+    async def remote(self, url: str) -> RemoteRepository:
         """The folder."""
         assert url == URL
         return RemoteRepository(str(self.path))  # type: ignore[attr-defined]  # set above
@@ -156,7 +158,7 @@ class Story:
                 mirrors = Mirrors(self.folder / "mirrors", LocalHosts(self.upstream.path), artifacts, 1024)
                 lease: Any = HeldLease()
                 parts = (
-                    CheckoutPreparer(live, lease, mirrors, artifacts, {"process"}),
+                    CheckoutPreparer(live, lease, mirrors, artifacts, {"process"}, rules=rules_of(BRANCH_PREFIXES)),
                     workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"]),
                 )
                 running = asyncio.ensure_future(
