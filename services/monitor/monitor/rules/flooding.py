@@ -15,7 +15,6 @@ WINDOW_SECONDS: Final = 60
 JUNK_PER_DEAD_LETTER: Final = 5
 """A sandbox is ended when it has published this many times more junk than dead letters are stored of it."""
 _MIB: Final = 1024 * 1024
-_JUNK: Final = SettingReference("dead_letters_per_minute", JUNK_PER_DEAD_LETTER)
 
 
 class FloodThresholds(Thresholds):
