@@ -15,7 +15,7 @@ from pages import EMPTY, code, page, table
 from pydantic.fields import FieldInfo
 
 from monitor.rules import registry
-from monitor.rules.rule import AnyRule, FromSetting, Unit
+from monitor.rules.rule import AnyRule, SettingReference, Unit
 from sandherd.contracts import schemas
 from sandherd.contracts.rule_table import RuleRow, ThresholdRow
 from sandherd.settings import environment_names
@@ -119,7 +119,7 @@ def _threshold(name: str, field: FieldInfo, meaning: str) -> ThresholdRow:
         minimum=_bound(field.metadata, annotated_types.Ge, "ge"),
         above=_bound(field.metadata, annotated_types.Gt, "gt"),
         maximum=_bound(field.metadata, annotated_types.Le, "le"),
-        setting=next((one.name for one in field.metadata if isinstance(one, FromSetting)), None),
+        setting=next((one.name for one in field.metadata if isinstance(one, SettingReference)), None),
     )
 
 

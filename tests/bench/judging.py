@@ -15,8 +15,8 @@ from typing import Any, Final
 from monitor import guardian
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
+from monitor.findings import find
 from monitor.herd import Herd
-from monitor.housekeeping import find
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS

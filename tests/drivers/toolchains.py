@@ -23,13 +23,13 @@ def interpreter(kind: str) -> Path:
     sandbox sees it read-only.
     """
     python = TOOLCHAINS / kind / "bin" / "python"
-    if _is_there(kind):
+    if _is_repeated(kind):
         return python
     TOOLCHAINS.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "PATH": os.pathsep.join((str(UV), os.environ.get("PATH", "")))}
     with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
         flock(only_one, LOCK_EX)
-        if not _is_there(kind):
+        if not _is_repeated(kind):
             install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
             compiling = {**environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
             compiling.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -39,7 +39,7 @@ def interpreter(kind: str) -> Path:
     return python
 
 
-def _is_there(kind: str) -> bool:
+def _is_repeated(kind: str) -> bool:
     """Whether exactly what its lock says is installed."""
     return is_installed(kind, TOOLCHAINS, lock_of(kind))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from monitor import housekeeping, notices
+from monitor import findings, notices
 from monitor.facts import ObservedEvent
 from monitor.guardian import Nudge
 from monitor.herd import Herd
@@ -43,7 +43,7 @@ class Actions:
 
         Raises `RuleFailedError`, and then has published nothing.
         """
-        event = await self._publish(state, housekeeping.event_of(finding, state, now, rules), now)
+        event = await self._publish(state, findings.event_of(finding, state, now, rules), now)
         times = state.found.times + 1 if state.found else 1
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
         await self._command(state, command, now, finding.since, finding.rule, times)

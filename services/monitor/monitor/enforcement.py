@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import nats.errors
 import nats.js.errors
 
-from monitor import guardian, housekeeping
+from monitor import findings, guardian
 from monitor.actions import Actions
 from monitor.evaluation import RuleFailedError
 from monitor.facts import Key
@@ -75,7 +75,7 @@ class Enforcement:
 
     async def _end(self, key: Key, now: datetime, watching_since: datetime) -> None:
         rules = self.herd.rules
-        finding = self._decided(key, lambda state: housekeeping.find(state, now, rules, watching_since))
+        finding = self._decided(key, lambda state: findings.find(state, now, rules, watching_since))
         state = self.herd.live.get(key)
         if state is None or finding is None or not await self._is_confirmed(state, finding, now):
             return
@@ -105,7 +105,7 @@ class Enforcement:
         if recorded is None or recorded.state in SANDBOX_ENDED:
             self.herd.remove(state.key)
         try:
-            return recorded is not None and housekeeping.still_holds(finding, recorded, now, self.herd.rules)
+            return recorded is not None and findings.still_holds(finding, recorded, now, self.herd.rules)
         except RuleFailedError as failure:
             self.herd.disable(state.key, failure)
             return False

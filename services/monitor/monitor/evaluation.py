@@ -63,7 +63,7 @@ def first_found(
                 return active.rule, found
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
         assert active is not None
-        raise RuleFailedError(active.name, "judge", error) from error
+        raise RuleFailedError(active.name, "decision", error) from error
     return None
 
 
@@ -105,7 +105,7 @@ def _observed(steering: Steering | None, rule: AnyRule, part: Any, observation: 
         return steering
     if steering.received_at is None or steering.outcome is not None:
         return steering
-    there = rule.is_there(steering.pattern, part, observation)
-    if there is None:
+    repeated = rule.is_repeated(steering.pattern, part, observation)
+    if repeated is None:
         return steering
-    return replace(steering, repeats=steering.repeats + 1) if there else replace(steering, outcome="obeyed")
+    return replace(steering, repeats=steering.repeats + 1) if repeated else replace(steering, outcome="obeyed")

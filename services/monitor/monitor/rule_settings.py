@@ -4,7 +4,7 @@ from typing import Any
 
 from monitor.rule_set import OFF, RuleSet
 from monitor.rules import registry
-from monitor.rules.rule import AnyRule, FromSetting, Thresholds
+from monitor.rules.rule import AnyRule, SettingReference, Thresholds
 from sandherd.settings import Settings
 
 
@@ -21,7 +21,7 @@ def _thresholds(rule: AnyRule, settings: Settings) -> Thresholds:
         name: getattr(settings, source.name) * source.factor
         for name, field in rule.thresholds.model_fields.items()
         for source in field.metadata
-        if isinstance(source, FromSetting)
+        if isinstance(source, SettingReference)
     }
     chosen = settings.rules.get(rule.name, {})
     return rule.thresholds(**values | (chosen if isinstance(chosen, dict) else {}))

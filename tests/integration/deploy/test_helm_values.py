@@ -38,6 +38,8 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"image": {"tag": "a b"}}, "image.tag", "pattern"),
     ({"image": {"pullPolicy": "always"}}, "image.pullPolicy", '"Always", "IfNotPresent", "Never"'),
     ({"settings": {"max_sandboxs": 3}}, "settings", "max_sandboxs is not allowed"),
+    ({"settings": {"rules": {"lop": {"repeats": 3}}}}, "settings.rules", "lop is not allowed"),
+    ({"settings": {"rules": {"dead": {"after": 0}}}}, "settings.rules.dead.after", "greater than 0"),
     ({"settings": {"max_sandboxes": 0}}, "settings.max_sandboxes", "greater than or equal to 1"),
     ({"settings": {"max_sandboxes": "many"}}, "settings.max_sandboxes", "Expected: integer, given: string"),
     ({"settings": {"runtime": "Kubernetes"}}, "settings.runtime", "Does not match pattern"),

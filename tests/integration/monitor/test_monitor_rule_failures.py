@@ -17,7 +17,7 @@ async def test_failing_rules_are_reported_once_and_others_go_on(world: World, mo
         raise RuntimeError("hostile text")
 
     monkeypatch.setattr(loop.Loop, "fold", fail)
-    monkeypatch.setattr(flooding.Flooding, "judge", fail)
+    monkeypatch.setattr(flooding.Flood, "judge", fail)
     with capture_logs() as lines:
         async with world.monitor(dead_after=0.5).running() as service:
             await world.born("sbx-1")
@@ -30,7 +30,7 @@ async def test_failing_rules_are_reported_once_and_others_go_on(world: World, mo
             }
     reported = [line for line in lines if line["event"] == "rule failed, disabled for the sandbox"]
     assert sorted((line["rule"], line["sandbox"], line["reason"].partition(" (")[0]) for line in reported) == [
-        ("flooding", "sbx-1", "judge: RuntimeError"),
+        ("flooding", "sbx-1", "decision: RuntimeError"),
         ("loop", "sbx-1", "fold: RuntimeError"),
     ]
     assert "hostile" not in str(reported)

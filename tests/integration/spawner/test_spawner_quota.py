@@ -53,10 +53,10 @@ async def _taken_for(project: str, herd: Broker, person: Any) -> None:
     async with herd.bus(Principal.CLIENT, project=project) as bus:
         await bus.publish_command(command)
 
-        async def is_there() -> bool:
+        async def is_repeated() -> bool:
             return bool((await bus.ask(LiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
 
-        await eventually(is_there)
+        await eventually(is_repeated)
 
 
 async def _decided(person: Any, entity: str) -> str:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
+from monitor.findings import find, still_holds
 from monitor.fold import fold
-from monitor.housekeeping import find, still_holds
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.flooding import WINDOW_SECONDS
 from monitor.rules.rule import Finding

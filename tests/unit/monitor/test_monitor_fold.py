@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.facts import MAX_CALLS, MAX_CLOSED, ObservedEvent
+from monitor.findings import find
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
 from monitor.herd import MAX_TOMBSTONES, Herd
-from monitor.housekeeping import find
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import MAX_EVIDENCE
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack

@@ -9,9 +9,9 @@ import pytest
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
+from monitor.findings import find, still_holds
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
-from monitor.housekeeping import find, still_holds
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules import registry
 from monitor.rules.rule import Finding

@@ -10,10 +10,10 @@ import pytest
 
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Facts, Observation
+from monitor.findings import find
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
 from monitor.herd import Herd
-from monitor.housekeeping import find
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Documentation, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
 from monitor.snapshot import pack, unpack
@@ -60,7 +60,7 @@ class BadFold(GuardianRule[Count, NoThresholds]):
     def steering_text(self, part: Count) -> str:
         return ""
 
-    def is_there(self, key: str, part: Count, observation: Observation) -> bool | None:
+    def is_repeated(self, key: str, part: Count, observation: Observation) -> bool | None:
         return None
 
     def ignored_after(self, thresholds: NoThresholds) -> int:
@@ -153,7 +153,7 @@ def test_nudge_of_a_rule_that_is_not_evaluated_any_more_ends_with_its_delivery(
         assert read is not None
         return [outcome(unread, folding), outcome(read, folding)]
 
-    failed = disabled(looped, RuleFailedError("loop", "judge", _raised()))
+    failed = disabled(looped, RuleFailedError("loop", "decision", _raised()))
     assert after_both(looped, rules) == [None, None]
     assert after_both(failed, rules) == after_both(looped, without) == [None, "finished"]
 

@@ -14,7 +14,7 @@ from monitor.rule_set import ALL, RuleSet
 from monitor.rule_settings import rule_set_of
 from monitor.rules import registry
 from monitor.rules.loop import Streak
-from monitor.rules.rule import Documentation, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, HousekeepingRule, SettingReference, Thresholds, Unit
 from monitor.snapshot import pack, unpack
 from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import ContractError
@@ -83,7 +83,7 @@ def test_default_of_a_threshold_is_that_of_its_setting() -> None:
     for rule in registry.RULES:
         for name, info in rule.thresholds.model_fields.items():
             for source in info.metadata:
-                if isinstance(source, FromSetting):
+                if isinstance(source, SettingReference):
                     assert source.name in names
                     assert info.default == getattr(settings, source.name) * source.factor, (rule.name, name)
             assert any(isinstance(one, Unit) for one in info.metadata)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
+from monitor.findings import find
 from monitor.fold import fold
-from monitor.housekeeping import find
 from monitor.rule_set import RuleSet
 from monitor.state import SandboxActivity
 

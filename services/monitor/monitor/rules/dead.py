@@ -7,14 +7,14 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from monitor.facts import Facts
-from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 from sandherd.contracts.events.monitor import IdleFinding, MonitorDeadFound
 
 
 class DeadThresholds(Thresholds):
     """When a sandbox is dead."""
 
-    after: Annotated[float, Unit("s"), FromSetting("dead_after"), Field(gt=0)] = 90
+    after: Annotated[float, Unit("s"), SettingReference("dead_after"), Field(gt=0)] = 90
     """Time without any event. After a start of the monitor, other rules that conclude from silence wait as long."""
 
 

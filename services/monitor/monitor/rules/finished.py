@@ -7,13 +7,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from monitor.facts import Facts
-from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 
 
 class FinishedThresholds(Thresholds):
     """How long a sandbox stays after its agent."""
 
-    after: Annotated[float, Unit("s"), FromSetting("finished_after"), Field(gt=0)] = 300
+    after: Annotated[float, Unit("s"), SettingReference("finished_after"), Field(gt=0)] = 300
     """Time without a message or work after the agent has ended."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from monitor.facts import Facts, Observation
-from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 from sandherd.contracts.events.monitor import IdleFinding, MonitorFloodFound
 
 WINDOW_SECONDS: Final = 60
@@ -20,12 +20,12 @@ _MIB: Final = 1024 * 1024
 class FloodThresholds(Thresholds):
     """What a sandbox may publish in a minute."""
 
-    bytes: Annotated[int, Unit("By"), FromSetting("flood_mb", _MIB), Field(ge=1)] = 256 * _MIB
+    bytes: Annotated[int, Unit("By"), SettingReference("flood_mb", _MIB), Field(ge=1)] = 256 * _MIB
     """Maximum bytes in a minute."""
-    messages: Annotated[int, Unit("messages"), FromSetting("flood_messages", WINDOW_SECONDS), Field(ge=1)] = 60_000
+    messages: Annotated[int, Unit("messages"), SettingReference("flood_messages", WINDOW_SECONDS), Field(ge=1)] = 60_000
     """Maximum messages in a minute."""
     junk: Annotated[
-        int, Unit("messages"), FromSetting("dead_letters_per_minute", JUNK_PER_DEAD_LETTER), Field(ge=1)
+        int, Unit("messages"), SettingReference("dead_letters_per_minute", JUNK_PER_DEAD_LETTER), Field(ge=1)
     ] = 300
     """Maximum of those messages that may be junk (no events)."""
 
@@ -42,7 +42,7 @@ class FloodWindow:
 
 
 @dataclass(frozen=True)
-class Flooding(HousekeepingRule[FloodWindow, FloodThresholds]):
+class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
     """It exceeds a flood limit, and uses capacity of the stream that all share. A flood that has passed is ignored."""
 
     name = "flooding"
@@ -89,4 +89,4 @@ def _is_flood(part: FloodWindow, limits: FloodThresholds) -> bool:
     return part.bytes > limits.bytes or part.messages > limits.messages or part.junk > limits.junk
 
 
-RULE: Final = Flooding()
+RULE: Final = Flood()

@@ -7,13 +7,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from monitor.facts import Facts
-from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 
 
 class IdleThresholds(Thresholds):
     """How long an agent may do nothing."""
 
-    after: Annotated[float, Unit("s"), FromSetting("idle_after"), Field(gt=0)] = 600
+    after: Annotated[float, Unit("s"), SettingReference("idle_after"), Field(gt=0)] = 600
     """Time without work and with nothing in flight."""
 
 

@@ -11,9 +11,9 @@ from monitor.facts import EndedCall, Facts, Observation
 from monitor.rules.rule import (
     MAX_EVIDENCE,
     Documentation,
-    FromSetting,
     GuardianRule,
     Pattern,
+    SettingReference,
     Thresholds,
     Unit,
 )
@@ -22,7 +22,7 @@ from monitor.rules.rule import (
 class LoopThresholds(Thresholds):
     """When a streak is a loop."""
 
-    repeats: Annotated[int, Unit("calls"), FromSetting("loop_repeats"), Field(ge=2)] = 4
+    repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
     """Equal calls with equal results in a row. As many after a message are needed to ignore it."""
 
 
@@ -88,7 +88,7 @@ class Loop(GuardianRule[Streak, LoopThresholds]):
             "why. If nothing else is left, end the task and say what stands in the way."
         )
 
-    def is_there(self, key: str, _part: Streak, observation: Observation) -> bool | None:
+    def is_repeated(self, key: str, _part: Streak, observation: Observation) -> bool | None:
         """The same call with the same result is the pattern; any other call is not."""
         return None if observation.call is None else _key(observation.call) == key
 

@@ -29,7 +29,7 @@ MAX_EVIDENCE: Final = 16
 class Thresholds(BaseModel):
     """The thresholds of a rule: numbers with a default and bounds.
 
-    Each has a `Unit`, a docstring with its meaning, and, if a setting of its own sets it, `FromSetting`.
+    Each has a `Unit`, a docstring with its meaning, and, if a setting of its own sets it, `SettingReference`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -43,7 +43,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class FromSetting:
+class SettingReference:
     """The setting that a threshold is set by, and how many of the threshold's unit one of the setting's is."""
 
     name: str
@@ -170,7 +170,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
         """The message to the agent: what it does, and what to do instead."""
 
     @abstractmethod
-    def is_there(self, key: str, part: PartT, observation: Observation) -> bool | None:
+    def is_repeated(self, key: str, part: PartT, observation: Observation) -> bool | None:
         """Whether an observation after the delivery of a message shows the pattern with this key; None: neither.
 
         `part` has the observation already. The message is obeyed if the pattern is not there.

@@ -7,13 +7,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from monitor.facts import Facts
-from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 
 
 class StuckThresholds(Thresholds):
     """How long a call may take."""
 
-    after: Annotated[float, Unit("s"), FromSetting("stuck_after"), Field(gt=0)] = 900
+    after: Annotated[float, Unit("s"), SettingReference("stuck_after"), Field(gt=0)] = 900
     """Time in flight of the oldest call."""
 
 

@@ -11,8 +11,8 @@ from monitor.rules.rule import (
     REPEAT_AFTER,
     Documentation,
     Finding,
-    FromSetting,
     HousekeepingRule,
+    SettingReference,
     Thresholds,
     Unit,
 )
@@ -22,7 +22,7 @@ from sandherd.contracts.records import SharedSandboxRecord
 class TooOldThresholds(Thresholds):
     """How old a sandbox may get."""
 
-    age: Annotated[float, Unit("s"), FromSetting("max_age"), Field(gt=0)] = 43_200
+    age: Annotated[float, Unit("s"), SettingReference("max_age"), Field(gt=0)] = 43_200
     """Maximum age of a sandbox without a time to live of its own."""
 
 
