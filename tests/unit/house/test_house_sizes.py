@@ -11,6 +11,7 @@ LARGE = {
     "libs/sandherd/service/service.py": "everything a service declares, and the order of its start and stop",
     "libs/sandherd/client/herd.py": "one class: what a client can do",
     "libs/sandherd/client/sandboxes/operations.py": "one class: what a client can do with sandboxes",
+    "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",
     "libs/sandherd/cli/commands/sandboxes.py": "one group of commands, with one parameter per option",
     "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",
     "libs/sandherd/telemetry/messages.py": "one table: every log message, and what to do about it",
