@@ -1,6 +1,7 @@
 """Generates documents from the code. With `--check` it writes nothing and fails if a document is stale."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ import herd_page
 import image_contents
 import pages
 import redaction_page
+import repositories_page
+import rules_page
 import runtimes_page
 import sizing_page
 import sync_client
@@ -42,11 +45,13 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "permissions.md": pages.rights,
     "sizing.md": sizing_page.sizing,
     "redaction.md": redaction_page.redaction,
+    "monitor.md": rules_page.monitor,
 }
 BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "README.md": {"subjects": pages.subject_table},
     "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
+    "docs/repositories.md": {"prefixes": repositories_page.prefixes},
 }
 """Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""
 
@@ -66,6 +71,7 @@ def documents() -> dict[Path, str]:
     made |= dashboards.documents()
     made |= alerts.documents()
     made |= sync_client.documents()
+    made |= rules_page.documents()
     made |= chart.documents(made)
     for name, blocks in BLOCKS.items():
         made[ROOT / name] = refreshed((ROOT / name).read_text(encoding="utf-8"), name, blocks)
@@ -110,7 +116,8 @@ def main(arguments: list[str]) -> int:
             path.write_text(made[path], encoding="utf-8")
         else:
             path.unlink()
-    return 0
+    # The table was imported before it was written: labels, settings and pages are generated from it.
+    return subprocess.run([sys.executable, __file__], check=False).returncode if rules_page.TABLE in found else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import promql
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from sandherd.contracts.monitor_rules import RULES
 from sandherd.telemetry.metrics import BY_NAME, MetricKind
 
 Json = dict[str, Any]
@@ -47,6 +48,8 @@ class Panel(Part):
     spread: str | None = None
     """A histogram, in place of queries."""
     by: str | None = None
+    rules: Literal["housekeeping", "guardian"] | None = None
+    """The kind of the monitor's rules that the description lists."""
     sql: str | None = None
     width: int | None = None
 
@@ -177,12 +180,17 @@ def _panel(board: Board, panel: Panel) -> Json:
     return {
         "type": _TYPES[panel.shows],
         "title": panel.title,
-        "description": panel.says,
+        "description": _description(panel),
         "datasource": _datasource(board),
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": custom}, "overrides": []},
         "options": _options(panel.shows),
         "targets": [*_targets(board, panel)],
     }
+
+
+def _description(panel: Panel) -> str:
+    names = [row.name for row in RULES if row.kind == panel.rules]
+    return f"{panel.says} The rules: {', '.join(names)} (docs/monitor.md)." if names else panel.says
 
 
 def _options(shows: Shows) -> Json:

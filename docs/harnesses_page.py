@@ -60,6 +60,55 @@ _TYPES = (
         "none: a program requests no approvals",
     ),
 )
+_FACTS = """## Facts about calls and turns
+
+What agents report differs. Where a harness does not report a fact, its field is absent from the events
+([events.md](events.md)): absent means unknown, not `ok` or none.
+"""
+FACTS: tuple[tuple[str, ...], ...] = (
+    (
+        "`outcome` of a call",
+        "of the program as one call: `ok`, `failed`, `cancelled`; of the calls that it reports, what it reports",
+        "all; `outage` where the worker finds one",
+        "all; `outage` where the worker finds one",
+        "all but `timed_out`; `outage` where the worker finds one",
+    ),
+    (
+        "`exit_code` of a call",
+        "of the program",
+        "of `Bash`; not where another status than 0 is no error, such as that of `grep`",
+        "of `terminal`",
+        "where the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
+    ),
+    (
+        "`origin` of a turn",
+        "`task`, `iteration`",
+        "all, with `notice`",
+        "all but `notice`: no turn begins by itself",
+        "all but `notice`: a turn is a prompt",
+    ),
+    (
+        "`parent_tool_use_id`: which sub-agent",
+        "what the program reports",
+        "yes",
+        "no: it has no sub-agents",
+        "where the agent reports it as `parentToolUseId` in its part of `_meta`, as Claude's does",
+    ),
+    (
+        "`agent.context_compacted`",
+        "what the program reports",
+        "yes, with tokens",
+        "yes, with the number of messages",
+        "no: the protocol has nothing for it",
+    ),
+    ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
+    ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
+    (
+        "`content_sha256` of an edited file",
+        *(["yes"] * 4),
+    ),
+)
+"""The facts, and for each kind, in the order of `HARNESSES`, what it reports."""
 _SHOWN = """`sandherd tasks get TASK` shows the agent's own message as `error`, and one of these as `error_type`;
 [errors.md](errors.md) lists all of them.
 """
@@ -91,6 +140,8 @@ def harnesses() -> str:
         *(part for kind in HARNESSES for part in _kind(kind)),
         _MESSAGES,
         table(("`message_type`", "an agent with a model", "`command`"), _TYPES),
+        _FACTS,
+        table(("", *HARNESSES), FACTS),
         *_failures(),
     )
 

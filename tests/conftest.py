@@ -21,9 +21,11 @@ from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
+from tests import preloaded_cli
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
+from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
 
@@ -65,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, and whatever its tests have left."""
+    preloaded_cli.end()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
@@ -164,6 +167,12 @@ def own_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="own-"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def sandherd_program() -> Path:
+    """The command as forks of a process that has its modules: for tests whose claim is not a cold start."""
+    return preloaded_sandherd()
 
 
 @pytest.fixture(scope="session")

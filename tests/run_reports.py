@@ -13,10 +13,21 @@ _CPU: Final = "cpu_seconds"
 _BEGAN: Final = pytest.StashKey[float]()
 
 
+SERVERS: Final[set[int]] = set()
+"""Processes that work for tests and are waited for at the end only: what one uses during a test is the test's."""
+
+
 def _cpu() -> float:
-    """Processor seconds of this process and of those that it has started and waited for."""
+    """Processor seconds of this process, of those that it has started and waited for, and of `SERVERS`."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    own = times.user + times.system + times.children_user + times.children_system
+    return own + sum(_cpu_of(pid) for pid in SERVERS)
+
+
+def _cpu_of(pid: int) -> float:
+    """Processor seconds of a living process, and of those that it has waited for (proc(5), stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 class CpuAccounting:

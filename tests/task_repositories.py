@@ -1,7 +1,10 @@
 """Repositories of tasks, made with real git: an origin, its mirror, and what came back in a bundle."""
 
 import os
+import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +33,29 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> str:
     return ran.stdout.decode("utf-8", "surrogateescape").strip()
 
 
+@cache
+def _beginning(kind: str) -> Path:
+    """The repository of one commit that each origin begins as a copy of, and an empty mirror."""
+    folder = Path(tempfile.mkdtemp(prefix="origin-"))
+    source = folder / "source"
+    (source / "src").mkdir(parents=True)
+    for name, text in {"README.md": "hello\n", "src/a.py": "a = 1\n", ".gitignore": "build/\n"}.items():
+        (source / name).write_text(text)
+    git(source, "init", "--quiet", "--template=", "--initial-branch", BASE, "--object-format", kind)
+    git(source, "add", "--all")
+    git(source, "commit", "--quiet", "--message", "More")
+    git(source, "branch", BRANCH)
+    git(source, "init", "--quiet", "--bare", "--template=", "--object-format", kind, str(folder / "mirror.git"))
+    return folder
+
+
 class Origin:
     """A repository with a base branch and a task's branch, and a mirror of it."""
 
     def __init__(self, folder: Path, kind: str = "sha1") -> None:
-        self.source, self.mirror, self._kind = folder / "source", folder / "mirror.git", kind
-        self.source.mkdir(parents=True)
-        git(self.source, "init", "--quiet", "--initial-branch", BASE, "--object-format", kind)
-        self.write({"README.md": "hello\n", "src/a.py": "a = 1\n", ".gitignore": "build/\n"})
-        self.base = self.commit()
-        git(self.source, "branch", BRANCH)
-        self.tip = self.base
+        self.source, self.mirror = folder / "source", folder / "mirror.git"
+        shutil.copytree(_beginning(kind), folder, dirs_exist_ok=True)
+        self.base = self.tip = git(self.source, "rev-parse", "HEAD")
 
     def write(self, files: dict[str, str]) -> None:
         for name, text in files.items():
@@ -62,8 +77,6 @@ class Origin:
 
     def mirrored(self) -> Path:
         """The mirror, as the spawner has it: the remote's branches under `origin`."""
-        if not self.mirror.exists():
-            git(self.source, "init", "--quiet", "--bare", "--object-format", self._kind, str(self.mirror))
         refs = (f"+refs/heads/{BASE}:refs/remotes/origin/{BASE}", f"+refs/heads/{BRANCH}:refs/heads/{BRANCH}")
         git(self.mirror, "fetch", "--quiet", str(self.source), *refs)
         return self.mirror

@@ -114,8 +114,9 @@ GROUPS: Final = (
         _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
     ),
     Group(
-        "branch", "from `submit` to the agent's start on a branch", "tests.bench.repositories:measure",
-        _figures("branch", "ms", "ready", "ready_200mb"),
+        "branch", "from `submit` to the agent's start on a branch, and from its end to the pull request",
+        "tests.bench.repositories:measure",
+        _figures("branch", "ms", "ready", "ready_200mb", "pull_request") + _figures("branch", "requests", "api_calls"),
     ),
     Group(
         "queue", "tasks per second through the queue", "tests.bench.queueing:measure",

@@ -18,6 +18,7 @@ from sandherd.client import Herd
 from sandherd.client.herd import new_task
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.repositories import Repository
+from tests.bench import pull_requests
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 from tests.bench.stacks import stack
@@ -44,6 +45,7 @@ async def measure(recorder: Recorder) -> None:
             for _ in recorder.each("branch.ready_200mb"):
                 url = f"{server.url}/large.git"
                 recorder.add("branch.ready_200mb", await measure_ready(herd, url), await measure_clone(root, url))
+    await pull_requests.measure(recorder)
 
 
 @asynccontextmanager

@@ -106,9 +106,11 @@ class DriverProcess:
         }
         self._send(begin, *(self._message(content) for content in messages))
 
-    def message(self, content: str, message_type: str = "user_message", sender_id: str | None = None) -> str:
+    def message(
+        self, content: str, message_type: str = "user_message", sender_id: str | None = None, **fields: Any
+    ) -> str:
         """Give it a message, and return the message's id."""
-        command = self._message(content, message_type, sender_id)
+        command = {**self._message(content, message_type, sender_id), **fields}
         self._send(command)
         return str(command["message"])
 

@@ -33,9 +33,9 @@ def line_home() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def line(line_home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+async def line(line_home: Path, sandherd_program: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
     """The stack, and the command; `make` may have put uv where only it looks."""
     monkeypatch.setenv("PATH", os.pathsep.join((os.environ["PATH"], str(UV))))
-    line = Line(line_home)
+    line = Line(line_home, sandherd_program)
     yield line
     await line.leave()

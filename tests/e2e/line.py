@@ -48,12 +48,13 @@ class Line:
     """A stack in `home`, which has its toolchains in `home/toolchains`."""
 
     home: Path
+    program: Path = SANDHERD
     _left: list[Process] = field(default_factory=list)
 
     async def start(self, *words: str) -> Process:
         """Begin a command; what is left of it when the test is over is ended."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-        command = [str(SANDHERD), "--home", str(self.home), *words]
+        command = [str(self.program), "--home", str(self.home), *words]
         process = await asyncio.create_subprocess_exec(*command, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         self._left.append(process)
         return process

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded_cli import preloaded_sandherd
+
 ROOT = Path(__file__).parents[2]
 SANDHERD = ROOT / ".venv" / "bin" / "sandherd"
 LARGE = bytes(range(256)) * 2048
@@ -36,7 +38,7 @@ def sandherd(place: Path) -> Iterator[Sandherd]:
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [SANDHERD, "--home", "home", "--config", "herd.yaml", *words],
+            [preloaded_sandherd(), "--home", "home", "--config", "herd.yaml", *words],
             cwd=place,
             env=environment,
             capture_output=True,

@@ -1,5 +1,6 @@
-"""A client that never sends anything in plain text where TLS was asked for."""
+"""A client that never sends anything in plain text where TLS was asked for, and outlives a late reply to a flush."""
 
+import asyncio
 import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -45,6 +46,15 @@ class TlsClient(Client):
                 raise PlainTextError
             info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
         await super()._process_info(info, initial_connection)
+
+    async def _process_pong(self) -> None:
+        """Called for each PONG. nats-py would stop reading if the flush that sent the PING has timed out meanwhile.
+
+        The connection would look established, and receive no message until unanswered PINGs close it.
+        """
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     def _is_websocket_tls(self) -> bool:
         return self._current_server is not None and self._current_server.uri.scheme == "wss"

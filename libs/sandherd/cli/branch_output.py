@@ -97,7 +97,7 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
         await herd.push_branch(view.id, approved_commit=view.commit if approve_paths else None, by=login_name())
         with Activity("waiting until it is pushed"):
             view = await until(herd.connection, partial(herd.branch, view.id), _is_pushed_or_stays, timeout)
-        _show_one(view, output) if output.is_json else _show_summary(view)
+        show_result(view, output)
         return 0 if view.pushed_commit == view.commit else 1
 
     return work
@@ -157,6 +157,11 @@ def _show_one(view: BranchView, output: Format) -> None:
     else:
         console.facts(branches.facts_of(view))
         _write_lines(branches.next_steps(view))
+
+
+def show_result(view: BranchView, output: Format) -> None:
+    """Show what became of a branch: all of it as JSON, or else its summary and what a user can do next."""
+    _show_one(view, output) if output.is_json or output is Format.NAME else _show_summary(view)
 
 
 def _show_summary(view: BranchView) -> None:

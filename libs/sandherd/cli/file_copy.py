@@ -173,8 +173,8 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
     async def work(herd: Herd) -> int:
         found = await herd.files(await sandbox_of(herd, folder.sandbox), folder.path, recursive=recursive)
         console.answer(output, found, HEADER, [_row(entry) for entry in found.entries], name=path_of)
-        if found.truncated and not output.is_json:
-            write_text(f"… only the first {counted(len(found.entries), 'entry is', 'entries are')} shown")
+        if found.truncated and not output.shows_truncation:
+            complain(f"only the first {counted(len(found.entries), 'entry is', 'entries are')} shown")
         return 0
 
     return work

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from sandherd.cli.activity import Activity
 from sandherd.cli.stderr import complain
 from sandherd.client.herd import Herd
 from sandherd.client.repositories.local import LocalRepository, examine
 from sandherd.client.repositories.source import RepositorySource
-from sandherd.contracts.repositories import Repository
+from sandherd.client.repository_upload import of_bundle
+from sandherd.contracts.repositories import SHARED_BUNDLES, Repository
 from sandherd.counted import counted
 
 QUIET_SECONDS = 2.0
@@ -36,8 +38,21 @@ async def _examined(sources: Mapping[str, RepositorySource]) -> dict[str, LocalR
     return {task: found[source] for task, source in sources.items()}
 
 
+async def uploaded_once(herd: Herd, repositories: Mapping[str, LocalRepository]) -> dict[str, Repository]:
+    """Upload the repositories of several tasks, each commit of one once. Returns them by task. Raises `HerdError`."""
+    tasks: dict[tuple[Path, str, str], list[str]] = {}
+    for task, one in repositories.items():
+        tasks.setdefault((one.top, one.base, one.commit), []).append(task)
+    found: dict[str, Repository] = {}
+    for first, *others in tasks.values():
+        found[first] = await uploaded(herd, SHARED_BUNDLES if others else first, repositories[first])
+        bundle = found[first].bundle
+        found |= {task: of_bundle(repositories[task], bundle) for task in others if bundle is not None}
+    return found
+
+
 async def uploaded(herd: Herd, task: str, repository: LocalRepository) -> Repository:
-    """Upload a repository for a task that is submitted next, and show the progress. Raises `HerdError`."""
+    """Upload a repository for tasks that are submitted next, and show the progress. Raises `HerdError`."""
     from sandherd.cli.file_copy import ProgressBar  # only needed with files
 
     name = f"{repository.base} of {repository.label}"

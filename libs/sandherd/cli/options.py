@@ -24,6 +24,11 @@ class Format(StrEnum):
         """Whether it is for programs: one document, or with `jsonl` one in each line."""
         return self in {Format.JSON, Format.JSONL}
 
+    @property
+    def shows_truncation(self) -> bool:
+        """Whether the output itself has a field which shows that there are more items."""
+        return self is Format.JSON
+
 
 class Priority(StrEnum):
     """Priority of a task; `contracts.specs.Priority`."""
@@ -32,6 +37,15 @@ class Priority(StrEnum):
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
+
+
+class TaskKind(StrEnum):
+    """Kind of work of a task; `contracts.specs.TaskSpec.kind`."""
+
+    CHANGE = "change"
+    DOCS = "docs"
+    RESEARCH = "research"
+    REVIEW = "review"
 
 
 class MessageRole(StrEnum):

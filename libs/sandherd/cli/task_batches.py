@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.cli.activity import Activity
-from sandherd.cli.local_repositories import examined, uploaded
+from sandherd.cli.local_repositories import examined, uploaded_once
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -54,10 +54,11 @@ async def _with_repositories(
     """The specs with their local repositories, which are uploaded once all specs are checked."""
     for spec in specs.values():
         await herd.check(spec)
-    found = dict(specs)
-    for task, repository in repositories.items():
-        found[task] = specs[task].model_copy(update={"repository": await uploaded(herd, task, repository)})
-    return found
+    found = await uploaded_once(herd, repositories)
+    return {
+        task: spec.model_copy(update={"repository": found[task]}) if task in found else spec
+        for task, spec in specs.items()
+    }
 
 
 async def _submitted(

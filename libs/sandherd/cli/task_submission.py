@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sandherd.cli import branch_output
 from sandherd.cli.dependencies import require_dependencies
-from sandherd.cli.local_repositories import uploaded
 from sandherd.cli.names import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -23,9 +21,6 @@ from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.messages import MessageOutcome
-from sandherd.client.repositories.local import LocalRepository
-from sandherd.client.tasks.resubmission import Resubmission
-from sandherd.client.tasks.resume import ResumeSource, resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.client.work_source import WorkSource
 from sandherd.concurrency import run_until_first
@@ -34,6 +29,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.task import TaskCompleted
 from sandherd.contracts.states import MessageState
+
+if TYPE_CHECKING:
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.tasks.resume import ResumeSource
 
 DONE: Final = TaskCompleted.type
 _NAME_IN_USE: Final = "choose another --name, or leave it out; `sandherd events {0}` shows what that task does"
@@ -47,8 +46,8 @@ async def run(
     follow: bool,
     limits: Mapping[str, float],
     name: str | None = None,
-    earlier: ResumeSource | None = None,
-    work: WorkSource | LocalRepository | None = None,
+    earlier: "ResumeSource | None" = None,
+    work: "WorkSource | LocalRepository | None" = None,
 ) -> int:
     """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before.
 
@@ -60,7 +59,9 @@ async def run(
     name = name or new_task()
     task = await with_limits(herd, await _with_full_names(herd, task, earlier), limits)
     await herd.check(task)
-    if isinstance(work, LocalRepository):
+    if work is not None and not isinstance(work, WorkSource):
+        from sandherd.cli.local_repositories import uploaded  # only needed with a repository
+
         task = task.model_copy(update={"repository": await uploaded(herd, name, work)})
     elif work:
         task = task.model_copy(update={"work": await _upload(herd, name, work)})
@@ -77,19 +78,24 @@ async def run(
     return 0
 
 
-async def _with_full_names(herd: Herd, task: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:
+async def _with_full_names(herd: Herd, task: TaskSpec, earlier: "ResumeSource | None") -> TaskSpec:
     """The task with the whole names of those that it depends on, and of the one that it resumes."""
     if task.depends_on:
         names = [await full_name(herd, one, "task") for one in task.depends_on]
         await require_dependencies(herd, names)
         task = task.model_copy(update={"depends_on": tuple(names)})
-    if earlier is not None:
-        earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
+    if earlier is None:
+        return task
+    from sandherd.client.tasks.resume import resuming_spec  # only needed to resume
+
+    earlier = earlier.model_copy(update={"task": await full_name(herd, earlier.task, "task")})
     return await resuming_spec(herd.connection.request, task, earlier)
 
 
 async def _submit_again(herd: Herd, name: str, task: TaskSpec) -> None:
     """Submit a task under a name in use. Raises `HerdError` (`conflict`) if that is another task."""
+    from sandherd.client.tasks.resubmission import Resubmission  # only needed for a name in use
+
     async with Resubmission(herd.connection, name) as resubmission:
         await herd.submit(task, task=name)
         await resubmission.check_same(_NAME_IN_USE.format(name))
@@ -126,6 +132,8 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format,
     complain_of_gaps(following)
     status = _conclude(name, screen.last, sorted(following.sandboxes))
     if task.repository is not None:
+        from sandherd.cli import branch_output  # only needed with a repository
+
         await branch_output.conclude(herd, name, output)
     return status
 

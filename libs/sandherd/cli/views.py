@@ -52,7 +52,7 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
         document = named | {"from": found.origin} if hasattr(found, "origin") else named
         rows = [row(item) for item in items]
         answer(output, document, header, rows, name=name or (lambda row: str(row[0])))
-        if found.next_cursor is not None and not output.is_json:
+        if found.next_cursor is not None and not output.shows_truncation:
             complain(f"there are more {key}: continue with --cursor {found.next_cursor}, or set a higher --limit")
         return 0
 
@@ -60,9 +60,16 @@ def show_list(  # noqa: PLR0913  # what a list is made of, and the options of ea
 
 
 def show_one(  # what is shown, and the options of each
-    ctx: typer.Context, find: Find, *, key: str = "name", project: str | None, output: Format, create: bool = False
+    ctx: typer.Context,
+    find: Find,
+    *,
+    key: str = "name",
+    project: str | None,
+    output: Format,
+    create: bool = False,
+    show: Callable[["Herd", Any], Awaitable[None]] | None = None,
 ) -> int:
-    """Show one item with all its fields. `key` is the field with its name."""
+    """Show one item with all its fields, as a table by `show`. `key` is the field with its name."""
     from sandherd.cli.render.console import document, facts
 
     async def work(herd: "Herd") -> int:
@@ -71,6 +78,8 @@ def show_one(  # what is shown, and the options of each
             document(output, found)
         elif output is Format.NAME:
             write_text(str(getattr(found, key)))
+        elif show is not None:
+            await show(herd, found)
         else:
             facts(dict(found))
         return 0

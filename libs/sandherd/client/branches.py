@@ -1,4 +1,4 @@
-"""Branches that tasks work on: list, find, push, delete, and fetch them into a local repository."""
+"""Branches that tasks work on: list, find, push, merge, delete, and fetch them into a local repository."""
 
 import re
 from collections.abc import Sequence
@@ -60,6 +60,30 @@ class BranchOperations(TaskFiles):
         found = await self.branch(name)
         request = made(requests.PushBranch, branch=found.id, approved_commit=approved_commit, requested_by=by)
         return await self.connection.request(request)
+
+    async def open_pull_request(
+        self, name: str, *, ready: bool = False, by: str | None = None
+    ) -> "requests.BranchView":
+        """Request that the branch's pull request is opened or updated, with `ready` also made ready for review.
+
+        `branch.pull_request_opened`, `branch.pull_request_updated` or `branch.pull_request_refused` follows.
+        """
+        found = await self.branch(name)
+        return await self.connection.request(
+            made(requests.OpenPullRequest, branch=found.id, ready=ready, requested_by=by)
+        )
+
+    async def merge_branch(
+        self, name: str, *, commit: str | None = None, by: str | None = None
+    ) -> "requests.BranchView":
+        """Request that the branch's pull request is merged once its forge permits it; `branch.merged` follows.
+
+        With `commit`, a `conflict` if the branch has another one by now.
+        """
+        found = await self.branch(name)
+        return await self.connection.request(
+            made(requests.MergeBranch, branch=found.id, commit=commit, requested_by=by)
+        )
 
     async def delete_branch(
         self, name: str, *, where: 'Literal["everywhere", "here"]' = "everywhere", by: str | None = None

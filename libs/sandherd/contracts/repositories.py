@@ -10,6 +10,7 @@ from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_requests import PullRequestOptions
 
 MAX_BRANCH: Final = 200
 BRANCH_PATTERN: Final = explained(
@@ -67,6 +68,56 @@ RepositoryLabel = Annotated[
 ]
 
 
+def _check_printable(name: str) -> str:
+    """The name, if a terminal shows it as it is. Raises `ValueError`."""
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("it has to be printable, without blanks around it")
+    return name
+
+
+class CoAuthor(Model):
+    """A user as the co-author of an agent's commits (`Co-authored-by`): anyone who reads the repository reads it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[
+        str,
+        StringConstraints(max_length=100, pattern=explained(r"^[^<>\x00-\x1f\x7f]+$", "a name without < and >")),
+        AfterValidator(_check_printable),
+    ]
+    email: Annotated[
+        str,
+        StringConstraints(
+            max_length=200,
+            pattern=explained(r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$", "an address of e-mail"),
+        ),
+        AfterValidator(_check_printable),
+    ]
+
+    @property
+    def shown(self) -> str:
+        """As git writes it."""
+        return f"{self.name} <{self.email}>"
+
+
+class ProjectRepository(Model):
+    """The repository of a project's tasks that name none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: RepositoryUrl
+    base: BranchName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The branch to begin from, and to merge into. None: the repository's default branch."""
+    commit_rest: bool = Field(default=True, exclude_if=lambda value: value)
+    """Whether what the agent left uncommitted becomes a commit when it ends."""
+    push: bool = Field(default=True, exclude_if=lambda value: value)
+    """Whether a branch is pushed whenever it is saved. Otherwise only at a user's request."""
+
+    def of_task(self) -> "Repository":
+        """The repository of a new task."""
+        return Repository(url=self.url, base=self.base, commit_rest=self.commit_rest, push=self.push)
+
+
 class Checkout(Model):
     """The branch that a sandbox checks out; only the spawner sets it, for the worker."""
 
@@ -84,6 +135,8 @@ class Checkout(Model):
     """The task or sandbox under whose subjects the bundle is."""
 
 
+SHARED_BUNDLES: Final = "repository-bundles"
+"""The owner of bundles of local repositories that several tasks begin from, in place of a task's name."""
 MOUNTED: Final = "/sandherd/repository"
 """Where a sandbox finds the control plane's mirror of the repository, read-only, in runtimes that mount it."""
 
@@ -112,6 +165,8 @@ class Repository(Model):
     """Whether what the agent left uncommitted becomes a commit when it ends."""
     push: bool = True
     """Whether the branch is pushed to `url` whenever it is saved. Otherwise only at a user's request."""
+    pull_request: PullRequestOptions | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What is wanted of the branch's pull request. None: as the spawner is configured. No sandbox gets it."""
     checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
     """What the sandbox checks out; only the spawner sets it, for the worker."""
 

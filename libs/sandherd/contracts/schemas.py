@@ -111,9 +111,13 @@ def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
     descriptions: dict[str, str] = {}
     for cls in model.__mro__:
         if cls.__module__.startswith("sandherd.") and "[" not in cls.__name__:
-            for name, text in _field_docstrings(cls):
-                descriptions.setdefault(name, text)
+            descriptions = {**docstrings(cls), **descriptions}
     return descriptions
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """The docstring of each field of one class, without those that it inherits."""
+    return dict(_field_docstrings(cls))
 
 
 def _field_docstrings(cls: type) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.continuous import Continuous
+from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
@@ -20,7 +21,7 @@ from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import CoAuthor, Repository
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.task_inputs import TaskInput
 
@@ -136,9 +137,9 @@ class SandboxSpec(Model):
     def to_json(self) -> str:
         """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values.
 
-        Without labels: no worker needs them.
+        Without labels and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"labels"})
+        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository"})
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -195,9 +196,17 @@ class TaskSpec(SandboxSpec):
     )
     """Files to begin with, from the results of tasks in `depends_on`. They overwrite `work`; `files` overwrite them."""
     repository: Repository | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The git repository that it works on. Its branch is checked out as the work tree before `files` are written."""
+    """The git repository that it works on. Its branch is checked out as the work tree before `files` are written. None:
+    the default one of its project, unless it begins with `work` or `resume`."""
+    no_repository: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether it works on no repository, also if its project has a default one."""
+    co_author: CoAuthor | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The user whom commits on its branch name as their co-author. Clients set it at the user's request only."""
     resume: Resume | None = Field(default=None, exclude_if=lambda value: value is None)
     """The earlier task whose session, and work tree, this one resumes. None: the agent starts a new session."""
+    kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
+    """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
+    `agent.started`. None: it is not stated."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 
@@ -205,6 +214,8 @@ class TaskSpec(SandboxSpec):
     def _begins_with_one_tree(self) -> Self:
         if self.repository is not None and (self.work is not None or self.resume is not None):
             raise ValueError("repository: a task that begins with a repository can't also begin with work or resume")
+        if self.repository is not None and self.no_repository:
+            raise ValueError("no_repository: the task names a repository; omit one of the two")
         return self
 
     @model_validator(mode="after")

@@ -106,6 +106,8 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "download_chunk", _READERS, "Return the next piece of a download or an artifact."),
     _request(_P.SPAWNER, "branches", _USERS, "List branches that tasks work on."),
     _request(_P.SPAWNER, "push_branch", _USERS, "Push a branch to its repository."),
+    _request(_P.SPAWNER, "open_pull_request", _USERS, "Open or update the pull request of a branch."),
+    _request(_P.SPAWNER, "merge_branch", _USERS, "Merge the pull request of a branch."),
     _request(_P.SPAWNER, "delete_branch", _USERS, "Delete a branch."),
     _request(_P.SPAWNER, "set_secret", _USERS, "Store a named secret, for the project's tasks."),
     _request(_P.SPAWNER, "secrets", _USERS, "List named secrets."),

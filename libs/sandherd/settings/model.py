@@ -25,10 +25,13 @@ from sandherd.settings.fields import (
     Positive,
     in_megabytes,
 )
+from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
+from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
+from sandherd.settings.rule_thresholds import RuleSettings
 
 _DISK: Final = Env("SANDHERD_SANDBOX_DISK_MB", aliases=(Alias(DISK, in_megabytes),))
 
@@ -41,6 +44,8 @@ class Settings(
     KubernetesSettings,
     RemoteSettings,
     RepositorySettings,
+    PullRequestSettings,
+    ForgeSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
@@ -184,6 +189,9 @@ class Settings(
     """How many equal tool calls with equal results in a row are a loop."""
     steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300
     """How long after an intervention the next one may be sent to the same sandbox."""
+    rules: Annotated[RuleSettings, Env("SANDHERD_RULES")] = {}
+    """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or a list as
+    `loop.repeats=5,loop=off`; docs/monitor.md lists all. It takes precedence over the settings of single thresholds."""
     notifications: Annotated[frozenset[NotificationKind], Names, NONE, Env("SANDHERD_NOTIFICATIONS")] = frozenset(
         NotificationKind
     )

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from sandherd.contracts.patterns import explained
-from sandherd.settings.fields import NONE, Env, Names
+from sandherd.settings.fields import NONE, Env, Names, Positive
 
 _HOST: Final = explained(
     r"^(http://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "a host, with a port if that is not 443, such as git.example.com:8443"
@@ -36,6 +36,29 @@ _APPROVED: Final = (
 )
 
 
+_PREFIX: Final = r"[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)*"
+BranchPrefix = Annotated[
+    str,
+    StringConstraints(
+        max_length=2000,
+        pattern=explained(
+            rf"^{_PREFIX}(=[a-z0-9]+(\|[a-z0-9]+)*)?$",
+            "a prefix and its words, as bugfix=fix|bug, in lower case; a prefix may have folders, as agents/bugfix",
+        ),
+    ),
+]
+"""A prefix of names of branches, and the words of titles that get it; without words, any other title gets it."""
+BRANCH_PREFIXES: Final = (
+    "hotfix=hotfix|urgent|outage|emergency|incident",
+    "bugfix=bugfix|bug|fix|fixes|repair|crash|broken|regression|failing|fails",
+    "release=release|changelog",
+    "chore=chore|bump|upgrade|dependencies|rename|reformat|lint|cleanup|typo|docs",
+    "feature",
+)
+_LONGEST_PREFIX: Final = 30
+"""Half of a branch's name."""
+
+
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
@@ -49,5 +72,26 @@ class RepositorySettings(BaseModel):
     read for each use. No sandbox gets them."""
     repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
+    branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
+    """The prefixes of names of branches, in their order, as `bugfix=fix|bug,feature`: a task has the first one with a
+    word that is in its title. The last one may have no words: it is for any other title; without it, `feature` is."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
+    max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100
+    """Maximum number of the spawner's mirrors of one project's repositories."""
+    max_mirrors_mb: Annotated[int, Env("SANDHERD_MAX_MIRRORS_MB"), Field(ge=1, le=104_857_600)] = 20_480
+    """Maximum size of all mirrors of one project: above it, those that no live branch needs are removed."""
+    keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
+    """How long a mirror that no live branch needs stays after its last use."""
+
+    @field_validator("branch_prefixes", mode="after")
+    @classmethod
+    def _each_prefix_has_an_effect(cls, entries: list[str]) -> list[str]:
+        prefixes = [entry.partition("=")[0] for entry in entries]
+        if any("=" not in entry for entry in entries[:-1]):
+            raise ValueError("only the last prefix may have no words: those after it would have no effect")
+        if len(set(prefixes)) < len(prefixes):
+            raise ValueError("a prefix is listed twice; list its words together")
+        if any(len(prefix) > _LONGEST_PREFIX for prefix in prefixes):
+            raise ValueError(f"a prefix may have {_LONGEST_PREFIX} characters")
+        return entries

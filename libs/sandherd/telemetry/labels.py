@@ -1,7 +1,7 @@
 """The table of all labels: name, meaning and allowed values. Any other value is counted as `other`.
 
 So no id, subject or text ever becomes a label, whatever a service passes. Values that a service defines are repeated
-here, as libs import no service; a test compares both.
+here, as libs import no service; a test compares both. Those of the monitor's rules are generated from them.
 """
 
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome
@@ -24,11 +25,13 @@ from sandherd.settings.fields import OWN_RUNTIMES
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
 LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
-IDLE_RULES: Final = ("dead", "too_old", "finished", "stuck", "idle", "flooding")
-STEERING_RULES: Final = ("loop",)
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
-BRANCH_STEPS: Final = ("prepare", "save", "push")
+BRANCH_STEPS: Final = (
+    *("prepare", "save", "push"),
+    *("open_pull_request", "mark_ready", "poll_pull_request", "merge", "find_conflict", "follow_up"),
+)
+PULL_REQUEST_STATES: Final = ("open", "queued", "stuck", "refused")
 BRANCH_OUTCOMES: Final = ("done", "denied", "refused", "unavailable")
 LATE: Final = ("unknown_sandbox", "unknown_task", "old_attempt", "task_ended", "repeated", "not_its_own")
 
@@ -84,9 +87,19 @@ WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
 CLAIM: Final = _label("outcome", "The outcome of the claim.", ("claimed", "empty", "lost"))
 DUE_TIME: Final = _label("outcome", "What became of the due time.", get_args(RunOutcome))
 BRANCH_STEP: Final = _label(
-    "step", "A fetch before a task, commits of a sandbox, or a push or deletion at a forge.", BRANCH_STEPS
+    "step",
+    "A fetch before a task, commits of a sandbox, a push or deletion at a forge, or a step of a pull request.",
+    BRANCH_STEPS,
 )
 BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
+PULL_REQUEST_STATE: Final = _label(
+    "state",
+    "Open, accepted by a merge queue, so for longer than an hour, or with a step that the forge refused.",
+    PULL_REQUEST_STATES,
+)
+FORGE: Final = Label(
+    "host", "The host of a forge that has a credential, with dashes in place of dots.", frozenset(), True
+)
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))
@@ -97,8 +110,9 @@ PURGED_STREAM: Final = _label("stream", "A stream that is purged to make space."
 TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_read", "cache_write"))
 MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
 APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
-FINDING: Final = _label("rule", "The idle watch's rule.", IDLE_RULES)
-STEERING: Final = _label("rule", "The guardian's rule.", STEERING_RULES)
+FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
+STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
+RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 STEERED: Final = _label(
     "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)

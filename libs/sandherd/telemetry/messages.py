@@ -123,6 +123,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
+        _warning("rule's part of the snapshot dropped", "After an upgrade: the rule begins anew."),
+        _error("rule failed, disabled for the sandbox", "It raised what `reason` names.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("sending nudge to agent", "An agent repeats itself and gets a message."),
         _warning("lease lost, watch stopped", "Another replica watches."),
@@ -145,6 +147,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Commits of a sandbox are added, or a branch is pushed, later.",
             "Check the repository's host and the credential.",
         ),
+        _warning(
+            "pull request not handled, retrying",
+            "A pull request is opened, followed or merged later.",
+            "Check the forge's host and the credential.",
+        ),
+        _error("pull request step failed, retrying", "One step failed by an unexpected error.", _REPORT),
+        _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
+        _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
+        _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
+        _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),
+        _error("check of mirrors failed, retrying", "A pass over the mirrors failed by an unexpected error.", _REPORT),
         _warning("branches not compared", "Conflicts of one branch with others are not known."),
         _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
         _error("branch step failed, retrying", "One step of a branch failed by an unexpected error.", _REPORT),
@@ -212,6 +225,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "runtimes of the spawner": (
         _info("process runtime enabled", "With the isolation and limits of this host."),
         _info("docker runtime enabled", "With the engine and image in the fields."),
+        _info(
+            "docker mounts no repositories",
+            "Its containers do not see the spawner's home, for the reason in `error`; sandboxes get bundles.",
+        ),
         _info("kubernetes runtime enabled", "With the cluster and namespace in the fields."),
         _info("daytona runtime enabled", "With the target and source in the fields."),
         _info("remote runtime enabled", "With the address and image in the fields."),

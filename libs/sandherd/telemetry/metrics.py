@@ -108,6 +108,16 @@ _SPAWNER: Final = (
         "Steps of branches and of tasks with a repository, by outcome.",
         (of.BRANCH_STEP, of.BRANCH_OUTCOME),
     ),
+    Metric("sandherd_pull_requests", _G, "{pull_request}", "Open pull requests of branches.", (of.PULL_REQUEST_STATE,)),
+    Metric(
+        "sandherd_forge_requests_remaining",
+        _G,
+        "{request}",
+        "Requests that a forge permits until its rate limit is reset, as of its last response.",
+        (of.FORGE,),
+    ),
+    Metric("sandherd_mirrors", _G, "{mirror}", "Mirrors of repositories in the spawner's home."),
+    Metric("sandherd_mirrors_bytes", _G, "By", "Size of all mirrors."),
     Metric("sandherd_sandboxes", _G, "{sandbox}", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
     Metric("sandherd_sandboxes_limit", _G, "{sandbox}", "Maximum of live sandboxes."),
     Metric("sandherd_sandbox_seconds_total", _C, "s", "Total lifetime of sandboxes.", (of.RUNTIME,)),
@@ -197,6 +207,9 @@ _MONITOR: Final = (
     Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
     Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
     Metric("sandherd_findings_total", _C, "{finding}", "Findings of the idle watch, by rule.", (of.FINDING,)),
+    Metric(
+        "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)
+    ),
     Metric("sandherd_steerings_total", _C, "{intervention}", "Interventions decided.", (of.STEERING,)),
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)

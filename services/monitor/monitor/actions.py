@@ -4,23 +4,21 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from monitor import notices
+from monitor import housekeeping, notices
+from monitor.facts import ObservedEvent
 from monitor.guardian import Nudge
 from monitor.herd import Herd
 from monitor.notices import Notice
-from monitor.rules import Finding, Rule
-from monitor.state import ObservedEvent, Outcome, SandboxActivity, Steering
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import Finding
+from monitor.state import Outcome, SandboxActivity, Steering
 from sandherd.bus.connection import Bus
 from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.monitor import (
-    IdleFinding,
-    MonitorDeadFound,
-    MonitorFloodFound,
     MonitorGuardianAnalysed,
-    MonitorIdleFound,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
 )
@@ -40,9 +38,12 @@ class Actions:
         self._publisher = publisher
         self._commands = 0
 
-    async def end(self, state: SandboxActivity, finding: Finding, now: datetime) -> ObservedEvent:
-        """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in."""
-        event = await self._publish(state, _finding_event(state, finding, now), now)
+    async def end(self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet) -> ObservedEvent:
+        """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
+
+        Raises `RuleFailedError`, and then has published nothing.
+        """
+        event = await self._publish(state, housekeeping.event_of(finding, state, now, rules), now)
         times = state.found.times + 1 if state.found else 1
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
         await self._command(state, command, now, finding.since, finding.rule, times)
@@ -50,13 +51,13 @@ class Actions:
 
     async def nudge(self, state: SandboxActivity, nudge: Nudge, now: datetime) -> ObservedEvent:
         """Publish the guardian's analysis and decision, and nudge the agent. Returns the decision, to be folded in."""
-        steering, streak = nudge.steering, nudge.streak
+        steering, pattern = nudge.steering, nudge.pattern
         analysed = MonitorGuardianAnalysed(
             rule=steering.rule,
             needs_steering=True,
             steering_type="nudge",
-            summary=f"{streak.tool}: the same call with the same result, {streak.count} times in a row",
-            evidence=[str(id) for id in streak.evidence],
+            summary=pattern.summary,
+            evidence=[str(id) for id in pattern.evidence],
         )
         decided = MonitorInterventionDecided(
             rule=steering.rule,
@@ -139,19 +140,3 @@ class Actions:
             traceparent=state.traceparent,
         )
         await self._bus.publish_command(command)
-
-
-def _finding_event(state: SandboxActivity, finding: Finding, now: datetime) -> IdleFinding:
-    """The event of a finding."""
-    age, limit = finding.age(now), finding.limit
-    if finding.rule is Rule.FLOODING:
-        return MonitorFloodFound(
-            rule=finding.rule,
-            age_seconds=age,
-            limit_seconds=limit,
-            said_bytes=state.said_bytes,
-            said_messages=state.said_messages,
-            said_junk=state.said_junk,
-        )
-    model = MonitorDeadFound if finding.rule is Rule.DEAD else MonitorIdleFound
-    return model(rule=finding.rule, age_seconds=age, limit_seconds=limit)

@@ -1,11 +1,11 @@
-"""Calls in flight, and the streak of equal calls: the input of the guardian's loop rule and of the idle rules."""
+"""Calls: which are in flight, and which end. Guardian rules compare those that end, idle rules those in flight."""
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any, Final
 
-from monitor.state import MAX_CALLS, MAX_CLOSED, MAX_EVIDENCE, Call, ObservedEvent, SandboxActivity, Steering, Streak
+from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
+from monitor.state import SandboxActivity
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
 from sandherd.contracts.events.tools import (
@@ -44,32 +44,38 @@ def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: 
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
-    return replace(state, in_flight={**state.in_flight, key: _call(seen, data)})
+    return state.changed(in_flight={**state.in_flight, key: _call(seen, data)})
 
 
 def _call(seen: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
         return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
     if isinstance(data, AgentExecStarted):
-        return Call("exec", seen.at, asked=True)
+        return Call("exec", seen.at, by_user=True)
     if isinstance(data, AgentApprovalRequested):
         return Call("approval", seen.at, waits=True)
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
 
 
-def closed(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
-    """The state after a call has ended. Only its first result counts, as a harness may report one call twice."""
+def closed(
+    state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str
+) -> tuple[SandboxActivity, EndedCall | None]:
+    """The state after a call has ended, and that call if it is of a tool.
+
+    Only its first result counts, as a harness may report one call twice.
+    """
     call_id: str | None = getattr(data, field)
     key = _key(field, call_id) if call_id is not None else _unnamed(state, data)
     if key is not None and key in state.closed:
-        return state
+        return state, None
     call = state.in_flight.get(key) if key is not None else None
     digest = _digest(call, data)
     if key is not None:
         state = _without_call(state, key)
-    return (
-        state if digest is None else _repeated(state, seen, digest, _tool(call, data), result_digest(_result_of(data)))
-    )
+    if digest is None:
+        return state, None
+    result = result_digest(_result_of(data))
+    return state, EndedCall(_tool(call, data), digest, result, seen.id, seen.number, seen.at)
 
 
 def _key(field: str, call_id: str) -> str:
@@ -86,8 +92,8 @@ def _unnamed(state: SandboxActivity, data: EventData) -> str | None:
 
 
 def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
-    in_flight = {other: call for other, call in state.in_flight.items() if other != key}
-    return replace(state, in_flight=in_flight, closed=(*state.closed, key)[-MAX_CLOSED:])
+    in_flight = {other: call for other, call in state.in_flight.items() if other != key} or NO_CALLS
+    return state.changed(in_flight=in_flight, closed=(*state.closed, key)[-MAX_CLOSED:])
 
 
 def _digest(call: Call | None, data: EventData) -> str | None:
@@ -105,24 +111,3 @@ def _result_of(data: EventData) -> Any:
     if isinstance(data, AgentToolCompleted):
         return data.tool_response
     return data.result if isinstance(data, AgentToolResult | AgentUserToolResult) else None
-
-
-def _repeated(state: SandboxActivity, seen: ObservedEvent, call: str, tool: str, result: str) -> SandboxActivity:
-    """Count one more equal call, or start a new streak; and update a nudge that the agent has received."""
-    before = state.streak
-    evidence = (seen.id,) if seen.id else ()
-    if before is not None and (before.call, before.result) == (call, result):
-        last_ids = (*before.evidence, *evidence)[-MAX_EVIDENCE:]
-        streak = replace(before, count=before.count + 1, evidence=last_ids)
-    else:
-        streak = Streak(call, result, tool, seen.number, seen.at, evidence=evidence)
-    return replace(state, streak=streak, steering=_steering_after(state.steering, call, result))
-
-
-def _steering_after(steering: Steering | None, call: str, result: str) -> Steering | None:
-    """The nudge after a call: any other call obeys it; the same call with the same result is a repeat."""
-    if steering is None or steering.heard_at is None or steering.outcome is not None:
-        return steering
-    if (call, result) != (steering.call, steering.result):
-        return replace(steering, outcome="obeyed")
-    return replace(steering, repeats=steering.repeats + 1)

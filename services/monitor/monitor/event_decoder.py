@@ -1,12 +1,13 @@
-"""Decodes messages of the EVENTS stream for the monitor. Bodies that no rule uses are not parsed."""
+"""Decodes messages of the EVENTS stream for the monitor. Bodies that neither facts nor rules need are not parsed."""
 
 from datetime import datetime
 from typing import Final
 
-from monitor.state import ObservedEvent
+from monitor.facts import ObservedEvent
+from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
 from sandherd.contracts.events.message import MessageEvent
 from sandherd.contracts.events.monitor import (
@@ -25,9 +26,10 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
-_PARSED: Final = (
+_PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
+    *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(
     name for name, model in EVENTS.items() if model.opens or model.closes or issubclass(model, _PARSED)

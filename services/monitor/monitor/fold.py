@@ -1,13 +1,20 @@
-"""Folds one event into the state of its sandbox. Pure; the cost does not grow with the herd.
+"""Folds one event into the state of its sandbox: the facts first, then each rule's part. Pure.
+
+The cost does not grow with the herd.
 
 The monitor's own events are folded in too, so that a restarted monitor knows what it has done already.
 """
 
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
+from monitor import evaluation
 from monitor.calls import closed, opened
-from monitor.state import FLOOD_WINDOW_SECONDS, ActedFinding, ObservedEvent, SandboxActivity, Steering
+from monitor.evaluation import RuleFailedError
+from monitor.facts import EndedCall, Observation, ObservedEvent
+from monitor.rule_set import ALL, RuleSet
+from monitor.state import ActedFinding, SandboxActivity, Steering
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnCompleted
 from sandherd.contracts.events.message import (
@@ -24,31 +31,37 @@ from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 _LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
-def fold(state: SandboxActivity | None, seen: ObservedEvent) -> SandboxActivity | None:
+def fold(state: SandboxActivity | None, seen: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity | None:
     """The state after this event; None if it is about no sandbox that is watched.
 
     An event that was folded in already changes nothing, so that events may be repeated after a state was restored.
     """
     if state is None:
         state = _first_state(seen)
-        return step(state, seen) if state is not None else None
-    if seen.number <= state.number:
-        return state
-    return step(replace(state, number=seen.number), seen)
+        return _step(state, seen, rules, seen.number) if state is not None else None
+    return state if seen.number <= state.number else _step(state, seen, rules, seen.number)
 
 
-def step(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+def step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity:
     """The state after this event; the event's sequence is ignored."""
-    domain = seen.type.partition(".")[0]
+    return _step(state, seen, rules, state.number)
+
+
+def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: int) -> SandboxActivity:
+    domain, call = seen.type.partition(".")[0], None
     if domain == "agent":
-        return _agent(state, seen)
-    if domain == "sandbox":
-        return _sandbox(state, seen)
-    if domain == "message":
-        return _message(state, seen)
-    if domain == "approval":
-        return _after_approval(state, seen)
-    return _after_attempt_end(state, seen) if domain == "task" else _own(state, seen)
+        state, call = _agent(state, seen)
+    elif domain == "sandbox":
+        state = _sandbox(state, seen)
+    elif domain == "message":
+        state = _message(state, seen)
+    elif domain == "approval":
+        state = _after_approval(state, seen)
+    elif domain == "task":
+        state = _after_attempt_end(state, seen)
+    else:
+        state = _own(state, seen, rules)
+    return evaluation.folded(state, Observation(seen, call), rules, number)
 
 
 def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
@@ -65,9 +78,10 @@ def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
     )
 
 
-def _agent(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
+    """The state after an event of its worker, and the call that it ends."""
     model = EVENTS.get(seen.type)
-    changes: dict[str, Any] = {"last_sign_at": seen.at} | _output_counts(state, seen)
+    changes: dict[str, Any] = {"last_sign_at": seen.at}
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     if seen.type == AgentHeartbeat.type:
@@ -75,7 +89,7 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
         if isinstance(seen.data, AgentHeartbeat):
             changes["spool"] = seen.data.spool_depth
     if model is None:
-        return replace(state, **changes)
+        return state.changed(**changes), None
     if model.counts_as_work:
         changes["last_work_at"] = seen.at
     if seen.type == AgentTurnCompleted.type:
@@ -83,26 +97,17 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
-    return _calls(replace(state, **changes), seen, model.opens, model.closes)
+    return _calls(state.changed(**changes), seen, model.opens, model.closes)
 
 
-def _output_counts(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
-    """How much it has published: summed up over a flood window, then reset."""
-    if state.said_since is None or (seen.at - state.said_since).total_seconds() >= FLOOD_WINDOW_SECONDS:
-        return {"said_since": seen.at, "said_bytes": seen.size, "said_messages": 1, "said_junk": int(seen.junk)}
-    return {
-        "said_bytes": state.said_bytes + seen.size,
-        "said_messages": state.said_messages + 1,
-        "said_junk": state.said_junk + seen.junk,
-    }
-
-
-def _calls(state: SandboxActivity, seen: ObservedEvent, opens: str | None, closes: str | None) -> SandboxActivity:
+def _calls(
+    state: SandboxActivity, seen: ObservedEvent, opens: str | None, closes: str | None
+) -> tuple[SandboxActivity, EndedCall | None]:
     if seen.data is None:
-        return state
+        return state, None
     if opens is not None:
-        return opened(state, seen, seen.data, opens)
-    return closed(state, seen, seen.data, closes) if closes is not None else state
+        return opened(state, seen, seen.data, opens), None
+    return closed(state, seen, seen.data, closes) if closes is not None else (state, None)
 
 
 def _after_approval(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
@@ -110,14 +115,14 @@ def _after_approval(state: SandboxActivity, seen: ObservedEvent) -> SandboxActiv
     model = EVENTS.get(seen.type)
     if model is None or model.closes is None:
         return state
-    return _calls(replace(state, answered_at=seen.at), seen, None, model.closes)
+    return _calls(state.changed(answered_at=seen.at), seen, None, model.closes)[0]
 
 
 def _sandbox(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     changes = _changes(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
-    return replace(state, **changes)
+    return state.changed(**changes)
 
 
 def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
@@ -150,7 +155,7 @@ def _after_attempt_end(state: SandboxActivity, seen: ObservedEvent) -> SandboxAc
     """The spawner has ended its attempt: as if its agent had ended. The next attempt has another sandbox."""
     if state.finished_at is not None:
         return state
-    return replace(state, finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
+    return state.changed(finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
 
 
 def _message(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
@@ -159,9 +164,9 @@ def _message(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
         return state
     steering = state.steering
     if steering is not None and data.message_id == steering.message:
-        return replace(state, steering=_delivery_progress(steering, seen, data))
+        return state.changed(steering=_delivery_progress(steering, seen, data))
     if isinstance(data, MessageAcknowledged) and data.message_type != "guardian_nudge":
-        return replace(state, last_message_at=seen.at)
+        return state.changed(last_message_at=seen.at)
     return state
 
 
@@ -169,7 +174,7 @@ def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEve
     if isinstance(data, MessageQueued):
         return replace(steering, taken=True)
     if isinstance(data, MessageAcknowledged):
-        return replace(steering, taken=True, heard_at=steering.heard_at or seen.at)
+        return replace(steering, taken=True, received_at=steering.received_at or seen.at)
     if isinstance(data, MessageRejected | MessageExpired):
         return replace(steering, taken=True, outcome=steering.outcome or "undelivered")
     return steering
@@ -181,15 +186,15 @@ def _cut_short(steering: Steering | None, outcome: Any) -> Steering | None:
     return replace(steering, outcome=outcome)
 
 
-def _own(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = seen.data
     if isinstance(data, IdleFinding):
         return _found(state, seen, data)
     if isinstance(data, MonitorInterventionDecided):
-        return _decided(state, seen, data)
+        return _decided(state, seen, data, rules)
     if isinstance(data, MonitorInterventionOutcome):
         same = state.steering is not None and state.steering.correlation == data.correlation_id
-        return replace(state, steering=None) if same else state
+        return state.changed(steering=None) if same else state
     return state
 
 
@@ -197,12 +202,24 @@ def _found(state: SandboxActivity, seen: ObservedEvent, data: IdleFinding) -> Sa
     before = state.found
     if before is not None and before.event == seen.id:
         return state
-    return replace(state, found=ActedFinding(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
+    return state.changed(found=ActedFinding(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
 
 
-def _decided(state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided) -> SandboxActivity:
-    if data.message_id is None or state.steered >= data.intervention_number or state.streak is None:
+def _decided(
+    state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
+) -> SandboxActivity:
+    """The pattern of the nudge is that of its rule at this event; without one there is nothing to be obeyed."""
+    if data.message_id is None or state.steered >= data.intervention_number:
         return state
+    key, evidence = "", tuple[UUID, ...]()
+    try:
+        if evaluation.is_active(data.rule, state, rules):
+            pattern = evaluation.pattern(data.rule, state, rules)
+            if pattern is None:
+                return state
+            key, evidence = pattern.key, pattern.evidence
+    except RuleFailedError as failure:
+        state = evaluation.disabled(state, failure)
     steering = Steering(
         correlation=data.correlation_id,
         message=data.message_id,
@@ -210,7 +227,7 @@ def _decided(state: SandboxActivity, seen: ObservedEvent, data: MonitorIntervent
         rule=data.rule,
         number=data.intervention_number,
         decided_at=seen.at,
-        call=state.streak.call,
-        result=state.streak.result,
+        pattern=key,
+        evidence=evidence,
     )
-    return replace(state, steering=steering, steered_at=seen.at, steered=data.intervention_number)
+    return state.changed(steering=steering, steered_at=seen.at, steered=data.intervention_number)

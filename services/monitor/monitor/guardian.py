@@ -1,83 +1,85 @@
-"""The guardian: nudges an agent that loops. Deterministic; nudging is its only action so far."""
+"""The guardian: nudges an agent in whose behaviour a guardian rule finds a pattern. Nudging is its only action so far.
+
+Pure. What a pattern is, what the agent is advised, and whether the pattern is there again, is the rule's; that a nudge
+is sent once, delivered, and has one outcome, is the same for all.
+"""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from monitor.rules import Limits
-from monitor.state import Outcome, SandboxActivity, Steering, Streak
+from monitor.evaluation import call, first_found, is_active, part_of
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import GuardianRule, Pattern
+from monitor.state import Outcome, SandboxActivity, Steering
 from sandherd.contracts.names import DerivedIds
 
-LOOP: Final = "loop"
 RESEND_AFTER: Final = 10.0
 """How long the message-relay has to accept a nudge before it is sent again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """A decided nudge: the message to the agent (`steering`), and the streak of calls that it is based on."""
+    """A decided nudge: the message to the agent (`steering`), and the pattern that it is based on."""
 
     steering: Steering
-    streak: Streak
+    pattern: Pattern
 
 
-def looping(state: SandboxActivity, limits: Limits) -> Streak | None:
-    """The streak of equal calls, if it is long enough to be a loop."""
-    streak = state.streak
-    return streak if streak is not None and streak.count >= limits.loop_repeats else None
+def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Nudge | None:
+    """A nudge, if a rule finds a pattern and the agent may receive one. Raises `RuleFailedError`.
 
-
-def steer(state: SandboxActivity, now: datetime, limits: Limits, ids: DerivedIds) -> Nudge | None:
-    """A nudge, if the agent loops and may receive one.
-
-    None for a finished agent, while the last nudge has no outcome yet, and within the cool-down. The same streak with
+    None for a finished agent, while the last nudge has no outcome yet, and within the cool-down. The same pattern with
     the same number gives the same ids, so that a restart does not send it twice. `ids` has the monitors' key: an agent,
     which knows its calls, can't send a message under that id first.
     """
-    streak = looping(state, limits)
-    if streak is None or not _accepts_nudge(state, now, limits):
+    if not _accepts_nudge(state, now, rules):
         return None
+    found = first_found(rules.guardian, state, now)
+    if found is None:
+        return None
+    rule, pattern = found
+    assert isinstance(rule, GuardianRule)
+    text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
+    return Nudge(_steering(pattern, text, state, now, ids), pattern)
+
+
+def _steering(pattern: Pattern, text: str, state: SandboxActivity, now: datetime, ids: DerivedIds) -> Steering:
     number = state.steered + 1
-    id = ids.derive(streak.began_at, LOOP, state.project, state.sandbox, streak.call, streak.began, number)
-    steering = Steering(
+    id = ids.derive(pattern.since, pattern.rule, state.project, state.sandbox, pattern.key, pattern.began, number)
+    return Steering(
         correlation=str(id),
         message=f"msg-{id.hex}",
-        text=advice(streak),
-        rule=LOOP,
+        text=text,
+        rule=pattern.rule,
         number=number,
         decided_at=now,
-        call=streak.call,
-        result=streak.result,
+        pattern=pattern.key,
+        evidence=pattern.evidence,
     )
-    return Nudge(steering, streak)
 
 
-def _accepts_nudge(state: SandboxActivity, now: datetime, limits: Limits) -> bool:
+def _accepts_nudge(state: SandboxActivity, now: datetime, rules: RuleSet) -> bool:
     if state.ended or state.stopping or state.paused or state.finished_at is not None:
         return False
     if state.steering is not None or state.found is not None:
         return False
-    return state.steered_at is None or (now - state.steered_at).total_seconds() >= limits.steering_cooldown
+    return state.steered_at is None or (now - state.steered_at).total_seconds() >= rules.steering_cooldown
 
 
-def advice(streak: Streak) -> str:
-    """The message to the agent: what repeats, and what to do instead."""
-    return (
-        f"You have called {streak.tool or 'the same tool'} {streak.count} times in a row with the same input, and the "
-        "result was the same each time. Another identical call will not change it. Stop and read that result: say "
-        "what it tells you, then do something else - another input, another tool, or a smaller step that shows why. "
-        "If nothing else is left, end the task and say what stands in the way."
-    )
-
-
-def outcome(state: SandboxActivity, limits: Limits) -> Outcome | None:
-    """The outcome of the last decided nudge, once it is known."""
+def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
+    """The outcome of the last decided nudge, once it is known. Raises `RuleFailedError`."""
     steering = state.steering
-    if steering is None:
+    if steering is None or steering.outcome is not None:
+        return None if steering is None else steering.outcome
+    if steering.received_at is None:
         return None
-    if steering.outcome is None and steering.repeats >= limits.loop_repeats:
-        return "ignored"
-    return steering.outcome
+    if not is_active(steering.rule, state, rules):
+        return "finished"  # what would be obeying is not known any more, and the next nudge must not wait for it
+    rule = rules.by_name[steering.rule]
+    assert isinstance(rule, GuardianRule)
+    limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])
+    return "ignored" if steering.repeats >= limit else None
 
 
 def to_send_again(state: SandboxActivity, now: datetime) -> Steering | None:

@@ -6,9 +6,12 @@ from typing import Final
 from uuid import UUID
 
 from monitor import notices
+from monitor.evaluation import RuleFailedError, disabled
+from monitor.facts import Key, ObservedEvent
 from monitor.fold import fold, step
 from monitor.notices import Notice
-from monitor.state import Key, ObservedEvent, SandboxActivity
+from monitor.rule_set import ALL, RuleSet
+from monitor.state import SandboxActivity
 
 MAX_TOMBSTONES: Final = 10_000
 
@@ -22,7 +25,10 @@ class Herd:
         live: Iterable[SandboxActivity] = (),
         ended: Iterable[Key] = (),
         pending: Iterable[Notice] = (),
+        *,
+        rules: RuleSet = ALL,
     ) -> None:
+        self.rules = rules
         self.position = position
         """The stream sequence of the last event that was read."""
         self.live: dict[Key, SandboxActivity] = {state.key: state for state in live}
@@ -30,6 +36,8 @@ class Herd:
         """Sandboxes that ended lately, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
         """What is to be notified, by the id of the event that it is about."""
+        self.failures: list[tuple[Key, str]] = []
+        """The rules that were disabled and are to be reported, each with its sandbox."""
 
     def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
         """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
@@ -37,19 +45,25 @@ class Herd:
         key = seen.project, seen.entity
         if key in self.ended:
             return None
-        state = fold(self.live.get(key), seen)
+        state = fold(self.live.get(key), seen, self.rules)
         return None if state is None else self._store(state)
 
     def fold_own(self, key: Key, seen: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published; reading it from the stream changes nothing more."""
         state = self.live.get(key)
         if state is not None:
-            self._store(step(state, seen))
+            self._store(step(state, seen, self.rules))
 
     def replace(self, state: SandboxActivity) -> None:
         """Replace the state of a sandbox that is still watched."""
         if state.key in self.live:
             self._store(state)
+
+    def disable(self, key: Key, failure: RuleFailedError) -> None:
+        """Evaluate a rule that has failed no more for this sandbox."""
+        state = self.live.get(key)
+        if state is not None:
+            self._store(disabled(state, failure))
 
     def remove(self, key: Key) -> None:
         """Stop watching a sandbox that has ended by another source than the stream."""
@@ -60,6 +74,10 @@ class Herd:
 
     def _store(self, state: SandboxActivity) -> SandboxActivity:
         """Store the state, unless its sandbox has ended and no outcome of a nudge is to be published."""
+        before = self.live.get(state.key)
+        if state.disabled and (before is None or before.disabled is not state.disabled):
+            known = before.disabled if before is not None else {}
+            self.failures += [(state.key, rule) for rule in state.disabled if rule not in known]
         self.live[state.key] = state
         if state.ended and state.steering is None:
             self.remove(state.key)

@@ -4,8 +4,7 @@ from typing import Final
 
 from monitor.actions import Actions
 from monitor.event_reader import EventReader
-from monitor.rules import Limits
-from monitor.state import FLOOD_WINDOW_SECONDS
+from monitor.rule_settings import rule_set_of
 from monitor.watch import Watch
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
@@ -14,24 +13,6 @@ from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
-JUNK_PER_DEAD_LETTER: Final = 5
-"""A sandbox is ended when it has published this many times more junk than dead letters are stored of it."""
-
-
-def limits_of(settings: Settings) -> Limits:
-    """The limits of the rules, from the settings."""
-    return Limits(
-        dead_after=settings.dead_after,
-        idle_after=settings.idle_after,
-        stuck_after=settings.stuck_after,
-        finished_after=settings.finished_after,
-        max_age=settings.max_age,
-        flood_bytes=settings.flood_mb * 1024 * 1024,
-        flood_messages=round(settings.flood_messages * FLOOD_WINDOW_SECONDS),
-        flood_junk=settings.dead_letters_per_minute * JUNK_PER_DEAD_LETTER,
-        loop_repeats=settings.loop_repeats,
-        steering_cooldown=settings.steering_cooldown,
-    )
 
 
 def compose(settings: Settings) -> Service:
@@ -50,14 +31,14 @@ def compose(settings: Settings) -> Service:
 
 async def _watch_while_held(service: Service, lease: Lease) -> None:
     publisher = EventPublisher(service.bus, Principal.MONITOR, service.instance)
-    limits = limits_of(service.settings)
+    rules = rule_set_of(service.settings)
     while True:
         service.health.add("watch", lambda: None)
         await lease.wait_held()
         reader = EventReader(service.bus)
         service.health.add("watch", reader.problem)
         actions = Actions(service.bus, publisher, service.settings.notifications)
-        watch = Watch(service.bus, lease, limits, actions=actions, reader=reader, meters=service.meters)
+        watch = Watch(service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters)
         await watch.run(service.settings.check_interval)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from monitor.state import ObservedEvent
+from monitor.facts import ObservedEvent
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, MonitorNotificationPublished
 from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.states import NotificationKind

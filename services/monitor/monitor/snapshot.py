@@ -2,17 +2,20 @@
 
 import hashlib
 import zlib
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.notices import Notice
-from monitor.state import Key, SandboxActivity
+from monitor.rule_set import ALL, RuleSet
+from monitor.state import SandboxActivity
 
-VERSION: Final = 3
-"""Of the shape of `SandboxActivity`. A snapshot of another version is ignored; the stream is read from its start."""
+VERSION: Final = 4
+"""Of the shape of `SandboxActivity` without its parts. A snapshot of another version is ignored; the stream is read
+from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 
@@ -38,15 +41,21 @@ class _Content(BaseModel):
     live: list[SandboxActivity]
     ended: list[Key]
     notices: list[Notice] = []
+    parts: dict[str, dict[str, Any]] = {}
+    """The parts of each rule by its name, and in it by the place of the sandbox in `live`: JSON has no other keys."""
 
 
 _CONTENT: Final = TypeAdapter(_Content)
+_adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
 
 
 def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
     """The herd as a manifest and its pieces."""
     content = _Content.model_construct(
-        live=list(herd.live.values()), ended=list(herd.ended), notices=list(herd.notices.values())
+        live=list(herd.live.values()),
+        ended=list(herd.ended),
+        notices=list(herd.notices.values()),
+        parts=_encoded_parts(herd),
     )
     packed = zlib.compress(_CONTENT.dump_json(content), 1)
     pieces = [packed[start : start + PIECE_BYTES] for start in range(0, len(packed), PIECE_BYTES)]
@@ -60,8 +69,35 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
     return manifest, pieces
 
 
-def unpack(manifest: Manifest, pieces: Sequence[bytes]) -> Herd:
-    """The herd of a manifest and its pieces. Raises `SnapshotError` if they are incomplete or of another version."""
+def _encoded_parts(herd: Herd) -> dict[str, dict[str, Any]]:
+    live = list(herd.live.values())
+    return {
+        name: _adapter(name, herd.rules).dump_python(
+            {str(place): state.parts[name] for place, state in enumerate(live) if name in state.parts}, mode="json"
+        )
+        for name in herd.rules.new_parts
+    }
+
+
+def _adapter(rule: str, rules: RuleSet) -> TypeAdapter[dict[str, Any]]:
+    """Of the parts of one rule, by the type that it declares."""
+    part = type(rules.new_parts[rule])
+    if part not in _adapters:
+        _adapters[part] = TypeAdapter(dict[str, part])  # type: ignore[valid-type]  # known at run time only
+    return _adapters[part]
+
+
+def unpack(
+    manifest: Manifest,
+    pieces: Sequence[bytes],
+    rules: RuleSet = ALL,
+    on_dropped: Callable[[str, int], None] = lambda _rule, _count: None,
+) -> Herd:
+    """The herd of a manifest and its pieces. Raises `SnapshotError` if they are incomplete or of another version.
+
+    Parts that the rules of this monitor can't read are dropped, and these rules begin anew; `on_dropped` gets the name
+    of each such rule, and the number of sandboxes.
+    """
     packed = b"".join(pieces)
     if manifest.version != VERSION:
         raise SnapshotError(f"version {manifest.version}; this monitor reads version {VERSION}")
@@ -71,4 +107,26 @@ def unpack(manifest: Manifest, pieces: Sequence[bytes]) -> Herd:
         content = _CONTENT.validate_json(zlib.decompressobj().decompress(packed, MAX_BYTES))
     except (zlib.error, ValidationError) as error:
         raise SnapshotError(f"{type(error).__name__}: invalid content") from error
-    return Herd(manifest.position, content.live, content.ended, content.notices)
+    parts: list[dict[str, Any]] = [{} for _ in content.live]
+    for name, encoded in content.parts.items():
+        decoded = _decoded(name, encoded, rules)
+        for place, part in decoded.items():
+            parts[int(place)][name] = part
+        if len(decoded) < len(encoded):
+            on_dropped(name, len(encoded) - len(decoded))
+    live = [state.changed(parts=own) for state, own in zip(content.live, parts, strict=True)]
+    return Herd(manifest.position, live, content.ended, content.notices, rules=rules)
+
+
+def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:
+    """Those of a rule's parts that it can read."""
+    if name not in rules.new_parts:
+        return {}
+    adapter = _adapter(name, rules)
+    decoded: dict[str, Any] = {}
+    for place, part in encoded.items():
+        try:
+            decoded |= adapter.validate_python({place: part})
+        except ValidationError:
+            continue
+    return decoded

@@ -8,6 +8,7 @@ import nats.js.errors
 from pydantic import ValidationError
 
 from monitor.herd import Herd
+from monitor.rule_set import RuleSet
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
 from sandherd.bus.kv import last_message
@@ -26,8 +27,9 @@ _log: Final = logs.get("snapshot_store")
 class SnapshotStore:
     """Saves and restores the herd. Two sets of pieces alternate, so that the current one is not overwritten."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, rules: RuleSet) -> None:
         self._bus = bus
+        self._rules = rules
         self._revision = 0
         self._last: Manifest | None = None
         self.position = 0
@@ -41,11 +43,12 @@ class SnapshotStore:
         try:
             manifest = await self._manifest()
             if manifest is None:
-                return Herd()
-            herd = unpack(manifest, [piece async for piece in self._pieces(manifest)])
+                return Herd(rules=self._rules)
+            pieces = [piece async for piece in self._pieces(manifest)]
+            herd = unpack(manifest, pieces, self._rules, _log_dropped)
         except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
             _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
-            return Herd()
+            return Herd(rules=self._rules)
         self._last = manifest
         self.position = manifest.position
         _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
@@ -103,3 +106,7 @@ class SnapshotStore:
 
 def _piece(generation: str, number: int) -> str:
     return f"{_PREFIX}.piece.{generation}.{number}"
+
+
+def _log_dropped(rule: str, count: int) -> None:
+    _log.warning("rule's part of the snapshot dropped", rule=rule, sandboxes=count)

@@ -8,22 +8,21 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor import gauges, guardian
+from monitor import gauges, urgency
 from monitor.actions import Actions
+from monitor.enforcement import Enforcement
+from monitor.evaluation import RuleFailedError
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader, ReadPosition
+from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
-from monitor.rules import Finding, Limits, find, flooding_finding, still_holds
+from monitor.rule_set import RuleSet
 from monitor.snapshot_store import SnapshotStore
-from monitor.state import Key, SandboxActivity
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
-from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
-from sandherd.contracts.records import SharedSandboxRecord
-from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
@@ -32,7 +31,6 @@ _NEAR: Final = 2000
 """Past events count as read when at most this many are left, as a busy stream always has more."""
 _LEASE_CHECKED_EVERY: Final = 0.5
 _NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
-_UNREADABLE: Final = (*_NO_REPLY, ValueError)
 _log: Final = logs.get("watch")
 
 
@@ -40,28 +38,29 @@ class Watch:
     """One tenure of the lease: restores a snapshot and follows the stream, until another replica has the lease."""
 
     def __init__(
-        self, bus: Bus, lease: Lease, limits: Limits, *, actions: Actions, reader: EventReader, meters: Meters
+        self, bus: Bus, lease: Lease, rules: RuleSet, *, actions: Actions, reader: EventReader, meters: Meters
     ) -> None:
         self._bus = bus
         self._lease = lease
-        self._limits = limits
+        self._rules = rules
         self._actions = actions
         self._reader = reader
         self._meters = meters
-        self._snapshots = SnapshotStore(bus)
-        self._herd = Herd()
+        self._snapshots = SnapshotStore(bus, rules)
+        self._herd = Herd(rules=rules)
+        self._enforcement = Enforcement(bus, lease, actions, meters, self._herd)
         self._read_at: datetime | None = None
         self._watching_since: datetime | None = None
         self._reconnects = -1
         self._caught_up = False
         self._all_read = False
         self._touched: set[Key] = set()
-        self._act_lock = asyncio.Lock()
 
     async def run(self, check_interval: float) -> None:
         """Watch until the lease is lost."""
         try:
             self._herd = await self._restored()
+            self._enforcement.herd = self._herd
             await run_until_first(
                 self._follow(), self._tick_on(check_interval), self._save_on(), self._end_with_lease()
             )
@@ -113,26 +112,29 @@ class Watch:
         self._touched.clear()
         for event in batch:
             seen = read(event.subject, event.data, event.stream_sequence, event.at)
-            state = self._herd.fold(seen) if seen is not None else None
-            if state is not None and self._is_urgent(state):
-                self._touched.add(state.key)
+            if seen is not None:
+                self._fold(seen)
             self._herd.position, self._read_at = event.stream_sequence, event.at
 
-    def _is_urgent(self, state: SandboxActivity) -> bool:
-        """Whether there may be something to do now, rather than at the next tick."""
-        outcome_due = (
-            guardian.outcome(state, self._limits) is not None or guardian.looping(state, self._limits) is not None
-        )
-        return outcome_due or flooding_finding(state, state.last_sign_at, self._limits) is not None
+    def _fold(self, seen: ObservedEvent) -> None:
+        before = self._herd.live.get((seen.project, seen.entity))
+        state = self._herd.fold(seen)
+        if state is None:
+            return
+        try:
+            urgent = urgency.is_urgent(before, state, seen, self._rules)
+        except RuleFailedError as failure:
+            self._herd.disable(state.key, failure)
+            urgent = True
+        if urgent:
+            self._touched.add(state.key)
 
     async def _act_on_touched(self) -> None:
+        self._enforcement.report()
         if not self._caught_up or self._read_at is None:
             return
         for key in list(self._touched):
-            await self._guard(key, self._read_at)
-            if self._watching_since is not None:
-                async with self._act_lock:
-                    await self._evaluate(key, self._read_at, self._watching_since)
+            await self._enforcement.enforce(key, self._read_at, self._watching_since)
 
     # --- rules -------------------------------------------------------------------------------------------------
 
@@ -151,9 +153,7 @@ class Watch:
         if now is None or self._watching_since is None:
             return
         for key in list(self._herd.live):
-            await self._guard(key, now)
-            async with self._act_lock:
-                await self._evaluate(key, now, self._watching_since)
+            await self._enforcement.enforce(key, now, self._watching_since)
         if self._all_read:  # else one that is still unread may have been published already
             for notice in await self._actions.notify(self._herd, now, self._lease.check):
                 self._meters.count("sandherd_notifications_total", kind=notice.kind)
@@ -177,66 +177,6 @@ class Watch:
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects
             self._watching_since = reached.requested_at
-
-    async def _evaluate(self, key: Key, now: datetime, watching_since: datetime) -> None:
-        state = self._herd.live.get(key)
-        finding = find(state, now, self._limits, watching_since) if state is not None else None
-        if state is None or finding is None or not await self._is_confirmed(state, finding, now):
-            return
-        self._lease.check()
-        _log.info(
-            "rule found a problem",
-            rule=finding.rule,
-            project=state.project,
-            sandbox=state.sandbox,
-            age=finding.age(now),
-        )
-        self._herd.fold_own(key, await self._actions.end(state, finding, now))
-        self._meters.count("sandherd_findings_total", rule=finding.rule)
-
-    async def _is_confirmed(self, state: SandboxActivity, finding: Finding, now: datetime) -> bool:
-        """Whether the spawner's record confirms the finding. If it can't be read, the finding waits."""
-        try:
-            recorded = await read_record(self._bus, SharedSandboxRecord, state.project, state.sandbox)
-        except _UNREADABLE as error:
-            _log.warning("sandbox record unreadable, finding not acted upon", sandbox=state.sandbox, error=repr(error))
-            return False
-        if recorded is None or recorded.state in SANDBOX_ENDED:
-            self._herd.remove(state.key)
-        return recorded is not None and still_holds(finding, recorded, now)
-
-    # --- nudges ------------------------------------------------------------------------------------------------
-
-    async def _guard(self, key: Key, now: datetime) -> None:
-        async with self._act_lock:
-            await self._publish_outcome(key, now)
-            await self._steer(key, now)
-
-    async def _steer(self, key: Key, now: datetime) -> None:
-        state = self._herd.live.get(key)
-        if state is None:
-            return
-        nudge = guardian.steer(state, now, self._limits, self._bus.ids)
-        if nudge is not None:
-            self._lease.check()
-            _log.info(
-                "sending nudge to agent", sandbox=state.sandbox, tool=nudge.streak.tool, repeats=nudge.streak.count
-            )
-            self._herd.fold_own(key, await self._actions.nudge(state, nudge, now))
-            self._meters.count("sandherd_steerings_total", rule=nudge.steering.rule)
-        elif (steering := guardian.to_send_again(state, now)) is not None:
-            self._lease.check()
-            await self._actions.send(state, steering, now)
-            self._herd.replace(guardian.sent_again(state, now))
-
-    async def _publish_outcome(self, key: Key, now: datetime) -> None:
-        state = self._herd.live.get(key)
-        outcome = guardian.outcome(state, self._limits) if state is not None else None
-        if state is None or state.steering is None or outcome is None:
-            return
-        self._lease.check()
-        self._herd.fold_own(key, await self._actions.publish_outcome(state, state.steering, outcome, now))
-        self._meters.count("sandherd_interventions_total", rule=state.steering.rule, outcome=outcome)
 
     # --- snapshots ---------------------------------------------------------------------------------------------
 

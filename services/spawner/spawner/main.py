@@ -26,6 +26,9 @@ from sandherd.settings import Settings
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
 from spawner.commands import Commands
+from spawner.forges.configuration import forges_of
+from spawner.forges.credential_report import credential_problems, log_credentials
+from spawner.forges.git_credentials import GitCredentials
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import Clock, LiveState, utc_now
 from spawner.named_secrets.answers import SecretRequestHandler
@@ -34,6 +37,8 @@ from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.projects.answers import ProjectRequestHandler
+from spawner.pull_requests.answers import PullRequestHandler
+from spawner.pull_requests.service import PullRequestService
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.repositories.answers import BranchRequestHandler
@@ -89,6 +94,7 @@ class Spawner:
         self._keys = keys
         self._options = options
         self._harnesses = HarnessPlugins()
+        self._forges = forges_of(service.settings)
         self._ready = asyncio.Event()
         self._parts: Parts
         self._live: LiveState | None = None
@@ -96,6 +102,7 @@ class Spawner:
         service.health.add("records", self._problem)
         service.examining.add(PartKind.REMARK, self._harnesses.problems)
         service.examining.add(PartKind.REMARK, partial(problems, mirrors_folder(self._settings.home)))
+        service.examining.add(PartKind.REMARK, partial(credential_problems, self._forges.hosts, self._settings))
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
@@ -121,7 +128,9 @@ class Spawner:
         """Open the runtimes, take the leases, schedule and reconcile. Raises any error that prevents this."""
         bus = self._service.bus
         await create_consumers(bus)
+        log_credentials(self._forges.hosts, self._settings)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._forges.close)
             runtimes = await self._open_runtimes(stack)
             self._service.examining.add(PartKind.RUNTIME, partial(reach, runtimes))
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
@@ -188,7 +197,12 @@ class Spawner:
             secrets=SecretRequestHandler(live, sealing_key),
             others={
                 **ProjectRequestHandler(
-                    live, core.queue.capacity, menu, self._harnesses, self._settings.max_sandboxes
+                    live,
+                    core.queue.capacity,
+                    menu,
+                    self._harnesses,
+                    hosts=RepositoryHosts.of(self._settings),
+                    max_sandboxes=self._settings.max_sandboxes,
                 ).handlers,
                 **make_handlers(
                     bus,
@@ -201,6 +215,7 @@ class Spawner:
                 ),
                 **ScheduleRequestHandler(live, menu).handlers(),
                 **BranchRequestHandler(live).handlers,
+                **PullRequestHandler(live).handlers,
             },
         )
         self._live = live
@@ -219,7 +234,8 @@ class Spawner:
 
     async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
-        branches = BranchService.of(self._service.bus, core.live, lease, self._settings, core.runtimes)
+        hosts = RepositoryHosts.of(self._settings, GitCredentials(self._forges, self._settings.git_credentials))
+        branches = BranchService.of(self._service.bus, core.live, lease, self._settings, core.runtimes, hosts=hosts)
         scheduler = Scheduler(
             core.live,
             core.queue,
@@ -230,15 +246,20 @@ class Spawner:
             settled=event_barrier(self._service.bus),
             interval=self._settings.check_interval,
         )
+        submit = self._task_commands(core).submit_once
+        pulls = PullRequestService.of(
+            self._service.bus, core.live, lease, self._settings,
+            forges=self._forges, mirrors=branches.mirrors, submit=submit,
+        )  # fmt: skip
         schedules = ScheduleRunner(
             core.live,
             lease,
-            self._task_commands(core).submit_once,
+            submit,
             ids=self._service.bus.ids,
             interval=self._settings.check_interval,
             keep_ended=self._settings.keep_ended,
         )
-        await lease.run_with(scheduler.run(), schedules.run(), *branches.work())
+        await lease.run_with(scheduler.run(), schedules.run(), *branches.work(), *pulls.work())
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

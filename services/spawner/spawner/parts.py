@@ -25,6 +25,7 @@ from spawner.live_state import Clock, LiveState
 from spawner.named_secrets.answers import SecretRequestHandler
 from spawner.pool.pool import Pool
 from spawner.projects import answers as projects
+from spawner.pull_requests import answers as pull_requests
 from spawner.repositories import answers as branches
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.admission import Admission
@@ -70,6 +71,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
     **projects.ANSWERED,
     **branches.ANSWERED,
+    **pull_requests.ANSWERED,
     **dict.fromkeys(schedules.ANSWERED, 1),
     **access.ANSWERED,
 }

@@ -1,10 +1,12 @@
 """The commands from a worker to its driver, as objects."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+USER: Final = "user"
+"""The origin of a turn that a user's message begins."""
 EXPIRED: Final = "it expired before the agent could take it"
 """Why a message that was held for too long is refused."""
 
@@ -30,6 +32,11 @@ class Begin:
     """The harness of the task's specification, as in `contracts.specs`."""
     resume: Resume | None = None
 
+    @property
+    def origin(self) -> str:
+        """What begins the first turn, as in `agent.turn_started`."""
+        return "task" if self.resume is None else "resume"
+
 
 @dataclass(frozen=True)
 class Message:
@@ -43,10 +50,18 @@ class Message:
     """In seconds since 1970. At that time the sender is notified that it has expired, and the agent must not get it
     afterwards.
     """
+    origin: str | None = None
+    """What begins a turn that begins with this message, as in `agent.turn_started`."""
 
     def is_expired(self, now: float) -> bool:
         """Whether it must be refused."""
         return self.expires_at is not None and now >= self.expires_at
+
+
+def origin_of_turn(messages: Iterable[str | None]) -> str | None:
+    """What begins a turn with messages of these origins: a user if one is a user's, else the first."""
+    origins = list(messages)
+    return USER if USER in origins else next(iter(origins), None)
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,15 @@ class Decision:
 
     granted: bool
     reason: str | None = None
+    by_user: bool = False
+    """Whether a user decided; otherwise a rule did."""
+    withdrawn: bool = False
+    """Whether the turn ended before anything was decided."""
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of a call that was not granted."""
+        return "cancelled" if self.withdrawn else "refused" if self.by_user else "denied"
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,7 @@ class Decide:
     approval_id: str
     granted: bool
     reason: str | None = None
+    by_user: bool = False
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Wire:
         Do not await it in the loop that reads the commands: an interrupt would wait for the decision.
         """
         if self.stopping.is_set():
-            return Decision(granted=False, reason=_AGENT_ENDING)
+            return Decision(granted=False, reason=_AGENT_ENDING, withdrawn=True)
         approval_id = f"apr-{uuid4().hex}"
         decision: asyncio.Future[Decision] = self._loop.create_future()
         self._pending_approvals[approval_id] = decision
@@ -109,7 +109,7 @@ class Wire:
     def deny_pending_approvals(self, reason: str = "the turn was stopped") -> None:
         """Deny all pending approval requests: for an interrupt."""
         for decision in list(self._pending_approvals.values()):
-            _resolve(decision, Decision(granted=False, reason=reason))
+            _resolve(decision, Decision(granted=False, reason=reason, withdrawn=True))
 
     # --- publishing
 
@@ -216,7 +216,7 @@ class Wire:
             return
         if isinstance(command, Decide):
             pending = self._pending_approvals.get(command.approval_id)
-            _resolve(pending, Decision(granted=command.granted, reason=command.reason))
+            _resolve(pending, Decision(granted=command.granted, reason=command.reason, by_user=command.by_user))
             return
         if isinstance(command, Stop):
             self._stop(command)

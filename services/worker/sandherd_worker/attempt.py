@@ -13,6 +13,7 @@ from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
 from sandherd_worker.attempt_events import started, terminal_event
+from sandherd_worker.calls.annotations import CallAnnotations
 from sandherd_worker.emitter import now
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.harness_factory import make_once
@@ -50,6 +51,7 @@ class Attempt:
         self._transcript = Transcript(who.state_dir)
         self._work_saver = WorkSaver(who, emitter, parts.spool)
         self._branch = BranchSaver(spec, parts)
+        self._calls = CallAnnotations()
         self._failure: AgentEnd | None = None
         self._harness: Harness | None = None
         self._lingering = self._parted = False
@@ -78,8 +80,8 @@ class Attempt:
     # --- the harness's event sink
 
     async def publish(self, data: EventData) -> bool:
-        """Publish an event."""
-        return await self._emitter.emit(data)
+        """Publish an event, with what is found about a call."""
+        return await self._emitter.emit(self._calls.annotate(data))
 
     async def show(self, text: str) -> None:
         """Publish terminal output, once the backlog for the broker is small enough."""

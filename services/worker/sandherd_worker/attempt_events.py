@@ -22,6 +22,7 @@ def started(spec: TaskSpec, attempt: int) -> AgentStarted:
         model=_model(spec),
         task=spec.text[:_PREVIEW],
         task_description_length=len(spec.text),
+        task_kind=spec.kind,
         attempt=attempt,
     )
 

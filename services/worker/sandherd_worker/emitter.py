@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import IO, Any, Final, Literal, get_origin
+from types import UnionType
+from typing import IO, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
@@ -14,6 +15,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError, AgentShutdown
+from sandherd.contracts.events.base import Digest
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
 from sandherd_worker.artifacts import ArtifactRecords, make_artifact
@@ -172,8 +174,14 @@ def _mark(data: EventData) -> Mark:
 
 @cache
 def _closed_fields(model: type[EventData]) -> set[str]:
-    """The fields with a closed set of values: they can't contain a secret, and must not be changed."""
-    return {name for name, info in model.model_fields.items() if get_origin(info.annotation) is Literal}
+    """The fields with a closed set of values, and digests: they can't contain a secret, and must not be changed."""
+    return {name for name, info in model.model_fields.items() if _is_closed(info.annotation)}
+
+
+def _is_closed(annotation: Any) -> bool:
+    if get_origin(annotation) in {Union, UnionType}:
+        return all(part is type(None) or _is_closed(part) for part in get_args(annotation))
+    return get_origin(annotation) is Literal or annotation == Digest
 
 
 def _valid_value(value: Any, deepest: int) -> Any:

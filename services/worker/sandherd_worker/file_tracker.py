@@ -183,6 +183,7 @@ class FileTracker:
             binary=found.change.binary,
             lines_added=found.change.added,
             lines_removed=found.change.removed,
+            content_sha256=found.sha256,
             diff_preview=found.change.note if diff is None else preview(diff),
             full_diff=diff if size <= MAX_INLINE_CHARS else None,
             full_diff_available=size > _LARGE_CHARS,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandherd_worker.diffs import MAX_DIFF_BYTES
+from sandherd_worker.diffs import MAX_DIFF_BYTES, Clean
+from sandherd_worker.text import valid_text
 
 
 class RemovedFile(NamedTuple):
@@ -87,6 +88,20 @@ def changed_at(signature: bytes) -> int:
 def digest_of(content: bytes) -> bytes:
     """Equal for equal contents."""
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def published_digest(content: bytes | None, clean: Clean) -> str | None:
+    """The SHA-256 of the content, in hexadecimal; None for a content that was not read.
+
+    With a secret in it, it is that of the text without the secret: a short one could be found by trying.
+    """
+    if content is None:
+        return None
+    text = content.decode("utf-8", "replace")
+    cleaned = clean(text)
+    # What `clean` makes of characters that can't be stored is no secret.
+    hidden = cleaned != text and cleaned != valid_text(text)
+    return hashlib.sha256(cleaned.encode("utf-8", "replace") if hidden else content).hexdigest()
 
 
 def content_of(path: Path, signature: bytes) -> bytes | None:

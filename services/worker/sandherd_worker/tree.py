@@ -19,6 +19,7 @@ from sandherd_worker.fingerprints import (
     content_of,
     digest_of,
     head_of,
+    published_digest,
     renames,
     signature_of,
     size_of,
@@ -74,6 +75,7 @@ class FileChange:
     """`created`, `modified`, `deleted` or `renamed`."""
     change: Change
     previous_path: str | None = None
+    sha256: str | None = None
 
 
 @dataclass
@@ -193,19 +195,17 @@ class WorkTree:
         same = known is not None and entry.has_content_of(known)
         if same and moved_from is None:
             return
+        head = head_of(self._root / path) if content is None else content
         kind = "renamed" if moved_from else "created" if known is None else "modified"
         if same:
-            change = Change(is_binary(self._head(path, content)), 0, 0, None, "the content is the same")
+            change = Change(is_binary(head), 0, 0, None, "the content is the same")
         elif content is None:
-            change = Change(is_binary(self._head(path, None)), 0, 0, None, f"not read: {size_of(signature)} bytes")
+            change = Change(is_binary(head), 0, 0, None, f"not read: {size_of(signature)} bytes")
         elif known is not None and before is None:
             change = Change(is_binary(content), 0, 0, None, "no earlier copy was stored to compare with")
         else:
             change = compare(path, before, content, previous=moved_from, clean=self._clean)
-        yield FileChange(path, kind, change, moved_from)
-
-    def _head(self, path: str, content: bytes | None) -> bytes:
-        return head_of(self._root / path) if content is None else content
+        yield FileChange(path, kind, change, moved_from, published_digest(content, self._clean))
 
     def _removals(self, path: str) -> Iterator[FileChange]:
         packed = self._entries.pop(path, None)

@@ -17,29 +17,32 @@ async def test_decision_reaches_the_agent(converse: Converse) -> None:
     assert driver.said("agent.tool_use")[0]["tool_use_id"] == "t1"
     driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)
     second = await driver.heard("driver.ask", count=2)
-    driver.send("decide", approval_id=second["approval_id"], granted=False, reason="no")
+    driver.send("decide", approval_id=second["approval_id"], granted=False, reason="no", by_user=True)
     await driver.heard("driver.result")
+    assert [line["outcome"] for line in driver.said("agent.tool_result")] == ["ok", "refused"]
     assert [line["content"] for line in driver.said("agent.message")] == ["[yes]", "[no]"]
     assert len(driver.said("agent.tool_use")) == len(driver.said("agent.tool_result")) == 2
 
 
 async def test_approval_without_reject_option_is_cancelled(converse: Converse) -> None:
     """A denied call is answered with the outcome `cancelled` if the agent offers no option to reject it."""
-    driver = await converse("may! t1 rm")
+    driver = await converse("may! t1 rm\nfailed t1 no")
     ask = await driver.heard("driver.ask")
     driver.send("decide", approval_id=ask["approval_id"], granted=False, reason=None)
     await driver.heard("driver.result")
+    assert driver.said("agent.tool_result")[0]["outcome"] == "denied"
     assert driver.said("agent.message")[0]["content"] == "[cancelled]"
 
 
 async def test_interrupt_cancels_the_approval(converse: Converse) -> None:
-    """The agent gets the outcome `cancelled`, also for a request after the interrupt."""
+    """The agent gets the outcome `cancelled`, also for a request after the interrupt, and so has the call."""
     driver = await converse("may t1 rm\nmay t2 mv\nwait")
     await driver.heard("driver.ask")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle")
     assert "".join(line["content"] for line in driver.said("agent.message")).startswith("[cancelled][cancelled]")
     assert len(driver.said("driver.ask")) == 1
+    assert [line["outcome"] for line in driver.said("agent.tool_result")] == ["cancelled", "cancelled"]
 
 
 async def test_stop_cancels_the_approval(converse: Converse) -> None:

@@ -73,7 +73,8 @@ async def test_messages_during_a_turn_wait_for_its_end(converse: Converse) -> No
     """The messages are the next prompt, in order, once, and are acknowledged only then, without idleness between."""
     driver = await converse("may t1 go")
     ask = await driver.heard("driver.ask")
-    sent = [driver.message("prompts"), driver.message("say b", "guardian_nudge"), driver.message("say c", "system")]
+    sent = [driver.message("prompts", origin="nudge"), driver.message("say b", "guardian_nudge", origin="user")]
+    sent.append(driver.message("say c", "system", origin="system"))
     driver.send("message", message=sent[0], message_type="user_message", content="prompts", sender_id=None)
     driver.send("nonsense")  # Commands are read in their order: when this is complained of, all are heard.
     await driver.heard("agent.error", phase="driver")
@@ -81,6 +82,7 @@ async def test_messages_during_a_turn_wait_for_its_end(converse: Converse) -> No
     driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)
     await driver.heard("driver.turn", turn=2, state="idle")
     assert [line["message"] for line in driver.said("driver.taken")] == sent
+    assert [line["origin"] for line in driver.said("agent.turn_started")] == ["task", "user"]
     assert json.loads(said(driver)[-1])[1] == ["prompts", "[GUARDIAN INTERVENTION] say b", "[SYSTEM NOTE] say c"]
     assert [(line["turn"], line["state"]) for line in driver.said("driver.turn")] == [
         (1, "running"), (2, "running"), (2, "idle"),
@@ -200,6 +202,7 @@ async def test_resumed_session_repeats_no_event_and_no_cost(converse: Converse) 
     """Updates that the agent replays when it loads a session are neither published nor charged a second time."""
     resume = {"session_id": "sess-7", "transcript": "", "fork": False}
     driver = await converse("say new\ncost 0.75", resume=resume)
+    assert (await driver.heard("agent.turn_started"))["origin"] == "resume"
     result = await driver.heard("driver.result")
     assert result["session_id"] == "sess-7"
     assert said(driver) == ["new"]

@@ -104,13 +104,14 @@ def test_tool_call_has_start_and_end(updates: Updates) -> None:
     content = [{"type": "content", "content": {"type": "text", "text": "a.py"}}, {"type": "diff", "path": "/w/a.py"}]
     said = told(updates, begun, running, progress("1", status="completed", content=content, rawOutput={"code": 0}))
     assert [name for name, _ in said][:3] == ["agent.tool_use", "agent.tool_completed", "agent.tool_result"]
-    assert named(said, "agent.tool_use") == [{"tool": "execute", "tool_use_id": "1", "input": {"command": "ls"}}]
+    call = {"tool": "execute", "tool_use_id": "1", "input": {"command": "ls"}, "parent_tool_use_id": None}
+    assert named(said, "agent.tool_use") == [call]
     completed = named(said, "agent.tool_completed")[0]
     assert completed["tool_response"] == {"code": 0}
     assert completed["duration_ms"] > 0
     assert named(said, "agent.tool_result")[0] == {
         "tool_use_id": "1", "result": "a.py\nchanged /w/a.py", "result_truncated": False, "result_full_length": 20,
-        "is_error": False,
+        "is_error": False, "outcome": "ok", "exit_code": None, "parent_tool_use_id": None,
     }  # fmt: skip
 
 
@@ -119,6 +120,27 @@ def test_failed_tool_is_an_error(updates: Updates) -> None:
     said = told(updates, tool("1"), progress("1", status="failed", rawOutput="no such file"))
     result = named(said, "agent.tool_result")[0]
     assert (result["is_error"], result["result"]) == (True, "no such file")
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ({"status": "completed"}, ("ok", None)),
+        ({"status": "completed", "rawOutput": {"exit_code": 0}}, ("ok", 0)),
+        ({"status": "completed", "rawOutput": {"exitCode": 3}}, ("failed", 3)),
+        ({"status": "failed", "_meta": {"terminal_exit": {"exit_code": 4}}}, ("failed", 4)),
+        ({"status": "failed", "rawOutput": {"exit_code": "no", "exitCode": True}}, ("failed", None)),
+        ({"status": "failed", "rawOutput": "exit_code: 3"}, ("failed", None)),
+        ({"status": "in_progress"}, ("cancelled", None)),
+    ],
+)
+def test_outcome_is_status_and_exit_status(
+    updates: Updates, end: dict[str, Any], outcome: tuple[str, int | None]
+) -> None:
+    """Many agents complete a call whatever its command's exit status is; a call without an end ends with its turn."""
+    said = told(updates, tool("1"), progress("1", **end))
+    ends = [fields for name, fields in said if name in {"agent.tool_completed", "agent.tool_result"}]
+    assert {(fields["outcome"], fields["exit_code"]) for fields in ends} == {outcome}
 
 
 def test_long_result_is_truncated(updates: Updates) -> None:
@@ -165,6 +187,22 @@ def test_tool_call_without_input_shows_title_and_paths(updates: Updates) -> None
     """The title and the locations are published as the input if the agent sends none."""
     said = told(updates, tool("1", locations=[{"path": "/w/a"}, {"path": "/w/b", "line": 3}]))
     assert named(said, "agent.tool_use")[0]["input"] == {"title": "Call 1", "paths": ["/w/a", "/w/b"]}
+
+
+def test_subagents_are_distinguished(updates: Updates) -> None:
+    """Calls and texts have the call of their sub-agent where the agent reports it; its texts are not the agent's."""
+
+    def of(parent: Any) -> dict[str, Any]:
+        return {"_meta": {"claudeCode": {"parentToolUseId": parent}}}
+
+    texts = [chunk("I ask."), chunk("I look.", **of("t1")), chunk("Me too.", **of("t2")), chunk("x", **of(5))]
+    said = told(updates, *texts, tool("1", **of("t1")), progress("1", status="completed"), tool("2"))
+    assert [(fields["content"], fields["parent_tool_use_id"]) for fields in named(said, "agent.message")] == [
+        *(("I ask.", None), ("I look.", "t1"), ("Me too.", "t2"), ("x", None))
+    ]
+    ends = [*named(said, "agent.tool_use"), *named(said, "agent.tool_completed"), *named(said, "agent.tool_result")]
+    assert [fields["parent_tool_use_id"] for fields in ends] == ["t1", None, "t1", "t1", None]
+    assert updates.last_message == "x"
 
 
 def test_unknown_call_is_started_by_an_update(updates: Updates) -> None:

@@ -14,8 +14,10 @@ pytestmark = pytest.mark.agents
 ASK = {"tools": {}, "otherwise": "ask"}
 
 
-def decide(driver: DriverProcess, asked: dict[str, str], *, granted: bool, reason: str | None = None) -> None:
-    driver.send("decide", approval_id=asked["approval_id"], granted=granted, reason=reason)
+def decide(
+    driver: DriverProcess, asked: dict[str, str], *, granted: bool, reason: str | None = None, by_user: bool = True
+) -> None:
+    driver.send("decide", approval_id=asked["approval_id"], granted=granted, reason=reason, by_user=by_user)
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
@@ -41,7 +43,9 @@ async def test_approval_is_requested_in_every_permission_mode(
     assert (driver.work_dir / "yes.txt").exists()
     assert not (driver.work_dir / "no.txt").exists()
     assert "not on a Friday" in model.requests[2].words
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True]
+    results = driver.said("agent.tool_result")
+    assert [(line["is_error"], line["outcome"]) for line in results] == [(False, "ok"), (True, "refused")]
+    assert driver.said("agent.tool_completed")[1]["outcome"] == "refused"
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -61,6 +65,7 @@ async def test_interrupt_withdraws_the_approval(claude: StartClaude, model: Anth
     asked = await driver.heard("driver.ask")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=1)
+    assert [line["outcome"] for line in driver.said("agent.tool_result")] == ["cancelled"]
     decide(driver, asked, granted=True)
     driver.message("go on")
     await driver.heard("agent.message", content="better")
@@ -77,9 +82,10 @@ async def test_work_tree_cannot_disable_approvals(claude: StartClaude, model: An
 
     model.script(calls("Bash", command="touch no.txt"), says("a pity"))
     driver = await claude("work", prepare=prepare, approvals=ASK)
-    decide(driver, await driver.heard("driver.ask"), granted=False)
+    decide(driver, await driver.heard("driver.ask"), granted=False, by_user=False)
     await driver.heard("driver.result", error_type=None)
     assert not (driver.work_dir / "no.txt").exists()
+    assert [line["outcome"] for line in driver.said("agent.tool_result")] == ["denied"]
 
 
 async def test_subagent_is_reported_and_needs_approvals(claude: StartClaude, model: AnthropicModel) -> None:
@@ -108,6 +114,10 @@ async def test_subagent_is_reported_and_needs_approvals(claude: StartClaude, mod
     assert completed["tool_use_id"] == invoked["tool_use_id"]
     assert completed["subagent_result"] == "seen"
     assert driver.said("agent.tool_use")[0]["event_subtype"] == "subagent"
+    subagents = [driver.said(kind)[0] for kind in ("agent.tool_use", "agent.tool_completed", "agent.tool_result")]
+    subagents.append(await driver.heard("agent.message", content="seen"))
+    assert {line["parent_tool_use_id"] for line in subagents} == {invoked["tool_use_id"]}
+    assert (await driver.heard("agent.message", content="all done"))["parent_tool_use_id"] is None
     result = await driver.heard("driver.result")
     assert result["final_output"] == "all done"
     assert sum(line["input_tokens"] for line in driver.said("agent.usage")) == 100 * len(model.requests)

@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from sandherd_drivers.claude.event_mapper import (
-    MAX_RESULT_LENGTH,
-    ClaudeEventMapper,
-    EventLine,
-    result_text,
-    terminal_output,
-)
+from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine
 from sandherd_drivers.claude.outcomes import outcome_of_result
+from sandherd_drivers.claude.tool_results import MAX_RESULT_LENGTH, call_result, result_text, terminal_output
 
 
 @dataclass
@@ -130,6 +125,23 @@ def test_message_within_a_subagent_is_not_the_users() -> None:
     assert types(list(mapper.assistant_events(thought))) == ["agent.message"]
 
 
+def test_calls_of_parallel_subagents_are_distinguished() -> None:
+    """Calls, results and responses that interleave have the call of their sub-agent; the agent's own have none."""
+    mapper = ClaudeEventMapper()
+    parents: list[str | None] = ["t1", "t2", None]
+    lines: list[EventLine] = []
+    for parent in parents:
+        call = Assistant([ToolUseBlock(f"of-{parent}", "Bash")], message_id=f"m-{parent}", parent_tool_use_id=parent)
+        lines += mapper.assistant_events(call)
+    for parent in reversed(parents):
+        lines += mapper.user_events(User([ToolResultBlock(f"of-{parent}", "x")], parent_tool_use_id=parent))
+    for kind in ("agent.tool_use", "agent.tool_result", "agent.tool_completed"):
+        found = {data["tool_use_id"]: data["parent_tool_use_id"] for name, data in lines if name == kind}
+        assert found == {f"of-{parent}": parent for parent in parents}, kind
+    responses = [data["parent_tool_use_id"] for name, data in lines if name == "agent.assistant_message"]
+    assert responses == parents
+
+
 def test_long_result_is_truncated_with_its_length() -> None:
     """The full length is in the event; the tool's whole response is in the other one."""
     mapper = ClaudeEventMapper()
@@ -148,6 +160,25 @@ def test_result_without_a_call_is_still_a_result() -> None:
     assert types(lines) == ["agent.tool_result"]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "fields"),
+    [
+        ({"trigger": "auto", "pre_tokens": 9, "post_tokens": 2}, ("automatic", 9, 2)),
+        ({"trigger": "manual", "pre_tokens": 9}, ("requested", 9, None)),
+        ({"trigger": "other", "pre_tokens": -1, "post_tokens": "2"}, (None, None, None)),
+        (None, (None, None, None)),
+    ],
+)
+def test_compaction_is_published_with_valid_figures(metadata: Any, fields: tuple[Any, ...]) -> None:
+    """What the program reports in another form is left out; the summary that follows is no user's message, once."""
+    mapper = ClaudeEventMapper()
+    notice = Notice("compact_boundary", {"subtype": "compact_boundary", "compact_metadata": metadata})
+    (kind, data), _notice = mapper.system_events(notice)
+    assert (kind, tuple(data.values())) == ("agent.context_compacted", fields)
+    lines = [line for text in ("summary", "hello") for line in mapper.user_events(User(text))]
+    assert types(lines) == ["agent.system_message", "agent.user_message"]
+
+
 def test_frequent_notices_are_left_out() -> None:
     """Of the notices at each turn's begin the first is published, in part."""
     mapper = ClaudeEventMapper()
@@ -158,6 +189,42 @@ def test_frequent_notices_are_left_out() -> None:
     assert list(mapper.system_events(init)) == []
     assert list(mapper.system_events(Notice("thinking_tokens", {}))) == []
     assert mapper.model == "claude"
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "response", "is_error", "outcome"),
+    [
+        ("Bash", "1", {"stdout": "1"}, False, ("ok", 0)),
+        ("Bash", "", {"stdout": "", "returnCodeInterpretation": "No matches found"}, False, ("ok", None)),
+        ("Bash", "started", {"stdout": "", "backgroundTaskId": "b1"}, False, ("ok", None)),
+        ("Bash", "moved", {"stdout": "", "backgroundTaskId": "b1", "timedOutAfterMs": 9}, False, ("timed_out", None)),
+        ("Bash", "half", {"stdout": "half", "interrupted": True}, False, ("cancelled", None)),
+        ("Bash", "Exit code 137\nout", "Error: Exit code 137\nout", True, ("failed", 137)),
+        ("Bash", "out\nExit code 3", "Error: out", True, ("failed", None)),
+        ("Bash", "Exit code 99999999999", None, True, ("failed", None)),
+        ("Bash", "Exit code 143\nCommand timed out after 2m 0s", "Error", True, ("timed_out", None)),
+        ("mcp__a__b", "Exit code 3", "Error: Exit code 3", True, ("failed", None)),
+        ("Bash", "The user doesn't want", "User rejected tool use", True, ("cancelled", None)),
+        (None, "lost", None, True, ("failed", None)),
+    ],
+)
+def test_outcome_is_what_the_program_reports(
+    tool: str | None, text: str, response: Any, is_error: bool, outcome: tuple[str, int | None]
+) -> None:
+    """Its fields count before its text, which counts only where it is the program's own; then it is an error."""
+    result = call_result(tool, text, response, is_error=is_error)
+    assert (result.outcome, result.exit_code) == outcome
+
+
+def test_denied_call_has_the_outcome_of_its_denial() -> None:
+    """The driver's decision counts, and the program's notice where there is none; not for a call that was executed."""
+    mapper = ClaudeEventMapper(denials={"t1": "refused", "t3": "denied"})
+    denied = ToolResultBlock("t1", "no", is_error=True), ToolResultBlock("t2", "no", is_error=True)
+    list(mapper.system_events(Notice("permission_denied", {"subtype": "permission_denied", "tool_use_id": "t1"})))
+    list(mapper.system_events(Notice("permission_denied", {"subtype": "permission_denied", "tool_use_id": "t2"})))
+    lines = list(mapper.user_events(User([*denied, ToolResultBlock("t3", "done")])))
+    assert [data["outcome"] for _, data in lines] == ["refused", "denied", "ok"]
+    assert mapper.denials == {}
 
 
 @pytest.mark.parametrize(

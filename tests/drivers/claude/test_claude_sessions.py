@@ -80,6 +80,7 @@ async def test_session_resumes_from_its_transcript(
     assert costs(second) == costs(first)[:1]
     session = second.said("driver.result")[0]["session_id"]
     assert (session == resume["session_id"]) is not fork
+    assert second.said("agent.turn_started")[0]["origin"] == "resume"
     assert second.said("driver.ready")[0]["session_id"] == session
     assert second.said("driver.transcript")[0]["session_id"] == session
     assert "which birds?" in Path(second.said("driver.transcript")[0]["path"]).read_text()

@@ -49,7 +49,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     begun, over = ([line["call_id"] for line in driver.said(kind)] for kind in CALLS)
     assert (begun, len(set(begun))) == (over, 4)
     assert {line["turn"] for line in driver.said("agent.message")} == {1}
-    assert driver.said("agent.turn_started")[0]["prompt_preview"] == "make a.txt"
+    assert driver.said("agent.turn_started") == [{"turn": 1, "prompt_preview": "make a.txt", "origin": "task"}]
     # What is printed comes by another pipe than what is said.
     await driver.until(lambda: driver.output.splitlines()[-1:] == ["shown"], "the command's output was not shown last")
     result = driver.said("driver.result")[0]
@@ -147,7 +147,8 @@ async def test_interrupt_stops_a_command_and_keeps_the_session(claude: StartClau
     await appears(driver.work_dir / "begun")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=1)
-    assert driver.said("agent.tool_result")[0]["is_error"]
+    result = driver.said("agent.tool_result")[0]
+    assert (result["is_error"], result["outcome"]) == (True, "cancelled")
     assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
     assert driver.said("driver.result") == []
     driver.message("go on")

@@ -16,6 +16,7 @@ from sandherd_drivers.openhands.event_mapper import (
     OpenHandsEventMapper,
     terminal_output,
 )
+from sandherd_drivers.openhands.tool_results import call_result
 from sandherd_drivers.openhands.usage import Totals, UsageMeter
 from sandherd_drivers.openhands.work import outcome_of_status
 
@@ -83,6 +84,34 @@ def test_calls_of_one_response_are_one_response() -> None:
     assert not agent.is_busy
 
 
+REJECTED = {"kind": "UserRejectObservation", "rejection_source": "hook"}
+FAILED = {"kind": "AgentErrorEvent"}
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        (result("1", exit_code=0), ("ok", 0)),
+        (result("1", exit_code=3), ("failed", 3)),
+        (result("1", exit_code=-1), ("timed_out", None)),
+        (result("1", exit_code=130, timeout=True), ("timed_out", None)),
+        (result("1", exit_code=-1, is_error=True), ("failed", None)),
+        (result("1", exit_code=None, is_error=True), ("failed", None)),
+        (result("1", exit_code="3"), ("ok", None)),
+        ({"kind": "ObservationEvent"}, ("ok", None)),
+        ({**FAILED, "error": "no such tool"}, ("failed", None)),
+        ({**FAILED, "error": "Tool call interrupted before completion. The"}, ("cancelled", None)),
+        ({**REJECTED, "action_id": "a1"}, ("refused", None)),
+        ({**REJECTED, "action_id": "a2"}, ("denied", None)),
+        ({**REJECTED, "rejection_source": "user"}, ("cancelled", None)),
+    ],
+)
+def test_outcome_is_what_the_sdk_reports(event: Document, outcome: tuple[str, int | None]) -> None:
+    """The exit status of a command decides, with the SDK's own marks; a denial has the outcome of its decision."""
+    found = call_result(event, {"a1": "refused"})
+    assert (found.outcome, found.exit_code) == outcome
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -138,6 +167,7 @@ def test_conversation_event_of_the_sdk_is_a_note() -> None:
     summary = {"kind": "Condensation", "forgotten_event_ids": ["a", "b"], "summary": "It was long."}
     bare = ("CondensationRequest", "PauseEvent", "InterruptEvent", "ConversationStateUpdateEvent")
     said = map_events(new_mapper(), prompt, summary, *({"kind": kind} for kind in bare))
+    assert said.pop(1) == ("agent.context_compacted", {"trigger": "automatic", "messages_removed": 2})
     assert [data["metadata"] for _, data in said] == [
         {"subtype": "system_prompt", "tools": ["terminal"], "content_length": 7},
         {"subtype": "condensation", "forgotten": 2, "summary": "It was long."},

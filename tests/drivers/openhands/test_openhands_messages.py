@@ -187,16 +187,20 @@ async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model
     assert "that file is not yours" in second.words
     assert texts(second) == ["Be quick."]
     assert receipts(driver) == [word]
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True]
+    assert outcomes(driver) == [(False, "ok"), (True, "refused")]
 
     await driver.heard("driver.ask", 3)
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=1)
     driver.message("Leave it.")
     await driver.heard("driver.result", stop_reason="finished")
-    assert not (work / "never").exists()
+    assert (driver.said("agent.tool_completed")[-1]["outcome"], (work / "never").exists()) == ("cancelled", False)
     assert all(answered(request) for request in model.requests)
 
 
+def outcomes(driver: DriverProcess) -> list[tuple[bool, str]]:
+    return [(line["is_error"], line["outcome"]) for line in driver.said("agent.tool_result")]
+
+
 def _decide(driver: DriverProcess, ask: dict[str, Any], *, granted: bool, reason: str | None = None) -> None:
-    driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason=reason)
+    driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason=reason, by_user=True)

@@ -51,13 +51,14 @@ async def test_task_is_completed_and_reported(openhands: StartOpenHands, model: 
     _the_task_is_judged(driver, result)
     _the_transcript_is_whole(driver, ["Write notes.", "written", "All done."])
 
-    driver.message("Thank you.")
+    driver.message("Thank you.", origin="user")
     await driver.heard("driver.turn", turn=2, state="idle")
     assert "Thank you." in model.requests[-1].words
     assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [5 * COST, COST]
     assert driver.said("agent.usage")[1].items() >= TOKENS.items()
     assert said_in_turn(driver, 2)[:2] == ["driver.turn", "agent.turn_started"]
-    assert driver.said("agent.turn_started")[1]["prompt_preview"] == "Thank you."
+    begun = [(line["prompt_preview"], line["origin"]) for line in driver.said("agent.turn_started")]
+    assert begun == [("Write notes.", "task"), ("Thank you.", "user")]
     assert len(driver.said("driver.result")) == 1
 
     assert processes(driver), "the terminal is still there"
@@ -84,7 +85,7 @@ def _the_tools_have_worked(driver: DriverProcess) -> None:
     assert "yes to this?" in driver.said("agent.tool_result")[2]["result"]
     ran = tool(driver, "agent.tool_result", "call_write")
     assert "written" in ran["result"]
-    assert ran["is_error"] is False
+    assert (ran["is_error"], ran["outcome"], ran["exit_code"]) == (False, "failed", 2)
     completed = tool(driver, "agent.tool_completed", "call_write")
     assert completed["tool_response"]["exit_code"] == 2
     assert completed["tool_input"] == tool(driver, "agent.tool_use", "call_write")["input"]

@@ -20,9 +20,9 @@ from sandherd.contracts.commands import CommandHarness, RetryPolicy, TaskSpec
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from spawner.runtimes.boxes.box_files import ROOT
-from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE, Engine
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 from tests.stored_history import all_stored
 
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
@@ -80,7 +80,7 @@ def new_home(engine: Engine) -> Path:
 def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `sandherd` for that stack, with what is forwarded."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-    command = [str(SANDHERD), "--home", str(home), "--config", str(home / "herd.yaml"), *words]
+    command = [str(preloaded_sandherd()), "--home", str(home), "--config", str(home / "herd.yaml"), *words]
     return subprocess.run(
         command, env=environment | {"FORWARDED": FORWARDED}, check=False, capture_output=True, text=True
     )
@@ -95,8 +95,9 @@ class Dockered:
     async def submit(self, script: str, **spec: Any) -> str:
         """A task that runs a script, and is tried once unless it says otherwise."""
         spec = {"retry": RetryPolicy(max_attempts=1), **spec}
+        repository = spec.pop("repository", None)
         told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
-        return await self.herd.submit(told)
+        return await self.herd.submit(told, repository=repository)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
         """What was said of a task until now, of these types."""

@@ -1,12 +1,16 @@
 """Tasks in containers of a real engine through the real stack, from submission to removal."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.repositories import MOUNTED
+from sandherd.contracts.requests import BranchView
 from sandherd.contracts.specs import RetryPolicy, SandboxLimits
 from tests.e2e.docker.conftest import FORWARDED, HOLD
+from tests.integration.repositories.conftest import commit, git
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -118,3 +122,26 @@ async def test_next_attempt_restores_the_work_of_the_first(dockered: Any) -> Non
     assert [one["data"] for one in await dockered.events(task, "agent.error")] == []
     said = (await dockered.event(task, "agent.completed"))["data"]["final_output"].splitlines()
     assert said == ["False", "one", "ran", "ran", "same", "/etc/passwd", "one", "two", "755", "644"]
+
+
+async def test_repository_is_mounted_and_its_clone_needs_it_no_more(dockered: Any, tmp_path: Path) -> None:
+    """The engine sees the spawner's home: no bundle is made, and the branch has the agent's commit."""
+    git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    commit(tmp_path, {"shop.py": "total = 1\n"})
+    script = (
+        f"test -f {MOUNTED}/HEAD && ! touch {MOUNTED}/mine && ! test -e .git/objects/info/alternates &&"
+        " echo 'total = 2' > shop.py && git commit --quiet --all --message More && git fsck --strict"
+    )
+    task = await dockered.submit(script, repository=tmp_path)
+    view = await dockered.ended(task)
+    assert view.state == "completed", view.error
+
+    async def saved() -> BranchView | None:
+        found = (await dockered.herd.branches(task=task)).branches
+        return found[0] if found and found[0].commits == 1 else None
+
+    async def removed() -> bool | None:
+        return not await dockered.left() or None
+
+    assert (await dockered.eventually(saved)).files_changed == 1
+    await dockered.eventually(removed)

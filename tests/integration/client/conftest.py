@@ -4,8 +4,6 @@ What is said with `heard=False` is stored and never published: a core message th
 """
 
 import asyncio
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -68,6 +66,8 @@ class Neighbours:
         self.sandboxes: dict[str, SandboxView] = {}
         self.history_up = True
         self.task = TASK
+        self.now = NOW
+        """The time of the next events."""
         self.asked: list[Request[Any]] = []
         self._numbers: dict[str, int] = {}
         self._subscriptions: dict[str, Any] = {}
@@ -143,7 +143,7 @@ class Neighbours:
             sequence=number,
             project="default",
             subject=entity,
-            time=NOW,
+            time=self.now,
             taskid=self.task,
             sandboxid=sandbox,
         )
@@ -293,22 +293,13 @@ def sandherd(
 
 
 @pytest.fixture
-def started(context: Context) -> Callable[..., Any]:
+def started(context: Context, sandherd_program: Path) -> Callable[..., Any]:
     """Start the command as a process of its own."""
 
     async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
         pipes: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            "from sandherd.cli import main; main()",
-            *place,
-            *words,
-            **(pipes | streams),
-            # A test run that was put into the background ignores Ctrl-C, and what it starts would, too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return await asyncio.create_subprocess_exec(sandherd_program, *place, *words, **(pipes | streams))
 
     return start
 

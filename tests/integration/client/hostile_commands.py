@@ -23,6 +23,8 @@ ASKING: dict[Words, list[str]] = {
     ("branches", "show"): [TASK],
     ("branches", "fetch"): [TASK],
     ("branches", "push"): [TASK, "--approve-paths", "--yes", "--timeout", "1s"],
+    ("branches", "pr"): [TASK, "--timeout", "1s"],
+    ("branches", "merge"): [TASK, "--wait", "--timeout", "1s"],
     ("branches", "delete"): [TASK, "--yes", "--timeout", "1s"],
     ("branches", "diff"): [TASK],
     ("artifacts", "list"): [SANDBOX],

@@ -12,6 +12,8 @@ from sandherd.contracts.requests import (
     DeleteBranch,
     DownloadChunk,
     ListBranches,
+    MergeBranch,
+    OpenPullRequest,
     PushBranch,
     UploadChunk,
 )
@@ -34,6 +36,10 @@ class StoredBranches:
         self.uploaded: dict[tuple[str, str], dict[int, bytes]] = {}
         self.pushes: list[PushBranch] = []
         self.deletions: list[DeleteBranch] = []
+        self.pull_requests: list[OpenPullRequest] = []
+        self.merges: list[MergeBranch] = []
+        self.on_pull_request: Callable[[BranchView], BranchView] = lambda view: view
+        self.on_merge: Callable[[BranchView], BranchView] = lambda view: view
         self.on_push: Callable[[BranchView], BranchView] = lambda view: view
         self.on_delete: Callable[[BranchView], BranchView] = lambda view: view
 
@@ -41,6 +47,7 @@ class StoredBranches:
         """Be the spawner of these branches."""
         answers: dict[Any, Any] = {
             ListBranches: self.found, PushBranch: self.push, DeleteBranch: self.delete,
+            OpenPullRequest: self.open_pull_request, MergeBranch: self.merge,
             DownloadChunk: self.piece, UploadChunk: self.store,
         }  # fmt: skip
         for request, give in answers.items():
@@ -55,6 +62,14 @@ class StoredBranches:
     def push(self, asked: PushBranch) -> BranchView:
         self.pushes.append(asked)
         return self.change(asked.branch, self.on_push)
+
+    def open_pull_request(self, asked: OpenPullRequest) -> BranchView:
+        self.pull_requests.append(asked)
+        return self.change(asked.branch, self.on_pull_request)
+
+    def merge(self, asked: MergeBranch) -> BranchView:
+        self.merges.append(asked)
+        return self.change(asked.branch, self.on_merge)
 
     def delete(self, asked: DeleteBranch) -> BranchView:
         self.deletions.append(asked)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,8 +18,10 @@ from sandherd.contracts.events.message import (
     MessageRefused,
     MessageRejected,
 )
+from sandherd.contracts.events.sandbox import SandboxRunning
 from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
+    AskEvents,
     AskOutput,
     LiveSandboxes,
     LiveTasks,
@@ -33,6 +35,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
+from tests.patience import PATIENCE
 from tests.polling import eventually
 
 TASK, SANDBOX = "task-one", "sbx-one"
@@ -62,6 +65,36 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
     assert "task.completed" in out.splitlines()[-1] or "working…" in out.splitlines()[-1]
     assert "│ working…" in out
     assert command.data.spec.harness.argv == ["python3", "agent.py"]
+
+
+async def test_live_output_waits_for_missing_events(
+    neighbours: Neighbours, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that the history has only later is shown before younger ones of other sources."""
+    monkeypatch.setattr("sandherd.client.events.time_order.LIMIT_SECONDS", PATIENCE)
+    running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "true"))
+    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
+    await neighbours.begin()
+    seconds = timedelta(seconds=1)
+    neighbours.now += seconds
+    late = await neighbours.chat("first", heard=False, stored=False)
+    neighbours.now += seconds
+    await neighbours.chat("second")
+    neighbours.now += seconds
+    await neighbours.say(f"spawner/{SANDBOX}", SandboxRunning(runtime="process"))
+
+    def requests() -> int:
+        return sum(isinstance(asked, AskEvents) and asked.source == late.source for asked in neighbours.asked)
+
+    wanted = requests() + 4  # which takes longer than the shortest hold
+    await eventually(lambda: requests() >= wanted)
+    neighbours.stored.append(late)
+    await neighbours.complete()
+    status, out, err = await running
+    assert (status, err) == (0, "")
+    times = [line["time"] for line in lines_of(out)]
+    assert times == sorted(times)
+    assert any(line["data"].get("content") == "first" for line in lines_of(out))
 
 
 def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:

@@ -242,7 +242,7 @@ async def test_sandbox_view_equals_that_of_the_history(
 
 @pytest.mark.parametrize("kind", ["tasks", "sandboxes"])
 async def test_truncated_list_states_it(neighbours: Neighbours, sandherd: Sandherd, kind: str) -> None:
-    """The note is on standard error, with how to see the rest; a complete list has none."""
+    """The note is on standard error, with how to see the rest; a complete list has none. A document has a field."""
     tasks, sandboxes = [a_task(TaskState.RUNNING)], [a_sandbox(SandboxState.RUNNING)]
     for cursor in ("c-17", None):
         await neighbours.answer(SPAWNER, LiveTasks, lambda _, at=cursor: TaskList(tasks=tasks, next_cursor=at))
@@ -254,6 +254,10 @@ async def test_truncated_list_states_it(neighbours: Neighbours, sandherd: Sandhe
         assert err == (
             f"sandherd: there are more {kind}: continue with --cursor c-17, or set a higher --limit\n" * bool(cursor)
         )
+        _, out, lines_err = await sandherd(kind, "list", "-n", "1", "-o", "jsonl")
+        assert (out.count("\n"), lines_err) == (1, err)
+        _, out, document_err = await sandherd(kind, "list", "-n", "1", "-o", "json")
+        assert (json.loads(out)["next_cursor"], document_err) == (cursor, "")
 
 
 async def test_commands_about_ended_objects_are_conflicts(

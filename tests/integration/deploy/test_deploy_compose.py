@@ -56,28 +56,33 @@ def test_settings_reach_their_services() -> None:
 
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
-    named: Any = {"SANDHERD_GIT_CREDENTIALS": "/etc/tokens"}
-    for given, source in (({}, "/dev/null"), (named, "/etc/tokens")):
+    files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY")
+    named: Any = {name: f"/etc/{name}" for name in files}
+    none: Any = {}
+    for given in (none, named):
         compose = Compose(DOCKER_GID="0", GITHUB_TOKEN="ghp_visible", **given)
         services = yaml.safe_load(compose.said("config"))["services"]
         spawner = services["spawner"]
-        place = spawner["environment"]["SANDHERD_GIT_CREDENTIALS"]
         mounts = {name: [mount_text(one) for one in part.get("volumes", ())] for name, part in services.items()}
-        assert f"{source}:{place}:ro" in mounts["spawner"]
-        assert {name for name, found in mounts.items() if any(place in one for one in found)} == {"spawner"}
+        for file in files:
+            place = spawner["environment"][file]
+            assert f"{given.get(file, '/dev/null')}:{place}:ro" in mounts["spawner"]
+            assert {name for name, found in mounts.items() if any(place in one for one in found)} == {"spawner"}
         assert "ghp_visible" not in json.dumps(services)
 
 
 def test_mirrors_outlive_the_container() -> None:
     """They are in the volume of the spawner's home; hosts and sizes are passed on."""
     given: Any = {"SANDHERD_REPOSITORY_HOSTS": "git.example.org", "SANDHERD_MAX_REPOSITORY_MB": "99"}
+    given |= {"SANDHERD_PULL_REQUESTS": "draft", "SANDHERD_MERGE_POLICY": "queue"}
     spawner = yaml.safe_load(Compose(DOCKER_GID="0", **given).said("config"))["services"]["spawner"]
     assert "spawner-home:/var/lib/sandherd:rw" in [mount_text(one) for one in spawner["volumes"]]
     assert {name: str(spawner["environment"][name]) for name in given} == given
     default = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]["spawner"]["environment"]
-    names = ("SANDHERD_REPOSITORY_HOSTS", "SANDHERD_MAX_REPOSITORY_MB", "SANDHERD_GIT_CREDENTIALS")
+    names = [*given, "SANDHERD_GIT_CREDENTIALS"]
     settings, own = load({}, {name: str(default[name]) for name in names}).settings, load({}, {}).settings
     assert (settings.repository_hosts, settings.max_repository_mb) == (own.repository_hosts, own.max_repository_mb)
+    assert (settings.pull_requests, settings.merge_policy) == (own.pull_requests, own.merge_policy)
 
 
 def test_built_images_are_not_named_as_a_users() -> None:

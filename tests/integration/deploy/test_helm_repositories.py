@@ -23,7 +23,9 @@ def settings_of(values: Json) -> Any:
     text = called(rendered(values), "ConfigMap", "settings")["data"]["sandherd.yaml"]
     (container,) = spawner(values)["containers"]
     plain = {name: value for name, value in variables(container).items() if isinstance(value, str)}
-    return load(yaml.safe_load(text), {name: plain[name] for name in plain if "GIT" in name}).settings
+    return load(
+        yaml.safe_load(text), {name: plain[name] for name in plain if "GIT" in name or "FORGE" in name}
+    ).settings
 
 
 def test_only_the_spawner_reaches_forges_and_only_if_enabled() -> None:
@@ -50,7 +52,7 @@ def test_tasks_name_forges_only_if_the_spawner_reaches_them() -> None:
 
 
 def test_credentials_of_forges_are_the_spawners_alone() -> None:
-    """The token is a variable from its Secret, the others are a file; without Secrets there is neither."""
+    """The token is a variable from its Secret, the others are files; without Secrets there is none of them."""
     found = {name: pod["spec"] for name, pod in pods(rendered(FORGES))}
     told = {name: variables(spec["containers"][0]) for name, spec in found.items()}
     assert told["spawner"]["GITHUB_TOKEN"] == {"secretKeyRef": {"name": "github", "key": "token"}}
@@ -58,11 +60,19 @@ def test_credentials_of_forges_are_the_spawners_alone() -> None:
     assert str(settings_of(FORGES).git_credentials) == "/run/sandherd-git/hosts"
     (volume,) = [one for one in found["spawner"]["volumes"] if one["name"] == "git-credentials"]
     assert volume["secret"] == {"secretName": "forges", "defaultMode": 0o440}
+    (container,) = found["spawner"]["containers"]
+    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    secrets = {one["name"]: one["secret"]["secretName"] for one in found["spawner"]["volumes"] if "secret" in one}
+    settings = settings_of(FORGES)
+    for name, path in (("forge-tokens", settings.forge_tokens), ("github-app", settings.github_app_key.parent)):
+        assert (mounts[name]["mountPath"], mounts[name]["readOnly"], secrets[name]) == (str(path), True, name)
+    assert (settings.github_app_key.name, settings.github_app_id) == ("app.pem", "12345")
+    of_forges = {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY"}
     for name in {*found} - {"spawner"}:
-        assert not {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS"} & told[name].keys()
-        assert not any("git" in one["name"] for one in found[name]["volumes"])
+        assert not of_forges & told[name].keys()
+        assert not any(part in one["name"] for part in ("git", "forge") for one in found[name]["volumes"])
     bare = variables(spawner({})["containers"][0])
-    assert not {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS"} & bare.keys()
+    assert not of_forges & bare.keys()
 
 
 @pytest.mark.parametrize(

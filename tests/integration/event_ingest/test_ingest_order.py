@@ -152,3 +152,16 @@ def _check_sense(tables: Any) -> None:
     assert [row["state"] for row in tables["messages"]] == ["acknowledged", "delivered"]
     voice = next(row for row in tables["sources"] if row["source"] == "/sandherd/sandbox/sbx-1")
     assert (voice["stored"], voice["highest"], voice["closing"], voice["heartbeats"]) == (6, 6, 6, 2)
+
+
+async def test_messages_of_two_projects_may_have_one_name(history: Any, script: Any) -> None:
+    """Neither state, recipient nor sender of the one is changed by the other, whichever is stored first."""
+    named: dict[str, Any] = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
+    for project, sandbox, sender in (("alpha", "sbx-a", "one"), ("beta", "sbx-b", "two")):
+        queued = script.say("message.queued", sandbox, project=project, content_length=2, sender_id=sender, **named)
+        await history.hear([queued])
+    delivered = script.say("message.delivered", "sbx-b", project="beta", delivery_ms=1.5, **named)
+    await history.hear([delivered])
+    rows = (await history.tables())["messages"]
+    found = {(row["project"], row["sandbox"], row["sender_id"], row["state"]) for row in rows}
+    assert found == {("alpha", "sbx-a", "one", "queued"), ("beta", "sbx-b", "two", "delivered")}

@@ -9,10 +9,11 @@ from structlog.testing import capture_logs
 
 from monitor.actions import Actions
 from monitor.event_reader import EventReader
+from monitor.facts import ObservedEvent
 from monitor.herd import Herd
-from monitor.main import compose, limits_of
+from monitor.main import compose
+from monitor.rule_set import ALL
 from monitor.snapshot_store import SnapshotStore
-from monitor.state import ObservedEvent
 from monitor.watch import Watch
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
@@ -38,11 +39,11 @@ def herd_of(count: int, position: int) -> Herd:
 async def test_last_saved_snapshot_is_restored(world: World) -> None:
     """Three saves use two sets of pieces in turn."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        keeping = SnapshotStore(bus)
+        keeping = SnapshotStore(bus, ALL)
         assert (await keeping.restore()).live == {}
         for count in (1, 4000, 7):
             await keeping.save(herd_of(count, count), fence=3)
-        restored = await SnapshotStore(bus).restore()
+        restored = await SnapshotStore(bus, ALL).restore()
     assert restored.live == herd_of(7, 7).live
     assert restored.position == keeping.position == 7
 
@@ -50,13 +51,13 @@ async def test_last_saved_snapshot_is_restored(world: World) -> None:
 async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> None:
     """Both restored the same; the successor saved; the old holder's later save is refused."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus).save(herd_of(1, 1), fence=1)
-        old, successor = SnapshotStore(bus), SnapshotStore(bus)
+        await SnapshotStore(bus, ALL).save(herd_of(1, 1), fence=1)
+        old, successor = SnapshotStore(bus, ALL), SnapshotStore(bus, ALL)
         await old.restore()
         await successor.restore()
         await successor.save(herd_of(3, 30), fence=2)
         await old.save(herd_of(2, 20), fence=1)
-        restored = await SnapshotStore(bus).restore()
+        restored = await SnapshotStore(bus, ALL).restore()
     assert restored.position == 30
     assert old.position == 1
 
@@ -64,9 +65,9 @@ async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> N
 async def test_incomplete_snapshot_is_skipped(world: World) -> None:
     """The stream is read from its first event instead."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus).save(herd_of(2, 9), fence=1)
+        await SnapshotStore(bus, ALL).save(herd_of(2, 9), fence=1)
         await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
-        restored = await SnapshotStore(bus).restore()
+        restored = await SnapshotStore(bus, ALL).restore()
     assert (restored.position, restored.live) == (0, {})
 
 
@@ -76,7 +77,7 @@ async def test_monitor_that_is_stopped_saves_all_that_it_has_read(world: World) 
     async with world.monitor().running() as service:
         await eventually(lambda: service.registry.get_sample_value("sandherd_watched_sandboxes") == 1)
     async with world.herd.bus(Principal.MONITOR) as bus:
-        restored = await SnapshotStore(bus).restore()
+        restored = await SnapshotStore(bus, ALL).restore()
     assert [key[1] for key in restored.live] == ["sbx-1"]
 
 
@@ -85,11 +86,11 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
     monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
     service = compose(world.herd.settings(Principal.MONITOR, check_interval=0.1))
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus).save(herd_of(3, 30), fence=1)
+        await SnapshotStore(bus, ALL).save(herd_of(3, 30), fence=1)
         await world.herd.kill()
         actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
         watch = Watch(
-            bus, Lease(bus, "monitor.watch", "test"), limits_of(service.settings),
+            bus, Lease(bus, "monitor.watch", "test"), ALL,
             actions=actions, reader=EventReader(bus), meters=service.meters,
         )  # fmt: skip
         with capture_logs() as lines:

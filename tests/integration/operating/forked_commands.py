@@ -6,6 +6,7 @@ Prints a JSON list of the exit status, standard output and standard error of eac
 Python process, with the interpreter's own flush of what was printed.
 """
 
+import gc
 import io
 import json
 import os
@@ -19,12 +20,11 @@ from sandherd.cli import (
     local_stack,  # noqa: F401  # the same
     main,
 )
-from sandherd.cli.app import build
 from sandherd.cli.doctor import checks  # noqa: F401  # the same
 from sandherd.cli.render import history  # noqa: F401  # the same
+from tests.preloaded_cli.server import preload
 
 AT_ONCE: Final = 8
-build()  # imports the modules of all commands
 
 
 @dataclass
@@ -80,5 +80,8 @@ def wait(cases: list[Case], folder: Path, running: dict[int, int]) -> None:
 
 if __name__ == "__main__":
     given = [Case(**case) for case in json.load(sys.stdin)]
+    preload()
+    gc.collect()
+    gc.freeze()  # a fork whose collector goes through what is loaded copies it
     run_all(given, Path(sys.argv[1]))
     print(json.dumps([asdict(case) for case in given]))

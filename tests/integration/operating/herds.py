@@ -17,8 +17,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
-from tests.e2e.line import SANDHERD
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 P = Principal
 PROJECT = "p1"
@@ -56,7 +56,12 @@ def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.Complete
         "SANDHERD_CREDENTIALS": str(broker.credentials(P.CLIENT, project=PROJECT)),
     }
     return subprocess.run(
-        [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
+        [str(preloaded_sandherd()), *words],
+        env=told | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
 

@@ -15,8 +15,15 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.access import AgentBranchSaved
-from sandherd.contracts.repositories import Repository
-from sandherd.contracts.requests import BranchView, DeleteBranch, ListBranches, PushBranch
+from sandherd.contracts.repositories import ProjectRepository, Repository
+from sandherd.contracts.requests import (
+    BranchView,
+    DeleteBranch,
+    ListBranches,
+    ProjectDefaults,
+    PushBranch,
+    SetProject,
+)
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -108,8 +115,8 @@ class AgentsClone:
         )  # fmt: skip
 
 
-async def stored(bus: Bus, content: bytes, sandbox: str) -> ArtifactRef:
-    artifact = make_artifact(content, "p1", sandbox, "application/x-git-bundle")
+async def stored(bus: Bus, content: bytes, sandbox: str, project: str = "p1") -> ArtifactRef:
+    artifact = make_artifact(content, project, sandbox, "application/x-git-bundle")
     for record in artifact.records:
         await bus.publish(record.subject, record.payload, msg_id=record.msg_id)
     return artifact.reference
@@ -338,3 +345,25 @@ async def test_damaged_bundle_is_refused_for_good(
         await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit, cut=60)
         refused = await reaches(person, task, lambda found: found.problem is not None)
     assert (refused.saving, refused.commit) == (False, upstream.first)
+
+
+async def test_task_works_on_the_default_repository_of_its_project(
+    spawner: Make, person: Person, repository: Repository, herd: Broker
+) -> None:
+    """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's."""
+    url = str(repository.url)
+    async with spawner(branch_prefixes=["agents/work"]).running(), herd.bus(Principal.OPERATOR) as operator:
+        other = ProjectDefaults(repository=ProjectRepository(url="https://10.0.0.1/a/b"))
+        with pytest.raises(RefusedError) as refused:
+            await operator.ask(SetProject(new=True, defaults=other), "p1", timeout=PATIENCE)
+        assert refused.value.problem.field == "defaults.repository.url"
+        own = ProjectDefaults(repository=ProjectRepository(url=url))
+        await operator.ask(SetProject(new=True, defaults=own), "p1", timeout=PATIENCE)
+        task = await person.submit(["/bin/sh", "-c", "cat shop.py"])
+        view = await reaches(person, task, lambda _: True)
+        assert view.repository == url.removesuffix(".git")
+        assert view.branch.startswith("agents/work/")
+        assert (await person.ended(task)).state == "completed"
+        assert person.said(task, "task.submitted")["repository"] == url
+        alone = await person.submit(["true"], no_repository=True)
+        assert (await person.ended(alone)).repository is None

@@ -255,3 +255,17 @@ async def test_two_writers_take_turns(mirror: Mirror, upstream: Upstream) -> Non
     pairs = zip([mirror, other] * 3, names, strict=True)
     await asyncio.gather(*(one.create_branch(name, upstream.first) for one, name in pairs))
     assert sorted(await mirror.branches()) == names
+
+
+async def test_bundle_for_a_sandbox_has_the_base_as_of_the_last_fetch(
+    upstream: Upstream, remote: RemoteRepository, mirror: Mirror, tmp_path: Path
+) -> None:
+    """So that an agent can merge it; a base that was deleted is left out."""
+    await mirror.create_branch("feature/x", upstream.first)
+    newer = upstream.commit({"shop.py": "total = 2\n"})
+    await mirror.fetch(remote)
+    await mirror.write_bundle("feature/x", tmp_path / "one", base="main")
+    shown = git(tmp_path, "bundle", "list-heads", str(tmp_path / "one")).splitlines()
+    assert sorted(shown) == sorted([f"{upstream.first} refs/heads/feature/x", f"{newer} refs/remotes/origin/main"])
+    await mirror.write_bundle("feature/x", tmp_path / "two", base="gone")
+    assert len(git(tmp_path, "bundle", "list-heads", str(tmp_path / "two")).splitlines()) == 1

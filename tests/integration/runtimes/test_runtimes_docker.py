@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from aiodocker import Docker, DockerError
 from aiodocker.volumes import DockerVolume
 from aiohttp import StreamReader
 
+from sandherd.contracts.repositories import MOUNTED
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.box_files import HERD, STATE
@@ -22,6 +25,7 @@ from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.docker.containers import ContainerOptions, config
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.docker.image_preparation import ImagePreparation
+from spawner.runtimes.docker.shared_folders import is_shared
 from tests.engines.docker import IMAGE
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open
 from tests.patience import PATIENCE
@@ -365,3 +369,28 @@ async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.M
         assert caught.value.fault is ProviderFault.REFUSED
     assert await boxes.provider.read(box.name, f"{WORK}/small", 1000) == b"small\n"
     assert heard < 2_000_000
+
+
+async def test_folder_that_containers_see_is_found_out(docker: Docker, tmp_path: Any) -> None:
+    """Not if the engine has another folder at the path, or no image to look with; nothing is left of the look."""
+    options = ContainerOptions(IMAGE)
+    assert await is_shared(docker, options, tmp_path / "new")
+    assert not await is_shared(docker, ContainerOptions("no-such-image"), tmp_path)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:  # the engine's process has another folder at this path, or none
+        assert not await is_shared(docker, options, Path(f"/proc/self/fd/{descriptor}"))
+    finally:
+        os.close(descriptor)
+    tmp_path.chmod(0o700)
+    assert await is_shared(docker, options, tmp_path)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "new"]
+    assert await docker.containers.list(all="true", filters='{"name": ["^/sandherd-probe-"]}') == []
+
+
+async def test_mirror_is_mounted_read_only(boxes: Any, tmp_path: Any) -> None:
+    """Where the worker expects it, beside the box's own files."""
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    tmp_path.chmod(0o755)
+    box = await boxes.make(repository=tmp_path)
+    assert (await boxes.sh(box, f"cat {MOUNTED}/HEAD; cat {STATE}/task.json")).out.startswith(b"ref: refs/heads/main")
+    assert (await boxes.sh(box, f"touch {MOUNTED}/mine")).code != 0

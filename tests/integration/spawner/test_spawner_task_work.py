@@ -7,6 +7,7 @@ from typing import Any
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
+from sandherd.contracts.repositories import SHARED_BUNDLES
 from sandherd.contracts.requests import UploadChunk
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -67,8 +68,9 @@ async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, 
 
 
 async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:
-    """Those of a task, those of a sandbox, and unfinished ones that still grow are kept."""
+    """Those of a task, those of a sandbox, those that tasks share, and unfinished ones that still grow are kept."""
     async with access_room(herd) as live:
+        shared = await uploaded(person, SHARED_BUNDLES)
         idle, growing = await uploaded(person, "task-idle"), await uploaded(person, "task-growing")
         uploads, now = UnsubmittedUploads(live), datetime.now(UTC)
         await uploads.delete(now)
@@ -79,7 +81,7 @@ async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd:
         )
         await uploads.delete(now + timedelta(minutes=30))
         await uploads.delete(now + LIFE)
-        assert (await stored(herd, idle), await stored(herd, growing)) == (0, 2)
+        assert (await stored(herd, idle), await stored(herd, growing), await stored(herd, shared)) == (0, 2, 1)
 
 
 async def test_files_of_a_task_are_deleted_with_its_record(spawner: Make, person: Any, herd: Broker) -> None:

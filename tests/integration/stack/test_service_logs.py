@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ import pytest
 from sandherd.stack import down, up
 from sandherd.stack.rotation import rotate
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 PARTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
-SANDHERD = Path(sys.executable).with_name("sandherd")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def files(tmp_path: Path) -> Path:
 async def start(home: Path, *words: str, **environ: str) -> Process:
     environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(home)} | environ
     return await asyncio.create_subprocess_exec(
-        SANDHERD, "services", "logs", *words, env=environ, stdout=PIPE, stderr=PIPE
+        preloaded_sandherd(), "services", "logs", *words, env=environ, stdout=PIPE, stderr=PIPE
     )
 
 
@@ -116,7 +115,7 @@ async def test_followed_log_has_every_line_across_a_rotation(files: Path) -> Non
 
 async def test_followed_log_ends_with_its_reader(files: Path) -> None:
     """As with `head`: there is no error."""
-    script = f"'{SANDHERD}' services logs spawner -f | head -n 1; echo ${{PIPESTATUS[0]}}"
+    script = f"'{preloaded_sandherd()}' services logs spawner -f | head -n 1; echo ${{PIPESTATUS[0]}}"
     environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(files)}
     process = await asyncio.create_subprocess_exec("bash", "-c", script, env=environ, stdout=PIPE, stderr=PIPE)
     async with asyncio.timeout(PATIENCE):

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +18,9 @@ from sandherd.stack import down, maintenance
 from sandherd.stack import status as stack_status
 from sandherd.stack.cluster import size_of
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
-
-SANDHERD = Path(sys.executable).with_name("sandherd")
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def environment(home: Path) -> dict[str, str]:
 async def sandherd(home: Path, *words: str, status: int | None = 0, **settings: str) -> str:
     """What it prints; on standard error if `status` is not 0. None stands for any status."""
     environ = environment(home) | settings
-    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, env=environ, stdout=PIPE, stderr=PIPE)
     out, error = await process.communicate()
     assert status in {process.returncode, None}, (words, out.decode(), error.decode())
     return (error if status else out).decode()
@@ -144,7 +142,7 @@ async def test_an_interrupted_backup_leaves_the_stack_running_and_no_folder(
     supervisor = (await stack_status(home)).supervisor_pid
     assert supervisor is not None
     process = await asyncio.create_subprocess_exec(
-        SANDHERD, "backup", str(place / "monday"), env=environment(home), stdout=PIPE, stderr=PIPE
+        preloaded_sandherd(), "backup", str(place / "monday"), env=environment(home), stdout=PIPE, stderr=PIPE
     )
     async with asyncio.timeout(PATIENCE):
         await ended(supervisor)

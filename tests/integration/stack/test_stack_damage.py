@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,10 +15,9 @@ import pytest
 
 from sandherd.stack import Phase, down, status, up
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
-
-SANDHERD = Path(sys.executable).with_name("sandherd")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +35,7 @@ def home() -> Iterator[Path]:
 
 async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
     environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(home)}
-    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, env=environ, stdout=PIPE, stderr=PIPE)
     out, error = await process.communicate()
     return process.returncode or 0, out.decode(), error.decode()
 

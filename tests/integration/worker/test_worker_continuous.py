@@ -57,6 +57,8 @@ async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None
     calls = [event.data.tool for event in events if event.type == "agent.tool_use"]
     assert calls == ["command", "validation"] * 2
     assert [event.data.turn for event in events if event.type == "agent.turn_started"] == [1, 2]
+    judgements = [event.data for event in events if event.type == "agent.tool_result"][1::2]
+    assert [(one.outcome, one.exit_code) for one in judgements] == [("failed", 1), ("ok", 0)]
     first, second = await sandbox.events("iteration_validated")
     assert (first.data.passed, first.data.errors, first.data.stop_reason) == (
         False,

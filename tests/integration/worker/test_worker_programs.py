@@ -70,13 +70,13 @@ async def test_failing_script_fails_its_task(sandbox: Any) -> None:
 
 
 async def test_shell_script_reports_its_own_events(sandbox: Any) -> None:
-    """Tool calls and usage of a five-line script become events, and the usage is in the result."""
+    """Tool calls, checks and usage of a five-line script become events, and the usage is in the result."""
     command(
         sandbox,
         script="""
 say() { printf '{"type":"agent.%s","data":%s}\\n' "$1" "$2" >&3; }
-say tool_use '{"tool":"lint","tool_use_id":"t1","input":{"path":"."}}'
-say tool_result '{"tool_use_id":"t1","result":"clean"}'
+say tool_use '{"tool":"lint","tool_use_id":"t1","input":{"command":"cd src && ruff check ."}}'
+say tool_result '{"tool_use_id":"t1","result":"clean","outcome":"ok","exit_code":0}'
 say usage '{"input_tokens":10,"output_tokens":5,"cost_micro_usd":300}'
 """,
     )
@@ -84,5 +84,7 @@ say usage '{"input_tokens":10,"output_tokens":5,"cost_micro_usd":300}'
     events = await sandbox.events()
     used = [event.data.tool for event in events if event.type == "agent.tool_use"]
     assert used == ["command", "lint"]
+    checks = [(event.data.check, event.data.check_passed) for event in events if event.type == "agent.tool_result"]
+    assert checks == [("lint", True), (None, None)]
     completed = (await sandbox.event("completed")).data
     assert (completed.input_tokens, completed.output_tokens, completed.cost_micro_usd) == (10, 5, 300)

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -149,3 +149,30 @@ def test_sync_herd_without_a_connection_names_connect() -> None:
     """Not the arguments that `connect` calls it with."""
     with pytest.raises(TypeError, match=r"with SyncHerd.connect\(\) as herd"):
         SyncHerd()
+
+
+async def stubborn(begun: threading.Event) -> None:
+    """As a loop around `asyncio.wait_for` of Python 3.11, whose first cancellation comes together with a reply."""
+    with suppress(asyncio.CancelledError):
+        begun.set()
+        await asyncio.sleep(10 * PATIENCE)
+    await asyncio.sleep(10 * PATIENCE)
+
+
+def test_close_ends_work_that_swallows_a_cancellation() -> None:
+    """The program that closes its connection does not wait for it forever."""
+    thread, begun = LoopThread(), threading.Event()
+    working = threading.Thread(target=lambda: suppress_closed(lambda: thread.run(lambda: stubborn(begun))), daemon=True)
+    working.start()
+    assert begun.wait(PATIENCE)
+    closing = threading.Thread(target=thread.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    working.join(PATIENCE)
+    assert not working.is_alive()
+
+
+def suppress_closed(call: Callable[[], object]) -> None:
+    with suppress(HerdError):
+        call()

@@ -1,5 +1,6 @@
 """The repository of a task on the command line and in files: errors name what the user wrote."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,15 @@ import pytest
 import yaml
 
 from sandherd.cli.exit_status import status_of
-from sandherd.cli.parse.repository import refuse_other_trees, repository_source
+from sandherd.cli.parse.repository import co_author, project_repository, refuse_other_trees, repository_source
 from sandherd.cli.scheduled_task import scheduled_task
 from sandherd.client.errors import HerdError
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.errors import Code
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import CoAuthor, ProjectRepository, Repository
+from tests.local_git import new_repository
 
 URL = "https://git.example.org/demo/web"
 NONE: dict[str, Any] = {"base": None, "ticket": None, "branch": None}
@@ -71,6 +73,39 @@ def test_other_files_to_begin_with_are_refused() -> None:
         with pytest.raises(HerdError):
             refuse_other_trees(source(), **more)
     refuse_other_trees(source(), None, None, uploads=False)
+
+
+def test_default_repository_of_a_project_is_named_by_its_url() -> None:
+    """With the options that all its tasks have; `run` opts out of it, which excludes a repository."""
+    options: dict[str, Any] = {"base": "next", "no_push": True, "no_commit_rest": True}
+    assert project_repository(None, base=None, no_push=False, no_commit_rest=False) is None
+    found = project_repository(URL, **options)
+    assert found == ProjectRepository(url=URL, base="next", push=False, commit_rest=False)
+    for repo, remedy in ((".", "https://HOST/OWNER/NAME"), (None, "--repo")):
+        with pytest.raises(HerdError) as refused:
+            project_repository(repo, **options)
+        assert remedy in str(refused.value.problem.remedy)
+    with pytest.raises(HerdError, match="--no-repo"):
+        refuse_other_trees(source(), None, None, uploads=False, no_repo=True)
+
+
+def test_co_author_is_the_user_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its git configuration has it, and only what is in it: no name is guessed."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    shop = new_repository(tmp_path / "shop")
+    with pytest.raises(HerdError, match=r"git has no user\.name"):
+        co_author(True, str(shop.folder))
+    shop("config", "user.name", "Ann Example")
+    with pytest.raises(HerdError, match=r"git has no user\.email"):
+        co_author(True, str(shop.folder))
+    shop("config", "user.email", "ann@example.org")
+    (shop.folder / "sub").mkdir()
+    assert co_author(True, str(shop.folder / "sub")) == CoAuthor(name="Ann Example", email="ann@example.org")
+    assert co_author(False, str(shop.folder)) is None
+    shop("config", "user.name", "Ann <x>")
+    with pytest.raises(HerdError, match="--co-author"):
+        co_author(True, str(shop.folder))
 
 
 @pytest.mark.parametrize("command", ["show", "fetch", "push", "delete", "diff"])

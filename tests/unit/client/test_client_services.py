@@ -9,7 +9,7 @@ from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.cli.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import GIT, MIRRORS, ConsumerBacklog, Examination, Part, PartKind
+from sandherd.contracts.requests import FORGE_CREDENTIALS, GIT, MIRRORS, ConsumerBacklog, Examination, Part, PartKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -57,9 +57,11 @@ def test_unusable_plugin_has_its_own_remedy() -> None:
 
 def test_each_problem_of_repositories_has_its_own_remedy() -> None:
     """Git to be installed, a folder to be made writable; both if both are wrong."""
-    parts = [Part(kind=PartKind.REMARK, name=name, problem="is missing") for name in (GIT, MIRRORS)]
-    git, folder, both = (judged(spawner=told(*some))["spawner"] for some in (parts[:1], parts[1:], parts))
-    assert {git.state, folder.state, both.state} == {CheckState.WARNING}
+    parts = [Part(kind=PartKind.REMARK, name=name, problem="is missing") for name in (GIT, MIRRORS, FORGE_CREDENTIALS)]
+    wanted = (parts[:1], parts[1:2], parts[:2], parts[2:])
+    git, folder, both, file = (judged(spawner=told(*some))["spawner"] for some in wanted)
+    assert {git.state, folder.state, both.state, file.state} == {CheckState.WARNING}
+    assert "readable" in str(file.remedy)
     assert "install git" in str(git.remedy)
     assert "writable" in str(folder.remedy)
     assert both.remedy == f"{git.remedy}; {folder.remedy}"

@@ -64,9 +64,15 @@ def test_run_loads_no_client_of_websockets_and_no_copies_of_files(tmp_path: Path
 
 
 def test_run_loads_nothing_that_packs_files_or_records_traces(tmp_path: Path) -> None:
-    """Only `--dir` and `--file` need archives, and only a program with spans needs opentelemetry."""
+    """Only `--dir` and `--file` need archives, `--repo` branches, and a program with spans opentelemetry."""
     loaded = loaded_by("run", "text", "--", "true", home=tmp_path)
     assert "sandherd.cli.task_submission" in loaded
+    assert not loaded & {
+        "sandherd.cli.branch_output",
+        "sandherd.cli.local_repositories",
+        "sandherd.client.tasks.resume",
+    }
+    assert "sandherd.client.repositories.local" not in loaded
     assert not {name for name in loaded if name.startswith(("sandherd.archives", "opentelemetry", "tarfile"))}
 
 

@@ -13,6 +13,7 @@ from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.labels import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN
 from sandherd.contracts.names import ENV_NAME_PATTERN, SAFE_NAME_PATTERN, new_uuid
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN
+from sandherd.contracts.pull_requests import PULL_REQUEST_LABEL_PATTERN, REVIEWER_PATTERN
 from sandherd.contracts.repositories import (
     BRANCH_PATTERN,
     COMMIT_PATTERN,
@@ -47,6 +48,8 @@ NO_NAMES: Final = {
     (TICKET_PATTERN,): "the id of a ticket, in no subject",
     (COMMIT_PATTERN,): "the id of a commit",
     (URL_PATTERN,): "the URL of a repository, whose host the spawner has to permit",
+    (PULL_REQUEST_LABEL_PATTERN,): "a label at a forge, in no subject",
+    (REVIEWER_PATTERN,): "an account at a forge, in no subject",
     (LABEL_PATTERN,): "the label of a local repository, in no subject",
     (r"^[^\x00]*$",): "text for people, or an argument of a program",
     (r"^[^/\x00][^\x00]*$",): "a path in the work tree, which has a rule of its own",

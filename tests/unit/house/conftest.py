@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.texts import nodes_of
+
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("libs", "services")
 
@@ -35,13 +37,13 @@ class Source:
 
     @property
     def functions(self) -> Iterator[Function]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in nodes_of(self.tree) if isinstance(node, Function))
 
     @property
     def imports(self) -> set[str]:
         """The top-level packages it imports."""
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in nodes_of(self.tree):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

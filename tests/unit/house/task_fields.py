@@ -85,8 +85,11 @@ _NOT_PUBLISHED: Final = {
     **dict.fromkeys(("image", "limits", "ttl_seconds", "agent_server"), _OF_SANDBOX),
     **dict.fromkeys(("env", "secret_env", "sealed", "secrets", "files"), _SECRET),
     **dict.fromkeys(("continuous", "linger_seconds", "on_retry", "keep_work"), _OWN_COMMAND),
+    "kind": "in the event agent.started",
     "inputs": "`depends_on` shows the tasks; the agent finds the files in its work tree",
     **dict.fromkeys(("attempt_seconds", "task_seconds"), "a limit is published when it ends the task"),
+    "co_author": "a name and an address: in the commits, where the user wants them, and nowhere else",
+    "no_repository": "`repository` shows the one that it works on, its own or its project's",
 }
 VIEWS: Final = (
     View(
@@ -99,6 +102,8 @@ VIEWS: Final = (
             "files": "file",
             "work": "directory",
             "repository": "repo",
+            "no_repository": "no_repo",
+            "co_author": "with_co_author",
             "continuous": "until",
             "linger_seconds": "linger",
             "attempt_seconds": "attempt_timeout",
@@ -155,10 +160,13 @@ VIEWS: Final = (
         left_out={
             **dict.fromkeys(("secret_env", "sealed", "secrets"), "names, or encrypted"),
             **dict.fromkeys(("profile", "runtime", "image", "limits", "ttl_seconds", "agent_server"), _CLOSED),
+            "kind": _CLOSED,
             "inputs": "paths, which name files like the keys of `files`",
             "labels": "names that a user gives things, like the task's own; nothing else may be in them",
             **dict.fromkeys(("linger_seconds", "priority", "deadline", "depends_on", "retry", "on_retry"), _CLOSED),
             **dict.fromkeys(("attempt_seconds", "task_seconds", "keep_work", "resume", "work", "repository"), _CLOSED),
+            "no_repository": _CLOSED,
+            "co_author": "the user publishes it with the commits",
         },
     ),
 )

@@ -15,6 +15,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import BY_NAME
 from sandherd_drivers import model_calls
 from sandherd_worker.harnesses.event_lines import may_emit
+from tests.unit.house.texts import nodes_of
 
 CLASSES: Final = "libs/sandherd/contracts/events/"
 DRIVERS: Final = "services/worker/sandherd_drivers/"
@@ -29,7 +30,7 @@ _IN_SQL: Final = re.compile(f"'({_TYPE})'")
 
 def _texts(source: Any) -> Iterator[str]:
     """The string literals of a file that are no docstrings."""
-    nodes = list(ast.walk(source.tree))
+    nodes = list(nodes_of(source.tree))
     docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
@@ -108,7 +109,7 @@ def test_a_type_is_reserved_as_long_as_its_service_does_not_publish_it(product: 
     refusals = "libs/sandherd/bus/consumers/refused_commands.py"
     sources = [one for one in product if one.name.startswith(tuple(f"services/{name}/" for name in services))]
     nodes = [
-        node for one in [*sources, *(two for two in product if two.name == refusals)] for node in ast.walk(one.tree)
+        node for one in [*sources, *(two for two in product if two.name == refusals)] for node in nodes_of(one.tree)
     ]
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     of_services = {name: model for name, model in EVENTS.items() if model.emitted_by in services}
@@ -123,7 +124,7 @@ def test_every_refusal_has_a_code(product: list[Any]) -> None:
     """No service publishes the refusal of a command or message with a text alone."""
     refusals = {cls.__name__ for cls in EVENTS.values() if {"code", "command_id"} <= cls.model_fields.keys()}
     assert len(refusals) >= 5
-    calls = [call for source in product for call in ast.walk(source.tree) if isinstance(call, ast.Call)]
+    calls = [call for source in product for call in nodes_of(source.tree) if isinstance(call, ast.Call)]
     found = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in refusals]
     assert len(found) >= 4
     assert [ast.unparse(call) for call in found if "code" not in {given.arg for given in call.keywords}] == []

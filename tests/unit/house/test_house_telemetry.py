@@ -9,6 +9,7 @@ from sandherd.telemetry.fields import ALWAYS, FIELDS, NAMES
 from sandherd.telemetry.messages import MESSAGES
 from sandherd.telemetry.metrics import METRICS
 from sandherd.telemetry.spans import SPANS
+from tests.unit.house.texts import nodes_of
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 STANDARD = {"exc_info"}
@@ -22,7 +23,7 @@ TABLES = "libs/sandherd/telemetry/"
 
 def log_calls(sources: list[Any]) -> Iterator[tuple[str, ast.Call]]:
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in nodes_of(source.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
                 spoken = ast.unparse(node.func.value)
                 if spoken.endswith("_log") or "logs.get(" in spoken or "get_logger(" in spoken:
@@ -82,7 +83,7 @@ def test_every_metric_is_declared_and_used(product: list[Any]) -> None:
     said: set[str] = set()
     for source in product:
         if not source.name.startswith(f"{TABLES}metrics"):
-            texts = (node.value for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
+            texts = (node.value for node in nodes_of(source.tree) if isinstance(node, ast.Constant))
             said |= {text for text in texts if isinstance(text, str) and text.startswith("sandherd_")}
     declared = {metric.name for metric in METRICS}
     packages = {"sandherd_worker", "sandherd_drivers"}

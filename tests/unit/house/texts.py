@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 
 LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
@@ -26,9 +27,15 @@ _CODE: Final = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _GLOSSARY: Final = re.compile(r"^\|.*\|$\n?", re.MULTILINE)
 
 
+@cache
+def nodes_of(module: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a file, walked once for all rules: to walk takes longer than to look at a node."""
+    return tuple(ast.walk(module))
+
+
 def declared(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Every name of a function, parameter, variable or attribute that a module declares, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
                 yield name, node.lineno
@@ -42,18 +49,30 @@ def declared(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def sentences(tree: ast.Module, text: str) -> Iterator[str]:
     """Docstrings, also those of attributes, comments, log messages, help texts, error texts and meanings of metrics."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str(docstring))):
                 yield docstring
             case ast.Raise(exc=ast.expr() as error):
                 yield from _strings([error])
             case ast.Call(func=function):
-                name = ast.unparse(function).rpartition(".")[2]
+                whole = _dotted(function)
+                name = whole.rpartition(".")[2]
                 yield from _strings(each.value for each in node.keywords if each.arg in {"help", "remedy", "epilog"})
                 yield from _strings(node.args[:1] if name in LEVELS else node.args if name in ROWS else [])
-                yield from _strings(node.args if ast.unparse(function).removesuffix(".of").endswith("Error") else [])
+                yield from _strings(node.args if whole.removesuffix(".of").endswith("Error") else [])
     yield from comments(io.StringIO(text).readline)
+
+
+def _dotted(function: ast.expr) -> str:
+    """The name of what is called, with the names before it; a call or subscript before it is left out."""
+    match function:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{_dotted(value)}.{name}"
+        case _:
+            return ""
 
 
 def comments(readline: Any) -> Iterator[str]:

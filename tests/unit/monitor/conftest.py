@@ -6,23 +6,13 @@ from typing import Any
 
 import pytest
 
-from monitor.rules import Limits
-from monitor.state import ObservedEvent
+from monitor.facts import ObservedEvent
+from monitor.rule_set import ALL, RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
-LIMITS = Limits(
-    dead_after=90,
-    idle_after=600,
-    stuck_after=900,
-    finished_after=300,
-    max_age=43_200,
-    flood_bytes=1000,
-    loop_repeats=4,
-    steering_cooldown=300,
-    repeat_after=60,
-)
+RULES = ALL.with_thresholds("flooding", bytes=1000)
 REQUIRED: dict[str, dict[str, Any]] = {
     "agent.started": {"timestamp": T0, "sdk": "command", "task": "t", "task_description_length": 1},
     "agent.heartbeat": {"timestamp": T0},
@@ -95,8 +85,8 @@ def new_story() -> Callable[[], Story]:
 
 
 @pytest.fixture(scope="session")
-def limits() -> Limits:
-    return LIMITS
+def rules() -> RuleSet:
+    return RULES
 
 
 @pytest.fixture

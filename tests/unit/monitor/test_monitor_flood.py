@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.event_decoder import read
+from monitor.facts import ObservedEvent
 from monitor.fold import fold
-from monitor.rules import Finding, Limits, Rule, find, still_holds
-from monitor.state import FLOOD_WINDOW_SECONDS, ObservedEvent, SandboxActivity
+from monitor.housekeeping import find, still_holds
+from monitor.rule_set import ALL, RuleSet
+from monitor.rules.flooding import WINDOW_SECONDS
+from monitor.rules.rule import Finding
+from monitor.state import SandboxActivity
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
 
@@ -30,46 +34,46 @@ def says(story: Story, sizes: dict[float, int]) -> SandboxActivity:
     return state
 
 
-def found(state: SandboxActivity, now: datetime, limits: Limits) -> str | None:
-    finding = find(state, now, limits, now - timedelta(days=1))
-    return None if finding is None else finding.rule.value
+def found(state: SandboxActivity, now: datetime, rules: RuleSet) -> str | None:
+    finding = find(state, now, rules, now - timedelta(days=1))
+    return None if finding is None else finding.rule
 
 
 @pytest.mark.parametrize(("sizes", "rule"), [((500, 500), None), ((500, 501), "flooding"), ((1001,), "flooding")])
 def test_more_than_the_limit_within_a_minute_is_a_flood(
-    story: Story, limits: Limits, after: After, sizes: tuple[int, ...], rule: str | None
+    story: Story, rules: RuleSet, after: After, sizes: tuple[int, ...], rule: str | None
 ) -> None:
     """Exactly the limit is not; one byte more is, in one event or in many."""
-    assert found(says(story, {float(at): size for at, size in enumerate(sizes)}), after(2), limits) == rule
+    assert found(says(story, {float(at): size for at, size in enumerate(sizes)}), after(2), rules) == rule
 
 
-def test_steady_rate_is_no_flood(story: Story, limits: Limits, after: After) -> None:
+def test_steady_rate_is_no_flood(story: Story, rules: RuleSet, after: After) -> None:
     """A sandbox that publishes much for hours, but never too much in a minute, is left alone."""
-    state = says(story, {FLOOD_WINDOW_SECONDS * number: 900 for number in range(50)})
-    assert found(state, after(FLOOD_WINDOW_SECONDS * 49 + 1), limits) is None
+    state = says(story, {WINDOW_SECONDS * number: 900 for number in range(50)})
+    assert found(state, after(WINDOW_SECONDS * 49 + 1), rules) is None
 
 
-def test_past_flood_is_ignored(story: Story, limits: Limits, after: After) -> None:
+def test_past_flood_is_ignored(story: Story, rules: RuleSet, after: After) -> None:
     """After the monitor was down, a sandbox that flooded then and is quiet since is not ended for it."""
     state = says(story, {0: 5000})
-    assert found(state, after(2 * FLOOD_WINDOW_SECONDS), limits) == "flooding"
-    later = fold(state, story.seen("agent.heartbeat", FLOOD_WINDOW_SECONDS - 1))
+    assert found(state, after(2 * WINDOW_SECONDS), rules) == "flooding"
+    later = fold(state, story.seen("agent.heartbeat", WINDOW_SECONDS - 1))
     assert later is not None
-    assert found(later, after(2 * FLOOD_WINDOW_SECONDS + 1), limits) is None
+    assert found(later, after(2 * WINDOW_SECONDS + 1), rules) is None
 
 
-def test_flood_is_found_right_after_a_start(story: Story, limits: Limits, after: After) -> None:
+def test_flood_is_found_right_after_a_start(story: Story, rules: RuleSet, after: After) -> None:
     """Published events are proof enough, while silence proves nothing yet."""
-    finding = find(says(story, {0: 5000}), after(1), limits, after(1))
+    finding = find(says(story, {0: 5000}), after(1), rules, after(1))
     assert finding is not None
-    assert finding.rule is Rule.FLOODING
+    assert finding.rule == "flooding"
 
 
 def test_sandbox_without_a_task_may_not_flood_either(after: After) -> None:
     """Only this rule applies to a sandbox that a client uses."""
-    finding = Finding(Rule.FLOODING, after(0), FLOOD_WINDOW_SECONDS)
-    assert still_holds(finding, SharedSandboxRecord(state=SandboxState.RUNNING), after(1))
-    assert not still_holds(finding, SharedSandboxRecord(state=SandboxState.STOPPING, task="task-1"), after(1))
+    finding = Finding("flooding", after(0), WINDOW_SECONDS)
+    assert still_holds(finding, SharedSandboxRecord(state=SandboxState.RUNNING), after(1), ALL)
+    assert not still_holds(finding, SharedSandboxRecord(state=SandboxState.STOPPING, task="task-1"), after(1), ALL)
 
 
 @given(st.binary(max_size=400))
@@ -91,10 +95,10 @@ def published(story: Story, count: int, *, junk: bool) -> SandboxActivity:
 
 @pytest.mark.parametrize(("count", "junk", "rule"), [(20, False, None), (21, False, "flooding"), (6, True, "flooding")])
 def test_small_and_invalid_messages_count(
-    story: Story, limits: Limits, after: After, count: int, junk: bool, rule: str | None
+    story: Story, rules: RuleSet, after: After, count: int, junk: bool, rule: str | None
 ) -> None:
     """Thousands of one-byte messages are a flood; of invalid ones a few are enough."""
-    few = replace(limits, flood_messages=20, flood_junk=5)
+    few = rules.with_thresholds("flooding", messages=20, junk=5)
     assert found(published(story, count, junk=junk), after(1), few) == rule
 
 

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.facts import MAX_CALLS, MAX_CLOSED, ObservedEvent
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
 from monitor.herd import MAX_TOMBSTONES, Herd
-from monitor.rules import Limits, find
+from monitor.housekeeping import find
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import MAX_EVIDENCE
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
-from monitor.state import MAX_CALLS, MAX_CLOSED, MAX_EVIDENCE, ObservedEvent
 from sandherd.contracts.names import DerivedIds
 
 Story = Any
@@ -124,7 +126,7 @@ def test_state_of_a_sandbox_is_independent_of_others(new_story: Callable[[], Sto
 
 @given(told=stories, cut=st.floats(0, 1), back=st.floats(0, 1), wait=st.integers(0, 50_000))
 def test_monitor_restarted_anywhere_finds_the_same(
-    new_story: Callable[[], Story], limits: Limits, told: Any, cut: float, back: float, wait: int
+    new_story: Callable[[], Story], rules: RuleSet, told: Any, cut: float, back: float, wait: int
 ) -> None:
     """Restored from a snapshot and given the rest, and some events again: the same states and findings."""
     events = events_of(told, new_story())
@@ -137,13 +139,13 @@ def test_monitor_restarted_anywhere_finds_the_same(
     assert restored.live == whole.live
     assert set(restored.ended) == set(whole.ended)
     now = (events[-1].at if events else datetime.fromisoformat("2026-11-20T12:00:00+00:00")) + timedelta(seconds=wait)
-    assert decisions(restored, now, limits) == decisions(whole, now, limits)
+    assert decisions(restored, now, rules) == decisions(whole, now, rules)
 
 
-def decisions(herd: Herd, now: datetime, limits: Limits) -> dict[Any, Any]:
+def decisions(herd: Herd, now: datetime, rules: RuleSet) -> dict[Any, Any]:
     long_ago = now - timedelta(days=9)
     return {
-        key: (find(state, now, limits, long_ago), steer(state, now, limits, IDS), outcome(state, limits))
+        key: (find(state, now, rules, long_ago), steer(state, now, rules, IDS), outcome(state, rules))
         for key, state in herd.live.items()
     }
 
@@ -165,7 +167,7 @@ def test_state_of_a_sandbox_is_bounded(story: Story) -> None:
     assert state is not None
     assert len(state.in_flight) <= MAX_CALLS
     assert len(state.closed) <= MAX_CLOSED
-    assert state.streak is None or len(state.streak.evidence) <= MAX_EVIDENCE
+    assert "loop" not in state.parts or len(state.parts["loop"].evidence) <= MAX_EVIDENCE
     manifest, pieces = pack(Herd(1, [state]), "1-a")
     assert sum(map(len, pieces)) < 20_000
     assert manifest.sandboxes == 1

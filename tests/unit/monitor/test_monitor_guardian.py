@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from monitor.evaluation import first_found
+from monitor.facts import ObservedEvent
 from monitor.fold import fold, step
-from monitor.guardian import advice, looping, outcome, steer, to_send_again
-from monitor.rules import Limits
-from monitor.state import ObservedEvent, SandboxActivity
+from monitor.guardian import outcome, steer, to_send_again
+from monitor.rule_set import RuleSet
+from monitor.state import SandboxActivity
 from sandherd.contracts.names import DerivedIds
 
 Story = Any
@@ -25,9 +27,14 @@ def told(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) 
     return found
 
 
-def decided(story: Story, state: SandboxActivity, now: datetime, limits: Limits) -> tuple[ObservedEvent, str]:
+def looping(state: SandboxActivity, rules: RuleSet) -> object:
+    """The loop rule and the pattern that it finds, if any."""
+    return first_found([rule for rule in rules.guardian if rule.name == "loop"], state, state.last_sign_at)
+
+
+def decided(story: Story, state: SandboxActivity, now: datetime, rules: RuleSet) -> tuple[ObservedEvent, str]:
     """The monitor's own event of a nudge that it decides, and the message's id."""
-    nudge = steer(state, now, limits, IDS)
+    nudge = steer(state, now, rules, IDS)
     assert nudge is not None
     steering = nudge.steering
     seconds = (now - steering.decided_at).total_seconds()
@@ -44,10 +51,10 @@ def decided(story: Story, state: SandboxActivity, now: datetime, limits: Limits)
     return event, steering.message
 
 
-def nudged(story: Story, limits: Limits, after: After) -> tuple[SandboxActivity, str]:
+def nudged(story: Story, rules: RuleSet, after: After) -> tuple[SandboxActivity, str]:
     """An agent that looped, was nudged, and has the message."""
     state = told(story.loop(4))
-    event, message = decided(story, state, after(0), limits)
+    event, message = decided(story, state, after(0), rules)
     heard = [
         story.seen("message.queued", 1, message_id=message, content_length=1, message_type="guardian_nudge"),
         story.seen("message.acknowledged", 1, message_id=message, message_type="guardian_nudge"),
@@ -56,32 +63,32 @@ def nudged(story: Story, limits: Limits, after: After) -> tuple[SandboxActivity,
 
 
 @pytest.mark.parametrize(("times", "loops"), [(3, False), (4, True), (5, True)])
-def test_repeated_call_with_the_same_result_is_a_loop(story: Story, limits: Limits, times: int, loops: bool) -> None:
+def test_repeated_call_with_the_same_result_is_a_loop(story: Story, rules: RuleSet, times: int, loops: bool) -> None:
     """Three times is not, four times is."""
-    assert (looping(told(story.loop(times)), limits) is not None) == loops
+    assert (looping(told(story.loop(times)), rules) is not None) == loops
 
 
-def test_other_call_or_result_restarts_the_count(story: Story, limits: Limits) -> None:
+def test_other_call_or_result_restarts_the_count(story: Story, rules: RuleSet) -> None:
     """Only consecutive equal calls count."""
     other_input = [*story.loop(3), *story.call("x", given="pwd"), *story.loop(3, first=10)]
     other_result = [*story.loop(3), *story.call("y", result="else"), *story.loop(3, first=20)]
-    assert looping(told(other_input), limits) is None
-    assert looping(told(other_result), limits) is None
+    assert looping(told(other_input), rules) is None
+    assert looping(told(other_result), rules) is None
 
 
-def test_events_between_equal_calls_do_not_matter(story: Story, limits: Limits) -> None:
+def test_events_between_equal_calls_do_not_matter(story: Story, rules: RuleSet) -> None:
     """Thoughts and texts between equal calls make no difference."""
     events = [event for call in range(4) for event in (*story.call(str(call)), story.seen("agent.thinking"))]
-    assert looping(told(events), limits) is not None
+    assert looping(told(events), rules) is not None
 
 
-def test_order_of_input_members_does_not_matter(story: Story, limits: Limits) -> None:
+def test_order_of_input_members_does_not_matter(story: Story, rules: RuleSet) -> None:
     """The input is compared as JSON."""
     inputs = [{"a": 1, "b": 2}, {"b": 2, "a": 1}] * 2
-    assert looping(told(event for n, given in enumerate(inputs) for event in story.call(str(n), given=given)), limits)
+    assert looping(told(event for n, given in enumerate(inputs) for event in story.call(str(n), given=given)), rules)
 
 
-def test_call_with_two_ends_counts_once(story: Story, limits: Limits) -> None:
+def test_call_with_two_ends_counts_once(story: Story, rules: RuleSet) -> None:
     """tool_completed, tool_result and user_tool_result of one call are one call."""
     events = []
     for number in range(3):
@@ -93,11 +100,10 @@ def test_call_with_two_ends_counts_once(story: Story, limits: Limits) -> None:
             story.seen("agent.user_tool_result", tool_use_id=key, result="r"),
         ]
     state = told(events)
-    assert state.streak is not None
-    assert state.streak.count == 3
+    assert state.parts["loop"].count == 3
 
 
-def test_completion_without_an_id_is_counted(story: Story, limits: Limits) -> None:
+def test_completion_without_an_id_is_counted(story: Story, rules: RuleSet) -> None:
     """A tool_completed without an id names no call; tool and input identify it."""
     events = []
     for number in range(4):
@@ -108,7 +114,7 @@ def test_completion_without_an_id_is_counted(story: Story, limits: Limits) -> No
             ),
         ]
     state = told(events)
-    assert looping(state, limits) is not None
+    assert looping(state, rules) is not None
     assert state.in_flight == {}
 
 
@@ -118,35 +124,35 @@ def test_end_stored_before_its_begin_leaves_no_open_call(story: Story) -> None:
     assert told([replace(end, number=1), replace(begin, number=2)]).in_flight == {}
 
 
-def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, limits: Limits, after: After) -> None:
+def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, rules: RuleSet, after: After) -> None:
     """Decided twice, at different times, the nudge is the same message; so it is published once."""
     state = told(story.loop(4))
-    first, second = steer(state, after(1), limits, IDS), steer(state, after(9), limits, IDS)
+    first, second = steer(state, after(1), rules, IDS), steer(state, after(9), rules, IDS)
     assert first is not None
     assert second is not None
     assert (first.steering.message, first.steering.correlation) == (
         second.steering.message,
         second.steering.correlation,
     )
-    assert "Bash 4 times in a row" in advice(first.streak)
+    assert "Bash 4 times in a row" in first.steering.text
 
 
-def test_no_second_nudge_while_the_first_is_unread(story: Story, limits: Limits, after: After) -> None:
+def test_no_second_nudge_while_the_first_is_unread(story: Story, rules: RuleSet, after: After) -> None:
     """However long it takes and however often the call repeats."""
     state = told(story.loop(4))
-    event, _ = decided(story, state, after(0), limits)
+    event, _ = decided(story, state, after(0), rules)
     state = told([event, *story.loop(10, first=50)], state)
-    assert steer(state, after(100_000), limits, IDS) is None
+    assert steer(state, after(100_000), rules, IDS) is None
 
 
 @pytest.mark.parametrize(("age", "again"), [(299, False), (300, True), (301, True)])
 def test_ignored_nudge_is_repeated_after_the_cool_down(
-    story: Story, limits: Limits, after: After, age: int, again: bool
+    story: Story, rules: RuleSet, after: After, age: int, again: bool
 ) -> None:
     """Another nudge does not come before the cool-down is over."""
-    state, _ = nudged(story, limits, after)
+    state, _ = nudged(story, rules, after)
     state = told([*story.loop(4, first=100), *outcome_event(story, state, "ignored")], state)
-    nudge = steer(state, after(age), limits, IDS)
+    nudge = steer(state, after(age), rules, IDS)
     assert (nudge is not None) == again
     assert nudge is None or nudge.steering.number == 2
 
@@ -158,56 +164,56 @@ def outcome_event(story: Story, state: SandboxActivity, came: str) -> list[Obser
     ]
 
 
-def test_finished_agent_is_never_nudged(story: Story, limits: Limits, after: After) -> None:
+def test_finished_agent_is_never_nudged(story: Story, rules: RuleSet, after: After) -> None:
     """A stopping, paused or reported agent is not nudged either."""
     for last in ("agent.completed", "sandbox.stopping", "sandbox.paused"):
-        assert steer(told([*story.loop(4), story.seen(last)]), after(0), limits, IDS) is None
+        assert steer(told([*story.loop(4), story.seen(last)]), after(0), rules, IDS) is None
 
 
-def test_nudge_is_obeyed_when_the_next_call_differs(story: Story, limits: Limits, after: After) -> None:
+def test_nudge_is_obeyed_when_the_next_call_differs(story: Story, rules: RuleSet, after: After) -> None:
     """The call follows the receipt; a nudge resets no detector, so the series was still whole."""
-    state, _ = nudged(story, limits, after)
-    assert outcome(state, limits) is None
-    assert looping(state, limits) is not None
-    assert outcome(told(story.call("new", given="cat"), state), limits) == "obeyed"
+    state, _ = nudged(story, rules, after)
+    assert outcome(state, rules) is None
+    assert looping(state, rules) is not None
+    assert outcome(told(story.call("new", given="cat"), state), rules) == "obeyed"
 
 
-def test_nudge_is_ignored_after_as_many_repetitions(story: Story, limits: Limits, after: After) -> None:
+def test_nudge_is_ignored_after_as_many_repetitions(story: Story, rules: RuleSet, after: After) -> None:
     """Three more calls are not enough; the fourth is."""
-    state, _ = nudged(story, limits, after)
-    assert outcome(told(story.loop(3, first=10), state), limits) is None
-    assert outcome(told(story.loop(4, first=20), state), limits) == "ignored"
+    state, _ = nudged(story, rules, after)
+    assert outcome(told(story.loop(3, first=10), state), rules) is None
+    assert outcome(told(story.loop(4, first=20), state), rules) == "ignored"
 
 
-def test_call_before_the_receipt_of_a_nudge_does_not_count(story: Story, limits: Limits, after: After) -> None:
+def test_call_before_the_receipt_of_a_nudge_does_not_count(story: Story, rules: RuleSet, after: After) -> None:
     """A different call before the receipt is not obedience."""
     state = told(story.loop(4))
-    event, _ = decided(story, state, after(0), limits)
-    assert outcome(told([event, *story.call("new", given="cat")], state), limits) is None
+    event, _ = decided(story, state, after(0), rules)
+    assert outcome(told([event, *story.call("new", given="cat")], state), rules) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "fields"), [("message.rejected", {"reason": "gone"}), ("message.expired", {"waited_ms": 1})]
 )
-def test_undeliverable_nudge_is_undelivered(story: Story, limits: Limits, after: After, kind: str, fields: Any) -> None:
+def test_undeliverable_nudge_is_undelivered(story: Story, rules: RuleSet, after: After, kind: str, fields: Any) -> None:
     """The relay rejected it."""
     state = told(story.loop(4))
-    event, message = decided(story, state, after(0), limits)
+    event, message = decided(story, state, after(0), rules)
     state = told([event, story.seen(kind, 1, message_id=message, **fields)], state)
-    assert outcome(state, limits) == "undelivered"
+    assert outcome(state, rules) == "undelivered"
 
 
 @pytest.mark.parametrize("end", ["agent.completed", "agent.failed", "sandbox.terminated"])
-def test_nudge_is_finished_when_the_agent_ended_first(story: Story, limits: Limits, after: After, end: str) -> None:
+def test_nudge_is_finished_when_the_agent_ended_first(story: Story, rules: RuleSet, after: After, end: str) -> None:
     """The outcome is neither obeyed nor ignored."""
-    state, _ = nudged(story, limits, after)
-    assert outcome(told([story.seen(end, 2)], state), limits) == "finished"
+    state, _ = nudged(story, rules, after)
+    assert outcome(told([story.seen(end, 2)], state), rules) == "finished"
 
 
-def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, limits: Limits, after: After) -> None:
+def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, rules: RuleSet, after: After) -> None:
     """The decision was published and its command lost with the monitor: it is sent again after ten seconds."""
     state = told(story.loop(4))
-    event, message = decided(story, state, after(0), limits)
+    event, message = decided(story, state, after(0), rules)
     state = told([event], state)
     assert to_send_again(state, after(9)) is None
     assert to_send_again(state, after(10)) is not None
@@ -215,9 +221,9 @@ def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, limits: Lim
     assert to_send_again(told([taken], state), after(99)) is None
 
 
-def test_own_event_read_again_changes_nothing(story: Story, limits: Limits, after: After) -> None:
+def test_own_event_read_again_changes_nothing(story: Story, rules: RuleSet, after: After) -> None:
     """The monitor folds its own event at once; when it comes from the stream, the state is unchanged."""
     state = told(story.loop(4))
-    event, _ = decided(story, state, after(0), limits)
+    event, _ = decided(story, state, after(0), rules)
     once = step(state, event)
     assert replace(step(once, event), number=once.number) == once

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from monitor import notices
+from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.notices import MAX_AGE, MAX_PENDING, Notice
 from monitor.snapshot import pack, unpack
-from monitor.state import ObservedEvent
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, MonitorNotificationPublished
 from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.names import derived_uuid

@@ -29,12 +29,14 @@ PLACEMENTS: list[Any] = [
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
+    "rules": [{"loop": {"repeats": 5}}, {"idle": {"after": 700}, "loop": "off"}, {"dead": {"after": 30.5}}],
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
     "kubernetes_placement": PLACEMENTS,
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
     "kubernetes_namespaces": [{"one": "a"}, {"one": "a", "two": "b-c"}, {"three-3": "d"}],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
+    "conflict_follow_up": [True, True, True],
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
@@ -46,7 +48,19 @@ NAMED: dict[str, list[Any]] = {
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
+    "forges": [
+        ["gitlab=https://one.example"],
+        ["gitea=http://two.example:3000/git"],
+        ["forgejo=https://three.example"],
+    ],
+    "github_app_id": ["12345", "Iv1.abc", "Iv23li"],
+    "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
+    "github_app_workflows": [True, True, True],
+    "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
+    "pull_request_labels": [["agent"], ["agent", "needs review"], ["bot"]],
+    "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
+    "session_url": ["https://one.example/{project}/{task}", "http://two.example/{task}", "https://three.example"],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
     "sandbox_endpoints": [["127.0.0.1:11434"], ["[::1]:80", "db.internal:5432"], ["10.0.0.1:1"]],
@@ -216,15 +230,19 @@ BAD |= {
     "sandbox_image": "an image",
     "docker_host": "/run/docker.sock",
 }
+BAD |= {"pull_request_reviewers": "a b"}
 BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
 BAD |= {"sandbox_nats_url": "nats://a:1,http://b", "nats_url": "nats://a:1,http://b"}
 BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}
+BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
-TAKES_ANY |= {"git_credentials", "repository_approval"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
+TAKES_ANY |= {"pull_request_body"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

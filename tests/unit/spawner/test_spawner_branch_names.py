@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import load
 from spawner.repositories.branch_names import (
     MAX_LENGTH,
-    PREFIXES,
     branch_name,
     collides,
     prefix_of,
+    rules_of,
 )
 
 TASK = "task-01m8e9m87ae11bafpf3nh4anpn"
 ANY_TEXT = st.text(max_size=200)
+DEFAULT = rules_of(load({}, {}).settings.branch_prefixes)
 
 
 @pytest.mark.parametrize(
@@ -33,17 +36,41 @@ ANY_TEXT = st.text(max_size=200)
 )
 def test_prefix_is_that_of_the_first_rule_that_matches(title: str, priority: str, prefix: str) -> None:
     """Whole words count; each of the five prefixes can be reached."""
-    assert prefix_of(title, priority) == prefix
+    assert prefix_of(title, priority, DEFAULT) == prefix
 
 
 def test_rules_can_be_replaced() -> None:
-    """They are tried in their order."""
-    rules = {"chore": ("fix",), "bugfix": ("fix", "crash")}
-    assert [prefix_of(title, "normal", rules) for title in ("fix it", "a crash", "else")] == [
-        "chore",
-        "bugfix",
-        "feature",
-    ]
+    """They are tried in their order, the prefix without words is that of any other title; a prefix may have folders."""
+    text = "chore=fix,agents/bugfix=fix|crash,agents/change"
+    rules = rules_of(load({}, {"SANDHERD_BRANCH_PREFIXES": text}).settings.branch_prefixes)
+    titles = ("fix it", "a crash", "else")
+    assert [prefix_of(title, "critical", rules) for title in titles] == ["chore", "agents/bugfix", "agents/change"]
+    assert prefix_of("else", "normal", rules_of(["chore=fix"])) == "feature"
+    assert branch_name("Search", prefix="agents/change", task=TASK) == "agents/change/search"
+    for taken in ("agents", "agents/change"):
+        assert branch_name("Search", prefix="agents/change", task=TASK, taken=[taken]) == "agents-change-search"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fix=fix",
+        "a..b=fix",
+        "-a=fix",
+        "a.lock=fix",
+        "a b=fix",
+        "a/=fix",
+        "/a=fix",
+        "fix=a-b",
+        "fix=",
+        "feature,fix=a",
+        "a=b,a=c",
+    ],
+)
+def test_rule_without_effect_or_valid_name_is_refused(text: str) -> None:
+    """At the start of the spawner, and not when a branch is created."""
+    with pytest.raises(ContractError, match="branch_prefixes"):
+        load({}, {"SANDHERD_BRANCH_PREFIXES": text})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +114,12 @@ def test_branch_with_the_name_of_the_prefix_is_no_obstacle() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(title=ANY_TEXT, ticket=st.none() | ANY_TEXT, prefix=st.sampled_from(PREFIXES), taken=st.lists(ANY_TEXT))
+@given(
+    title=ANY_TEXT,
+    ticket=st.none() | ANY_TEXT,
+    prefix=st.sampled_from([*DEFAULT, "feature", "a-team/agents/feature_1"]),
+    taken=st.lists(ANY_TEXT),
+)
 def test_every_name_is_valid_for_git(title: str, ticket: str | None, prefix: str, taken: list[str]) -> None:
     """Whatever the title, the ticket and other branches are: short, valid and distinct."""
     name = branch_name(title, prefix=prefix, task=TASK, ticket=ticket, taken=taken)

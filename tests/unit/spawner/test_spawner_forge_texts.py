@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sandherd.contracts.pull_requests import check_template
 from spawner.forges.inert_text import code_block, code_span, inert_title
 from spawner.forges.pull_request_text import (
     MAX_TITLE,
     FileChange,
     PullRequestFacts,
     body_of,
-    check_template,
     title_of,
 )
 

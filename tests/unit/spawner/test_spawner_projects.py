@@ -4,8 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.harnesses import HARNESSES
+from sandherd.contracts.repositories import ProjectRepository, Repository
 from sandherd.contracts.requests import LimitView, ProjectDefaults, ProjectLimits, SandboxView, SetProject
 from sandherd.contracts.specs import SandboxLimits as Limits
 from sandherd.contracts.specs import TaskSpec
@@ -17,6 +20,10 @@ from spawner.tasks.capacity import Capacity, SandboxLimits
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 SECRET = "a-secret-value"
+SHOP = "https://git.example.com/team/shop"
+STORED = ArtifactRef(artifact="a", subject="s.a", size=1, sha256="0" * 64, chunks=1)
+SESSION: dict[str, Any] = {"task": "t-1", "attempt": 1, "sandbox": "sbx-1", "harness": "claude", "session_id": "s"}
+PLAIN: dict[str, Any] = {"text": "do it", "harness": {"kind": "claude"}}
 
 
 def spec(**harness: Any) -> TaskSpec:
@@ -145,3 +152,30 @@ def test_limit_of_zero_is_stated_with_its_remedy() -> None:
     text = "the limit of sandboxes of project p1 is 0; raise it with `sandherd projects set p1 --sandboxes N`"
     assert capacity.exhausted_limit("p1", "process", of_task=False) == capacity.pause("p1") == text
     assert capacity.pause("p2") is None
+
+
+def test_default_repository_is_for_tasks_that_begin_with_nothing_else() -> None:
+    """A task has its own repository, or none if it opts out, uploads files, or resumes another one's work tree."""
+    defaults = ProjectDefaults(repository=ProjectRepository(url=SHOP, base="next", push=False))
+    for own, expected in (
+        ({}, Repository(url=SHOP, base="next", push=False)),
+        ({"repository": {"url": f"{SHOP}-2"}}, Repository(url=f"{SHOP}-2")),
+        ({"no_repository": True}, None),
+        ({"work": STORED}, None),
+        (
+            {"resume": SESSION | {"transcript": STORED}},
+            None,
+        ),
+    ):
+        given = TaskSpec.model_validate(PLAIN | own)
+        found = applied("p1", given, defaults, has_images=False)
+        assert isinstance(found, AppliedDefaults)
+        whole = with_defaults(given, found)
+        assert whole.repository == expected
+        assert "no_repository" not in whole.to_json(), "a worker of the last version does not have the field"
+
+
+def test_task_names_a_repository_or_opts_out() -> None:
+    """Not both."""
+    with pytest.raises(ValidationError, match="no_repository"):
+        TaskSpec.model_validate(PLAIN | {"repository": {"url": SHOP}, "no_repository": True})

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from event_ingest.retention import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
-from monitor.guardian import LOOP
 from monitor.main import LEASE as WATCH_LEASE
-from monitor.rules import Rule
+from monitor.rules import registry
 from sandherd.telemetry import labels
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.metrics import BORROWED, METRICS, Metric, MetricKind
@@ -129,8 +128,8 @@ def test_metric_with_few_series_is_exposed_as_zero() -> None:
 
 def test_values_owned_by_a_service_equal_the_labels() -> None:
     """Rules, leases and states of the pool are repeated in the labels, because libs import no service."""
-    assert set(labels.IDLE_RULES) == {rule.value for rule in Rule}
-    assert set(labels.STEERING_RULES) == {LOOP}
+    assert set(labels.FINDING.values) == {rule.name for rule in registry.HOUSEKEEPING}
+    assert set(labels.STEERING.values) == {rule.name for rule in registry.GUARDIAN}
     assert set(labels.WARM_STATES) == {state.value for state in WarmState}
     assert set(labels.BRANCH_OUTCOMES) == {DONE, *map(outcome_of, GitFault)}
     assert set(labels.LEASES) == {SCHEDULER_LEASE, SWEEP_LEASE, DELIVERY_LEASE, WATCH_LEASE, ROOM_LEASE}

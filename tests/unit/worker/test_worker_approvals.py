@@ -52,9 +52,11 @@ class Asker:
 
     def __init__(self) -> None:
         self.decided: list[tuple[str, bool, str | None]] = []
+        self.by_users: list[bool] = []
 
-    async def decide(self, question: str, granted: bool, reason: str | None) -> None:
+    async def decide(self, question: str, granted: bool, reason: str | None, by_user: bool) -> None:
         self.decided.append((question, granted, reason))
+        self.by_users.append(by_user)
 
 
 @pytest.fixture
@@ -91,6 +93,7 @@ async def test_verdict_of_policy_needs_no_approval_event(
     await desk.request_approval("q2", "Web", {}, None, 1)
     await eventually(lambda: len(asker.decided) == 2, "both are decided")
     assert asker.decided == [("q1", True, None), ("q2", False, "the task does not allow this tool")]
+    assert asker.by_users == [False, False]
     assert listener.events == []
 
 
@@ -107,6 +110,7 @@ async def test_open_verdict_waits_for_a_decision(desk: ApprovalGate, asker: Aske
     assert (asked.timeout_seconds, asked.on_timeout, asked.reason) == (3600, "deny", "to look")
     await desk.answer(answer(asked.approval_id, granted=True, reason="go on"))
     assert asker.decided == [("q1", True, "go on")]
+    assert asker.by_users == [True]
     with pytest.raises(MessageRefusedError, match="no longer pending"):
         await desk.answer(answer(asked.approval_id, granted=False))
 
@@ -122,6 +126,7 @@ async def test_unanswered_approval_gets_the_default(
     await desk.request_approval("q1", "Bash", {}, None, 1)
     await eventually(lambda: asker.decided, "the time is over")
     assert asker.decided == [("q1", default == "allow", "not answered within 1 s")]
+    assert asker.by_users == [False]
     with pytest.raises(MessageRefusedError, match="no longer pending"):
         await desk.answer(answer(listener.events[0].approval_id, granted=True))
     await desk.close()

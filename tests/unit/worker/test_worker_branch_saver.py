@@ -184,10 +184,10 @@ async def test_message_of_the_rest_has_no_secret(tree: AgentTree) -> None:
     env = {
         "GIT_AUTHOR_NAME": "Bot <x>\n",
         "GIT_AUTHOR_EMAIL": "bot@example.org",
-        "SANDHERD_CO_AUTHOR": "Ann Example <ann@example.org>",
     }
+    person = {"name": "Ann Example", "email": "ann@example.org"}
     text = f"\n  Use {SECRET} \x1b[31mto\ttest {'very ' * 20}\nmore"
-    await tree.check_out(text=text, env=env)
+    await tree.check_out(text=text, env=env, co_author=person)
     tree.agent("echo 1 > new")
     clone = tree.received(await tree.saved())
     message = git(clone, "log", "-1", "--format=%an|%ae|%cn%n%B", "saved")
@@ -197,6 +197,22 @@ async def test_message_of_the_rest_has_no_secret(tree: AgentTree) -> None:
     assert lines[1].startswith("Use [redacted] [31mto test very")
     assert len(lines[1]) <= 72
     assert lines[-2:] == ["Sandherd-Task: task-1", "Co-authored-by: Ann Example <ann@example.org>"]
+
+
+async def test_commits_of_the_agent_name_the_co_author(tree: AgentTree) -> None:
+    """Once each, also after an amendment, and after other trailers; a message of an editor stays as it is."""
+    await tree.check_out(co_author={"name": 'Ann $(touch x) "A"', "email": "ann@example.org"})
+    tree.agent(
+        "echo 1 > one; git add .; git commit -qm One; git commit -q --amend --no-edit --no-verify;"
+        "echo 2 > two; git add .; printf 'Two\n\nRefs: 7\n' | git commit -qF -;"
+        "echo 3 > three; git add .; GIT_EDITOR='echo Three >' git commit -q; test ! -e x"
+    )
+    clone = tree.received(await tree.saved())
+    trailer = 'Co-authored-by: Ann $(touch x) "A" <ann@example.org>'
+    messages = git(clone, "log", "--reverse", "--format=%B%x00", f"{tree.origin.base}..saved").split("\0")
+    assert [one.split() for one in messages[:3]] == [
+        one.split() for one in (f"One\n\n{trailer}", f"Two\n\nRefs: 7\n{trailer}", "Three")
+    ]
 
 
 async def test_file_with_a_secret_is_not_committed(tree: AgentTree) -> None:

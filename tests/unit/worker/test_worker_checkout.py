@@ -98,15 +98,14 @@ def test_copy_needs_no_support_of_the_kernel(origin: Origin, tmp_path: Path, mon
         ({"GIT_AUTHOR_NAME": "A\nB", "GIT_AUTHOR_EMAIL": "<a@b>"}, [], Identity("AB", "a@b")),
         ({"GIT_AUTHOR_NAME": "<>", "GIT_AUTHOR_EMAIL": ""}, [], Identity()),
         ({"GIT_AUTHOR_NAME": "secret-name"}, ["GIT_AUTHOR_NAME"], Identity()),
-        ({"SANDHERD_CO_AUTHOR": "Ann <ann@x.org>"}, [], Identity(co_author="Ann <ann@x.org>")),
-        ({"SANDHERD_CO_AUTHOR": "Ann <ann@x.org>\nX: y"}, [], Identity()),
-        ({"SANDHERD_CO_AUTHOR": "Ann"}, [], Identity()),
     ],
 )
 def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: list[str], found: Identity) -> None:
-    """What git would refuse or misread is removed, and a secret is no name."""
+    """What git would refuse or misread is removed, and a secret is no name. The co-author is a field of the task."""
     document = {"text": "x", "harness": {"kind": "command", "argv": ["x"]}, "env": env, "secret_env": secret}
     assert identity_of(TaskSpec.model_validate(document)) == found
+    known = document | {"co_author": {"name": "Ann Example", "email": "ann@x.org"}}
+    assert identity_of(TaskSpec.model_validate(known)).co_author == "Ann Example <ann@x.org>"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ async def test_program_is_reported_from_start_to_result(make: Make, listener: An
     assert listener.output == "one\ntwo\nthree\n"
     assert listener.types() == ["turn_started", "tool_use", "tool_result", "tool_completed", "turn_completed"]
     assert listener.events[2].result == "one\ntwo\nthree\n"
+    assert [(event.outcome, event.exit_code) for event in listener.events[2:4]] == [("ok", 0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -82,13 +83,14 @@ async def test_program_is_reported_from_start_to_result(make: Make, listener: An
     ],
 )
 async def test_failure_and_signal_are_distinguished(
-    make: Make, script: str, error_type: str, code: int | None, killed_by: int | None
+    make: Make, listener: Any, script: str, error_type: str, code: int | None, killed_by: int | None
 ) -> None:
-    """An exit code and a signal yield different results."""
+    """An exit code and a signal yield different results; the call has failed, with its exit code."""
     harness = make("/bin/sh", "-c", script)
     await harness.start()
     ended = await harness.ended()
     assert (ended.error_type, ended.exit_code, ended.signal) == (error_type, code, killed_by)
+    assert [(event.outcome, event.exit_code) for event in listener.events[2:4]] == [("failed", code)] * 2
 
 
 @pytest.mark.parametrize("script", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
@@ -212,6 +214,7 @@ async def test_stop_terminates_and_then_kills(make: Make, listener: Any, eventua
     await eventually(lambda: "up" in listener.output, "the program runs")
     await gentle.stop(20)
     assert ((await gentle.ended()).error_type, "bye" in listener.output) == ("stopped", True)
+    assert {event.outcome for event in listener.events if hasattr(event, "outcome")} == {"cancelled"}
     listener.output = ""
     stubborn = make("/bin/sh", "-c", "trap '' TERM; (trap '' TERM; sleep 600) & echo up; while :; do sleep 600; done")
     await stubborn.start()

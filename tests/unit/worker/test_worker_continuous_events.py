@@ -6,7 +6,7 @@ from typing import Any
 
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.delivery import InboxMessage
-from sandherd.contracts.events.agent import AgentError, AgentTurnCompleted, AgentUsage
+from sandherd.contracts.events.agent import AgentError, AgentTurnCompleted, AgentTurnStarted, AgentUsage, TurnOrigin
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iterations import IterationLoop
@@ -140,3 +140,16 @@ async def test_consecutive_turns_are_one_rest(eventually: Callable[..., Awaitabl
     turns.note(working=False)
     await eventually(resting.done, "it rests")
     assert turns.over == 2
+
+
+async def test_prompts_of_later_runs_are_those_of_iterations(listener: Any) -> None:
+    """The first run begins with the task, each later one with its text and feedback; other turns keep their origin."""
+    events = IterationEvents(listener, None, shown=False)
+    origins: list[TurnOrigin] = ["task", "notice", "task", "user"]
+    for turn, origin in zip((1, 2, 1, 2), origins, strict=True):
+        if turn == 1:
+            events.run_begins()
+        await events.publish(AgentTurnStarted(turn=turn, origin=origin))
+    assert [(event.turn, event.origin) for event in listener.events] == [
+        *((1, "task"), (2, "notice"), (3, "iteration"), (4, "user"))
+    ]

@@ -13,13 +13,14 @@ from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.envelope import MAX_EVENT_BYTES
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolUse
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd_worker.emitter import Emitter, now
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind
 
 SECRET = "hunter2-hunter2"
+DIGEST = "abcdef" * 10 + "0123"
 
 
 def message(text: str) -> AgentMessage:
@@ -41,6 +42,18 @@ async def test_event_has_worker_source_and_consecutive_sequence(spool: Spool, em
         "p1",
     )
     assert len({event.id for event in events}) == 50
+
+
+async def test_closed_values_and_digests_are_not_redacted(
+    spool: Spool, tmp_path: Any, assignment: Any, said: Any
+) -> None:
+    """A secret that occurs in one of them by chance would make the event invalid; in a text it is redacted."""
+    emitter = Emitter(spool, assignment(tmp_path), Redactor(["failed", "abcdef"]))
+    await emitter.emit(AgentToolResult(tool_use_id="t1", result="it failed", outcome="failed", is_error=True))
+    await emitter.emit(AgentFileEdited(file_path="abcdef", change_type="created", content_sha256=DIGEST))
+    result, edited = (event.data for event in said(spool))
+    assert (result.outcome, result.result) == ("failed", "it [redacted]")
+    assert (edited.content_sha256, edited.file_path) == (DIGEST, "[redacted]")
 
 
 async def test_trace_is_continued(spool: Spool, tmp_path: Any, assignment: Any, said: Any) -> None:

@@ -21,7 +21,7 @@ AN_AGENTS: Final = {
         *("message", "thinking", "assistant_message", "user_message", "system_message", "usage", "error"),
         *("tool_use", "tool_completed", "tool_result", "user_tool_result"),
         *("subagent_invoked", "subagent_completed", "skill_invoked", "skill_completed"),
-        *("model_call_started", "model_call_completed"),
+        *("model_call_started", "model_call_completed", "context_compacted"),
     )
 }
 A_DRIVERS: Final = {"agent.turn_started", "agent.turn_completed", "agent.stream_error"}

@@ -1,6 +1,7 @@
 """The tracker of files: a failure of the watch fails no task."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ async def test_name_other_than_utf8_is_reported_with_replacements(
     await tracker.finish()
     bad = next(event.data for event in said(spool) if "bad" in event.data.file_path)
     assert (bad.file_path, bad.change_type) == ("bad\ufffd\ufffd", "created")
+    assert bad.content_sha256 == hashlib.sha256(b"b\n").hexdigest()
     assert "+++ b/bad\ufffd\ufffd" in bad.full_diff
 
 

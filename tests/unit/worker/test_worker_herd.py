@@ -76,7 +76,7 @@ class Server:
         return content["text"], answer["result"]["isError"]
 
 
-async def nobody(question: str, granted: bool, reason: str | None) -> None:
+async def nobody(question: str, granted: bool, reason: str | None, by_user: bool) -> None:
     raise AssertionError("no driver asks here")
 
 

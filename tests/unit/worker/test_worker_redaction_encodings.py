@@ -4,6 +4,7 @@ import base64
 import random
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,19 @@ from sandherd_worker.redaction import MARK, Redactor
 from sandherd_worker.redaction_forms import ENCODINGS, Reading
 from sandherd_worker.redaction_views import View, compact, hexadecimal, unescaped
 from sandherd_worker.stream_redaction import StreamRedactor
-from tests.unit.worker.redaction_writers import BODY, CASES, PEM, PHRASE, STREAMED, TOKEN, WRITERS, shell, shown_of, xxd
+from tests.unit.worker.redaction_writers import (
+    BODY,
+    CASES,
+    PEM,
+    PHRASE,
+    STREAMED,
+    TOKEN,
+    WRITERS,
+    redactor_of,
+    shell,
+    shown_of,
+    xxd,
+)
 
 
 def test_every_documented_encoding_is_tested() -> None:
@@ -29,7 +42,7 @@ _AROUND = 60
 def test_encoded_secret_is_redacted(write: Callable[[str], str], secret: str) -> None:
     """Next to nothing of the tool's output is left, and the text before and behind it is."""
     text = write(secret)
-    redactor = Redactor([secret, "another-secret-value"])
+    redactor = redactor_of(secret, "another-secret-value")
     cleaned = redactor.text(f"before: {text}\n# behind, as ever\n")
     left = "".join(cleaned.replace(MARK, "").split())
     assert MARK in cleaned
@@ -49,6 +62,7 @@ _WINDOW = {Reading.TEXT: 6, Reading.UNESCAPED: 6, Reading.COMPACT: 9, Reading.HE
 """Consecutive characters of a form that are a leak: between three and six bytes of the secret."""
 
 
+@cache
 def windows(secret: str, number: int) -> set[bytes]:
     """Every part of the forms of a secret that may not be seen."""
     width = _WINDOW[ENCODINGS[number].reading]
@@ -73,7 +87,7 @@ def seen_of(shown: str, number: int) -> set[bytes]:
 def test_encoded_secret_is_redacted_at_any_split(number: int, write: Callable[[str], str], secret: str) -> None:
     """Every character alone with a pause behind each, and random pieces with and without pauses."""
     text = f"before:\n{write(secret)}\n# behind, as ever\n"
-    redactor = Redactor([secret, "another-secret-value"])
+    redactor = redactor_of(secret, "another-secret-value")
     hidden, chance = windows(secret, number), random.Random(len(text))
     for pieces in ([*text] if secret == TOKEN else [text], *(_cut(text, chance, count) for count in (40, 7, 2))):
         stream = StreamRedactor(redactor)

@@ -11,7 +11,7 @@ import pytest
 from sandherd_worker.diffs import compare
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import MARK, Redactor
-from tests.unit.worker.redaction_writers import CASES, TOKEN, folded, shell, shown_of
+from tests.unit.worker.redaction_writers import CASES, TOKEN, folded, redactor_of, shell, shown_of
 
 WRAPPED = {
     "base64": shell('printf %s "$S" | base64 -w 20'),
@@ -55,7 +55,7 @@ async def test_multi_line_secret_is_in_no_diff(
 @pytest.mark.parametrize(("write", "secret"), CASES)
 def test_diff_contains_no_encoded_secret(write: Callable[[str], str], secret: str) -> None:
     """A secret in any documented encoding is redacted in the diff of a file."""
-    redactor = Redactor([secret])
+    redactor = redactor_of(secret)
     before = "".join(f"line {number}\n" for number in range(9))
     change = compare(
         "f", before.encode(), f"{before}{write(secret)}\n".encode("utf-8", "replace"), clean=redactor.lines

@@ -1,5 +1,6 @@
 """The work tree: every change is reported once and with the right kind."""
 
+import hashlib
 import os
 import struct
 import subprocess
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from sandherd_worker.diffs import MAX_DIFF_BYTES
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.text import valid_text
 from sandherd_worker.tree import FileChange, WorkTree
 
 
@@ -59,6 +63,32 @@ def test_file_rewritten_within_one_tick_is_reported(work: Path, monkeypatch: Any
     for text in ("2\n", "3\n"):
         (work / "a").write_text(text)
         assert look(tree) == {"a": ("modified", 1, 1)}, text
+
+
+def test_digest_is_that_of_the_content_after_the_change(work: Path) -> None:
+    """A file that returns to an earlier content has its digest again; binary, renamed and linked ones have one, too."""
+    tree = started(work)
+    for content in (b"one\n", b"two\n", b"one\n", b"\0\xff"):
+        (work / "a").write_bytes(content)
+        assert [one.sha256 for one in changes(tree)] == [hashlib.sha256(content).hexdigest()]
+    (work / "a").rename(work / "b")
+    assert [one.sha256 for one in changes(tree)] == [hashlib.sha256(b"\0\xff").hexdigest()]
+    (work / "b").unlink()
+    (work / "c").symlink_to("target")
+    assert [one.sha256 for one in changes(tree)] == [None, hashlib.sha256(b"target").hexdigest()]
+    (work / "large").write_bytes(b"x" * (MAX_DIFF_BYTES + 1))
+    assert [one.sha256 for one in changes(tree)] == [None]
+
+
+def test_digest_of_a_content_with_a_secret_is_without_it(work: Path) -> None:
+    """The digest of a short secret could be guessed; one that is no secret is exact, with any characters."""
+    redactor = Redactor(["hunter22"])
+    tree = WorkTree(work, work.parent / "store", lambda text: redactor.lines(valid_text(text)))
+    tree.take_baseline()
+    (work / "a").write_text("key: hunter22")
+    (work / "b").write_bytes(b"\0 no secret \xff")
+    digests = [hashlib.sha256(content).hexdigest() for content in (b"key: [redacted]", b"\0 no secret \xff")]
+    assert [one.sha256 for one in changes(tree)] == digests
 
 
 def test_changed_timestamp_is_no_change(work: Path) -> None:

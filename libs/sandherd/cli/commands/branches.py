@@ -1,4 +1,4 @@
-"""`sandherd branches`: list, show, fetch, push, delete, diff."""
+"""`sandherd branches`: list, show, fetch, push, pr, merge, delete, diff."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import BranchList
 
-app = group("Branches that tasks work on: list, show, fetch, push, delete, diff.", "sandherd branches list")
+app = group("Branches that tasks work on: list, show, fetch, push, pr, merge, delete, diff.", "sandherd branches list")
 _NAME = "feature/fix-the-failing-test"
 _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
 
@@ -150,6 +150,46 @@ def push_branch(  # one parameter per option
 
     work = branch_output.push(branch, output, approve_paths=approve_paths, yes=yes, timeout=timeout)
     return talk(ctx, work, project=project)
+
+
+@app.command("pr", epilog=example(f"sandherd branches pr {_NAME}", f"sandherd branches pr {_NAME} --ready"))
+def open_pull_request(  # one parameter per option
+    ctx: typer.Context,
+    branch: BranchArgument,
+    *,
+    ready: Annotated[bool, typer.Option("--ready", help="Make it ready for review; otherwise it is a draft.")] = False,
+    timeout: WaitTime = 30.0,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Open the branch's pull request now, or update it, and wait until that is done; the branch is pushed first.
+
+    Also after a refusal, or after a user closed it. The exit status is 1 if it is not open.
+    """
+    from sandherd.cli import pull_request_output
+    from sandherd.cli.session import talk
+
+    return talk(ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project)
+
+
+@app.command("merge", epilog=example(f"sandherd branches merge {_NAME}", f"sandherd branches merge {_NAME} --wait"))
+def merge_branch(  # one parameter per option
+    ctx: typer.Context,
+    branch: BranchArgument,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is merged, or refused.")] = False,
+    timeout: WaitTime = 3600.0,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Have the branch's pull request merged once its forge permits it, at its present commit, whatever its policy.
+
+    It is opened and made ready for review first, if necessary. With `--wait`, the exit status is 1 unless it is merged.
+    """
+    from sandherd.cli import pull_request_output
+    from sandherd.cli.session import talk
+
+    return talk(ctx, pull_request_output.merge(branch, output, wait=wait, timeout=timeout), project=project)
 
 
 @app.command(

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
+from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -58,6 +59,10 @@ Image = Annotated[
     str | None, typer.Option("--image", metavar="IMAGE", help="Image of tasks that name none, in runtimes with images.")
 ]
 
+Repo = Annotated[
+    str | None, typer.Option("--repo", metavar="URL", help="Git repository of tasks that begin with no other files.")
+]
+
 
 @app.command("list", epilog=example("sandherd projects list", "sandherd projects list -o json"))
 def list_projects(ctx: typer.Context, output: Output = Format.TABLE) -> int:
@@ -85,7 +90,9 @@ def show_project(ctx: typer.Context, name: Name, output: Output = Format.TABLE) 
 
 @app.command(
     "create",
-    epilog=example("sandherd projects create web --tasks 4 --harness claude", "sandherd projects create research"),
+    epilog=example(
+        "sandherd projects create web --repo https://github.com/OWNER/NAME", "sandherd projects create research"
+    ),
 )
 def create_project(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
@@ -99,6 +106,10 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     cores: Cores = None,
     attempt_timeout: Timeout = None,
     image: Image = None,
+    repo: Repo = None,
+    base: Base = None,
+    no_push: NoPush = False,
+    no_commit_rest: NoCommitRest = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -106,7 +117,8 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
+    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
+    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -125,13 +137,17 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     cores: Cores = None,
     attempt_timeout: Timeout = None,
     image: Image = None,
+    repo: Repo = None,
+    base: Base = None,
+    no_push: NoPush = False,
+    no_commit_rest: NoCommitRest = False,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
-            help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds or "
-            "image. Repeatable.",
+            help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
+            "image or repository. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -142,7 +158,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     submitted later.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image}
+    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
+    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

@@ -1,6 +1,6 @@
 """`sandherd run`: submit a task, and show what its agent does."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from sandherd.cli.options import (
     Runtime,
     SecretEnv,
     Secrets,
+    TaskKind,
     example,
 )
 from sandherd.cli.parse.agent_options import (
@@ -53,14 +54,23 @@ from sandherd.cli.parse.repository import (
     Base,
     Branch,
     Join,
+    Merge,
     NoCommitRest,
     NoPush,
+    NoRepo,
+    PullRequest,
     Repo,
     TicketOption,
+    WithCoAuthor,
+    co_author,
     refuse_other_trees,
     repository_source,
 )
 from sandherd.contracts.failures import ErrorType
+
+if TYPE_CHECKING:
+    from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
 
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
@@ -100,6 +110,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     join: Join = False,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    pr: PullRequest = None,
+    merge: Merge = None,
+    no_repo: NoRepo = False,
+    with_co_author: WithCoAuthor = False,
     directory: Directory = None,
     file: AnyFiles = None,
     env: Env = None,
@@ -109,6 +123,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
+    kind: Annotated[
+        TaskKind | None,
+        typer.Option("--kind", help="The kind of work; research and review need no change."),
+    ] = None,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="WHEN", help="When it should be done; affects scheduling: 2h, or ISO 8601."),
@@ -163,7 +181,6 @@ def run(  # noqa: PLR0913  # one parameter per option
     Each attempt runs in a new sandbox of its own. The exit status is 1 if the task does not complete.
     """
     from sandherd.cli import task_submission
-    from sandherd.cli.local_repositories import examined
     from sandherd.cli.parse.harness import harness as harness_of
     from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.parse.task_spec import spec
@@ -173,11 +190,19 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.session import talk
 
     repository = repository_source(
-        repo, base=base, ticket=ticket, branch=branch, join=join, no_push=no_push, no_commit_rest=no_commit_rest
+        repo,
+        base=base,
+        ticket=ticket,
+        branch=branch,
+        join=join,
+        no_push=no_push,
+        no_commit_rest=no_commit_rest,
+        pull_request=pr,
+        merge=merge,
     )
     earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
-    refuse_other_trees(repository, directory, earlier, uploads=bool(work))
+    refuse_other_trees(repository, directory, earlier, uploads=bool(work), no_repo=no_repo)
     task = spec(
         text,
         harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
@@ -191,6 +216,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,
+        kind=kind,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,
@@ -201,6 +227,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         keep_work=keep_work or directory is not None,
         labels=new_labels(labels or []),
         repository=repository.of_url() if repository is not None and not repository.is_local else None,
+        no_repository=no_repo,
+        co_author=co_author(with_co_author, repo),
         rounds=rounds(
             until=until,
             until_said=until_said,
@@ -216,7 +244,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     if (taken := ctx.find_object(RunCapture)) is not None:
         others = {"name": name, "resume": earlier, "dir": work, "project": project, "create": create}
         return taken.take(task, limits, **others, **{"repo PATH (name its URL)": local})
-    begins = examined({"": repository}).get("", work)
+    begins = _examined(repository) or work
     return talk(
         ctx,
         lambda herd: task_submission.run(
@@ -225,3 +253,12 @@ def run(  # noqa: PLR0913  # one parameter per option
         project=project,
         create=create,
     )
+
+
+def _examined(repository: "RepositorySource | None") -> "LocalRepository | None":
+    """The repository, if it is a local one."""
+    if repository is None or not repository.is_local:
+        return None
+    from sandherd.cli.local_repositories import examined  # only needed with a repository
+
+    return examined({"": repository}).get("")

@@ -104,7 +104,19 @@ def get_sandbox(
     """Show one sandbox: its current or its final state."""
     from sandherd.cli.names import sandbox_view
 
-    return show_one(ctx, lambda herd: sandbox_view(herd, sandbox), key="sandbox", project=project, output=output)
+    async def show_details(_herd: "Herd", view: "SandboxView") -> None:
+        from sandherd.cli.render.details import sandbox_facts, show
+
+        show(sandbox_facts(view))
+
+    return show_one(
+        ctx,
+        lambda herd: sandbox_view(herd, sandbox),
+        key="sandbox",
+        project=project,
+        output=output,
+        show=show_details,
+    )
 
 
 @app.command("logs", epilog=example(f"sandherd sandboxes logs {_SANDBOX} -n 50"))

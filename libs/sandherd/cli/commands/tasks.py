@@ -38,6 +38,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
     from sandherd.contracts.requests import TaskView
 
 app = group("Tasks: list, get, submit, wait, cancel, retry.", "sandherd tasks list")
@@ -104,7 +105,14 @@ def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output
     from sandherd.cli.names import with_name
 
     find = with_name(task, "task", lambda herd, name: herd.task(name))
-    return show_one(ctx, find, key="task", project=project, output=output)
+    return show_one(ctx, find, key="task", project=project, output=output, show=_show_details)
+
+
+async def _show_details(herd: "Herd", view: "TaskView") -> None:
+    from sandherd.cli.render.details import show, task_facts
+    from sandherd.client.tasks.overview import cost_of
+
+    show(task_facts(view, await cost_of(herd.connection.request, view)))
 
 
 @app.command(

@@ -12,6 +12,7 @@ from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     BROKER_DATA,
+    FORGE_CREDENTIALS,
     GIT,
     MIRRORS,
     ConsumerBacklog,
@@ -67,6 +68,7 @@ _REMARK_REMEDIES: Final[Mapping[str, str]] = {
     "harness ": "update the plugin's distribution or uninstall it, and restart the spawner",
     GIT: "install git 2.31 or later on the spawner's machine, in a folder of its PATH; until then it refuses tasks "
     "with a repository",
+    FORGE_CREDENTIALS: "make the file readable for the spawner's user; it is read for each use",
     MIRRORS: "make the folder writable for the spawner's user, and free space on its file system",
 }
 """By how the names of a service's remarks begin."""

@@ -1,13 +1,32 @@
 """The options that name a task's repository."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
+    from sandherd.contracts.repositories import CoAuthor, ProjectRepository
+
+
+class PullRequestChoice(StrEnum):
+    """Values of `--pr`."""
+
+    NONE = "none"
+    DRAFT = "draft"
+    READY = "ready"
+
+
+class MergeChoice(StrEnum):
+    """Values of `--merge`."""
+
+    NEVER = "never"
+    WHEN_PERMITTED = "when_permitted"
+    QUEUE = "queue"
+
 
 Repo = Annotated[
     str | None,
@@ -42,10 +61,29 @@ NoCommitRest = Annotated[
     bool,
     typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
 ]
+PullRequest = Annotated[
+    PullRequestChoice | None,
+    typer.Option("--pr", help="Pull request of the branch: a draft, or ready for review once the task has completed."),
+]
+Merge = Annotated[
+    MergeChoice | None,
+    typer.Option("--merge", help="Whether the pull request is merged once checks and reviews permit it."),
+]
+NoRepo = Annotated[
+    bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
+]
+WithCoAuthor = Annotated[
+    bool,
+    typer.Option(
+        "--co-author",
+        help="Name the user of git here (user.name and user.email) as co-author of the commits, visible to anyone who "
+        "reads the repository.",
+    ),
+]
 _OPTIONS: Final = {"url": "--repo", "path": "--repo", "base": "--base", "branch": "--branch", "ticket": "--ticket"}
 
 
-def repository_source(  # one parameter per option
+def repository_source(  # noqa: PLR0913  # one parameter per option
     repo: str | None,
     *,
     base: str | None,
@@ -54,20 +92,24 @@ def repository_source(  # one parameter per option
     join: bool,
     no_push: bool,
     no_commit_rest: bool,
+    pull_request: PullRequestChoice | None = None,
+    merge: MergeChoice | None = None,
 ) -> "RepositorySource | None":
     """The repository that the options name; None without `--repo`. Raises `HerdError`, which names the option."""
     from sandherd.client.errors import HerdError, made
     from sandherd.client.repositories.source import RepositorySource, place_of
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
-    others |= {"--no-commit-rest": no_commit_rest}
+    others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
     if repo is None:
         if used := [option for option, value in others.items() if value]:
             raise _wrong(f"{used[0]} is about a repository", "name it with --repo")
         return None
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
-    options = {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
+    wanted = {"open": pull_request, "merge": merge}
+    options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
+    options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
     try:
         return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
     except HerdError as error:
@@ -76,12 +118,48 @@ def repository_source(  # one parameter per option
         raise HerdError(error.problem.model_copy(update={"message": message})) from None
 
 
+def co_author(wanted: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT001  # the option's value
+    """The user of git in a local repository, or in the current folder; None unless wanted. Raises `HerdError`."""
+    if not wanted:
+        return None
+    import asyncio
+
+    from sandherd.client.errors import HerdError
+    from sandherd.client.repositories.git_user import git_user
+
+    folder = Path(repo) if repo is not None and Path(repo).is_dir() else Path()
+    try:
+        return asyncio.run(git_user(folder))
+    except HerdError as error:
+        raise HerdError(error.problem.model_copy(update={"message": f"--co-author: {error.problem.message}"})) from None
+
+
+def project_repository(
+    repo: str | None, *, base: str | None, no_push: bool, no_commit_rest: bool
+) -> "ProjectRepository | None":
+    """The default repository that the options of a project name; None without `--repo`. Raises `HerdError`."""
+    from sandherd.client.errors import made
+    from sandherd.contracts.repositories import ProjectRepository
+
+    named = repository_source(
+        repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest
+    )
+    if named is None:
+        return None
+    if named.is_local:
+        raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
+    return made(ProjectRepository, url=named.url, base=named.base, push=not no_push, commit_rest=named.commit_rest)
+
+
 def refuse_other_trees(
-    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool
-) -> None:
+    repository: "RepositorySource | None", directory: Path | None, earlier: "ResumeSource | None", *, uploads: bool,
+    no_repo: bool = False,
+) -> None:  # fmt: skip
     """Raise `HerdError` for options that name other files to begin with. `uploads`: files are not small texts."""
     if repository is None:
         return
+    if no_repo:
+        raise _wrong("--repo names a repository, and --no-repo wants none", "omit one of them")
     if directory is not None:
         raise _wrong("--repo and --dir both name the files to begin with", "omit one of them")
     if earlier is not None:

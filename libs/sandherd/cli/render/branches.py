@@ -8,6 +8,7 @@ from sandherd.contracts.states import BranchState
 from sandherd.counted import counted
 
 if TYPE_CHECKING:
+    from sandherd.contracts.pull_requests import PullRequestView
     from sandherd.contracts.requests import BranchView
 
 HEADER: Final = (
@@ -15,14 +16,19 @@ HEADER: Final = (
     "STATE",
     "CHANGES",
     Column("PUSHED", 2),
+    Column("PR", 2),
     Column("PROBLEM", 1, cut=True),
     Column("UPDATED", 4),
     Column("TASK", 5),
     Column("REPOSITORY", 6, cut=True),
     Column("ID", 3),
 )
+OPEN: Final = "open"
+_SHOWN_CHECKS: Final = 5
 _COMMIT_LETTERS: Final = 12
-_LEFT_OUT: Final = frozenset({"diff", "bundle", "commits", "files_changed", "additions", "deletions", "approve"})
+_LEFT_OUT: Final = frozenset({"diff", "bundle", "commits", "files_changed", "additions", "deletions", "approve"}) | {
+    "pull_request"
+}
 _SHOWN_PATHS: Final = 5
 
 
@@ -31,14 +37,47 @@ def row(view: "BranchView") -> list[object]:
     task = view.tasks[-1] if view.tasks else None
     lines = f"+{view.additions} −{view.deletions}"
     return [
-        view.branch, view.state, lines, _pushed(view), view.problem, view.updated_at, task, view.repository, view.id,
+        view.branch, view.state, lines, _pushed(view), pull_request(view), view.problem, view.updated_at, task,
+        view.repository, view.id,
     ]  # fmt: skip
 
 
 def facts_of(view: "BranchView") -> dict[str, Any]:
     """Names and values of a branch."""
     known = {name: value for name, value in view if name not in _LEFT_OUT}
-    return known | {"changes": changes(view), "to_approve": view.approve or None}
+    return (
+        known | {"changes": changes(view), "to_approve": view.approve or None} | pull_request_facts(view.pull_request)
+    )
+
+
+def pull_request(view: "BranchView") -> str | None:
+    """The number of the pull request, and its state in a word."""
+    shown = view.pull_request
+    if shown is None:
+        return "problem" if view.pull_request_problem else "pending" if view.pull_request_waits else None
+    return f"#{shown.number} {_state(shown)}"
+
+
+def _state(shown: "PullRequestView") -> str:
+    if shown.state != OPEN:
+        return shown.state
+    if shown.queued:
+        return "queued"
+    blocked = shown.obstacle if shown.mergeable == "no" else None
+    return "draft" if shown.draft else f"{OPEN}: {blocked}" if blocked else OPEN
+
+
+def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
+    """Names and values of a pull request; none without one."""
+    if shown is None:
+        return {}
+    checks = ", ".join((*shown.failed_checks, *shown.pending_checks)[:_SHOWN_CHECKS])
+    return {
+        "pull_request": f"{shown.url} ({_state(shown)})",
+        "checks": f"{shown.checks}: {checks}" if checks else shown.checks,
+        "reviews": shown.reviews,
+        "mergeable": shown.mergeable,
+    }
 
 
 def changes(view: "BranchView") -> str:
@@ -77,7 +116,7 @@ def paths_to_approve(view: "BranchView") -> str:
 
 def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushed_commit == view.commit:
-        return [f"pushed to {view.repository}"]
+        return [f"pushed to {view.repository}", *_pull_request_steps(view, name)]
     if view.approve:
         return [
             f"a user has to approve changes of: {paths_to_approve(view)}",
@@ -87,6 +126,13 @@ def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushing:
         return [f"not pushed yet; see `sandherd branches show {name}`"]
     return [f"not pushed; push it with `sandherd branches push {name}`"]
+
+
+def _pull_request_steps(view: "BranchView", name: str) -> list[str]:
+    lines = [f"pull request: {view.pull_request_problem}"] if view.pull_request_problem else []
+    if view.pull_request is None:
+        return [*lines, f"open a pull request with `sandherd branches pr {name}`"]
+    return [f"pull request {view.pull_request.url} is {_state(view.pull_request)}", *lines]
 
 
 def _pushed(view: "BranchView") -> str:

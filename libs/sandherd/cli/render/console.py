@@ -63,10 +63,13 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def facts(pairs: Mapping[str, object]) -> None:
-    """Print names and values, one pair per line, on a terminal in its width; None and empty values are omitted."""
+def facts(pairs: Mapping[str, object], *, width: int = 0) -> None:
+    """Print names and values, one pair per line, on a terminal in its width; None and empty values are omitted.
+
+    Names take at least `width` columns.
+    """
     known = {name: cell(value) for name, value in _with_money(pairs).items() if not _is_empty(value)}
-    width, terminal = max((len(name) for name in known), default=0), _width()
+    width, terminal = max(width, *(len(name) for name in known)) if known else width, _width()
     for name, value in known.items():
         shown = [value] if terminal is None else wrapped_whole(value, terminal - width - GAP)
         for number, part in enumerate(shown):

@@ -58,7 +58,7 @@ def _show_once(found: Overview, output: Format) -> None:
     console.answer(output, found, TOP_HEADER, _rows(found))
     if output in {Format.TABLE, Format.WIDE}:
         write_text(summary(found))
-    if found.more and not output.is_json:
+    if found.more and not output.shows_truncation:
         complain(f"there are more than {len(found.tasks)} unfinished tasks; see `sandherd tasks list`")
 
 
@@ -107,7 +107,7 @@ def show_costs(found: UsageList, by: str, output: Format) -> None:
     rows = [_usage_row(group.group or "-", group) for group in found.groups]
     total = [_usage_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
     console.answer(output, _document(found, by), header, [*rows, *total])
-    if found.group_count > len(found.groups) and not output.is_json:
+    if found.group_count > len(found.groups) and not output.shows_truncation:
         complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")
 
 

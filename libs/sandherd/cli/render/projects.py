@@ -77,13 +77,13 @@ def _row(view: ProjectView, costs: Mapping[str, int]) -> list[object]:
         view.pending,
         _used(view.sandboxes),
         "-" if cost is None else console.money(cost),
-        ", ".join(f"{name}={value}" for name, value in view.defaults.model_dump(exclude_none=True).items()) or None,
+        ", ".join(f"{name}={value}" for name, value in _defaults(view).items()) or None,
         view.updated_at,
     ]
 
 
 def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, object]:
-    defaults = view.defaults.model_dump(exclude_none=True)
+    defaults = _defaults(view)
     return {
         "project": view.project,
         "tasks": f"{_used(view.tasks)} ({_source(view.tasks)})",
@@ -96,6 +96,16 @@ def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, obje
         "updated_at": view.updated_at,
         "updated_by": view.updated_by,
     }
+
+
+def _defaults(view: ProjectView) -> dict[str, object]:
+    """The defaults by name; of a repository its URL, and what differs from a repository without options."""
+    found = view.defaults.model_dump(exclude_none=True)
+    if view.defaults.repository is not None:
+        own = dict(found["repository"])
+        url = own.pop("url")
+        found["repository"] = " ".join([url, *(f"{name}={value}" for name, value in own.items())])
+    return found
 
 
 def _used(limit: LimitView) -> str:

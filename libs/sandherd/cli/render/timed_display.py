@@ -1,17 +1,29 @@
 """Shows events and terminal output, which arrive separately, in order of time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.time_order import TimeOrder
 from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.events.agent import AgentStarted
 
 Show = Callable[[], None]
 """Prints one item."""
+
+
+class FollowedEvents(Protocol):
+    """Where events are read."""
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether events are known to be missing."""
+
+    async def __anext__(self) -> Event:
+        """The next event."""
 
 
 class TimedDisplay:
@@ -19,6 +31,8 @@ class TimedDisplay:
 
     def __init__(self) -> None:
         self._order: TimeOrder[Show] = TimeOrder()
+        self._starting: set[str] = set()
+        """Agents that have started, and of which nothing else has arrived: a worker publishes its first event alone."""
         self._added = asyncio.Event()
         self._now = asyncio.get_running_loop().time
 
@@ -27,21 +41,29 @@ class TimedDisplay:
         self._order.add(show, source=source, time=time, now=self._now())
         self._added.set()
 
-    async def follow(self, events: AsyncIterator[Event], receive: Callable[[Event], None]) -> None:
+    async def follow(self, events: FollowedEvents, receive: Callable[[Event], None]) -> None:
         """Pass each event to `receive`, and print what is due, until the last event was received."""
         reading: asyncio.Future[Any] | None = None
         try:
             while True:
                 reading = reading or asyncio.ensure_future(_next(events))
                 await self._wait(reading)
+                self._order.incomplete = bool(self._starting) or events.is_catching_up
                 self._print(self._order.due(self._now()))
                 if reading.done():
                     event, reading = reading.result(), None
                     if event is None:
                         return
+                    self._note_start(event)
                     receive(event)
         finally:
             await cancel_and_wait([reading] if reading is not None else [])
+
+    def _note_start(self, event: Event) -> None:
+        if event.type == AgentStarted.type:
+            self._starting.add(event.source)
+        else:
+            self._starting.discard(event.source)
 
     def __enter__(self) -> Self:
         return self
@@ -70,5 +92,5 @@ class TimedDisplay:
             show()
 
 
-async def _next(events: AsyncIterator[Event]) -> Event | None:
+async def _next(events: FollowedEvents) -> Event | None:
     return await anext(events, None)

@@ -57,6 +57,13 @@ class EventFollower:
         return not self.missing
 
     @property
+    def is_catching_up(self) -> bool:
+        """Whether events that are known to be missing are being requested from the history."""
+        if self._gaps.silent:
+            return False
+        return self._behind or self._catching is not None or self._gaps.has_gaps
+
+    @property
     def sandboxes(self) -> set[str]:
         """The sandboxes known so far."""
         return set(self._gaps.sandboxes)

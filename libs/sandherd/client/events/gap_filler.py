@@ -126,6 +126,11 @@ class GapFiller:
         """Whether the history did not reply to the last request."""
         return self._history.silent_since is not None
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are gaps now."""
+        return bool(self.order.gaps())
+
     def gaps(self) -> list[MissingRange]:
         """The current gaps; also tracks since when each is missing."""
         gaps = self.order.gaps()

@@ -1,24 +1,60 @@
 """Orders items of several sources by time: each is held for a moment, because an earlier one may still arrive.
 
+On an idle machine a moment is enough. Under load the events of one source arrive later than those of another, so items
+are held for longer while delays differ, and while an earlier item is known to be missing; but never beyond a limit.
 Nothing here waits; `cli.render.timed_display` does.
 """
 
+import heapq
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 HOLD_SECONDS: Final = 0.3
-"""How long an item is held; one that arrives later than this after a younger one is shown behind it."""
+"""The shortest hold; an item that arrives later than this after a younger one is shown behind it."""
+LIMIT_SECONDS: Final = 3.0
+"""The longest hold."""
+MEMORY_SECONDS: Final = 10
+"""How long a delay counts after it was seen."""
+_MARGIN: Final = 1.5
+"""How much longer than the largest difference of delays an item is held: the next difference may be larger."""
 
 ItemT = TypeVar("ItemT")
 
 
-@dataclass(order=True, frozen=True)
+@dataclass(order=True)
 class _Held(Generic[ItemT]):
     time: datetime
     number: int
     received: float = field(compare=False)
     item: ItemT = field(compare=False)
+    released: bool = field(default=False, compare=False)
+
+
+class _Delays:
+    """The smallest and the largest delay of the items of each second.
+
+    A delay is the difference of our monotonic clock and the item's time, so only differences of delays mean something.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._seconds: dict[int, tuple[float, float]] = {}
+
+    def note(self, time: datetime, now: float) -> None:
+        """An item of this time has arrived."""
+        delay, second = now - time.timestamp(), int(now)
+        least, most = self._seconds.get(second, (delay, delay))
+        self._seconds[second] = (min(least, delay), max(most, delay))
+        for old in [known for known in self._seconds if known < second - MEMORY_SECONDS]:
+            del self._seconds[old]
+
+    def spread(self, now: float) -> float:
+        """Seconds between the smallest and the largest delay; an item of the history is older than the limit."""
+        recent = [delays for second, delays in self._seconds.items() if second >= int(now) - MEMORY_SECONDS]
+        smallest = min((least for least, _ in recent), default=0.0)
+        return max((most - smallest for _, most in recent if most - smallest <= self._limit), default=0.0)
 
 
 class TimeOrder(Generic[ItemT]):
@@ -27,37 +63,54 @@ class TimeOrder(Generic[ItemT]):
     Items of one source keep the order in which they were added, even if the source's clock was set back.
     """
 
-    def __init__(self, hold: float = HOLD_SECONDS) -> None:
-        self._hold = hold
-        self._held: list[_Held[ItemT]] = []
-        """In the order in which they were received."""
+    def __init__(self, hold: float = HOLD_SECONDS, limit: float | None = None) -> None:
+        self.incomplete = False
+        """Set while an earlier item is known to be missing: the others are held up to the limit."""
+        self._shortest = hold
+        self._limit = LIMIT_SECONDS if limit is None else limit
+        self._delays = _Delays(self._limit)
+        self._by_time: list[_Held[ItemT]] = []
+        self._by_receipt: deque[_Held[ItemT]] = deque()
         self._latest: dict[str, datetime] = {}
         self._count = 0
 
     def add(self, item: ItemT, *, source: str, time: datetime, now: float) -> None:
         """Hold an item of a source."""
+        self._delays.note(time, now)
         self._latest[source] = time = max(time, self._latest.get(source, time))
         self._count += 1
-        self._held.append(_Held(time, self._count, now, item))
+        held = _Held(time, self._count, now, item)
+        heapq.heappush(self._by_time, held)
+        self._by_receipt.append(held)
 
     def due(self, now: float) -> list[ItemT]:
         """The items that were held long enough, and all with an earlier time, in order."""
-        if not self._held or self._held[0].received + self._hold > now:
-            return []
-        last = max(held for held in self._held if held.received + self._hold <= now)
-        return self._release([held for held in self._held if held <= last])
+        hold, released = self._hold(now), []
+        while self._by_receipt and self._by_receipt[0].received + hold <= now:
+            released += self._release_to(self._by_receipt.popleft())
+        return released
 
     def rest(self) -> list[ItemT]:
         """All held items, in order."""
-        return self._release(self._held)
+        return self._release_to(max(self._by_time)) if self._by_time else []
 
     def due_in(self, now: float) -> float | None:
         """Seconds until the next item is due; None without one."""
-        if not self._held:
+        while self._by_receipt and self._by_receipt[0].released:
+            self._by_receipt.popleft()
+        if not self._by_receipt:
             return None
-        return max(0.0, self._held[0].received + self._hold - now)
+        return max(0.0, self._by_receipt[0].received + self._hold(now) - now)
 
-    def _release(self, released: list[_Held[ItemT]]) -> list[ItemT]:
-        numbers = {held.number for held in released}
-        self._held = [held for held in self._held if held.number not in numbers]
-        return [held.item for held in sorted(released)]
+    def _hold(self, now: float) -> float:
+        if self.incomplete:
+            return self._limit
+        return min(self._limit, max(self._shortest, _MARGIN * self._delays.spread(now)))
+
+    def _release_to(self, last: _Held[ItemT]) -> list[ItemT]:
+        released = []
+        while self._by_time and self._by_time[0] <= last:
+            held = heapq.heappop(self._by_time)
+            held.released = True
+            released.append(held.item)
+        return released

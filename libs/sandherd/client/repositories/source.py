@@ -11,8 +11,11 @@ from pydantic import ConfigDict, StringConstraints, model_validator
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
+from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import BranchName, Repository, RepositoryUrl, Ticket
 
+_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request")
+"""The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
 """As `git@github.com:OWNER/NAME`, which git takes for a URL of ssh."""
@@ -36,6 +39,8 @@ class RepositorySource(Model):
     """Whether to continue the live branch of an earlier task with the same ticket, if there is one."""
     commit_rest: bool = True
     """Whether what the agent left uncommitted becomes a commit when it ends."""
+    pull_request: PullRequestOptions | None = None
+    """What is wanted of the branch's pull request. None: as the spawner is configured."""
     push: bool | None = None
     """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
 
@@ -50,7 +55,7 @@ class RepositorySource(Model):
 
     def options(self) -> dict[str, Any]:
         """What is the same in a task spec."""
-        return {name: getattr(self, name) for name in ("base", "branch", "ticket", "join", "commit_rest")}
+        return {name: getattr(self, name) for name in _SAME}
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -58,6 +63,8 @@ class RepositorySource(Model):
             raise ValueError("name either the url of a repository, or the path of a local one")
         if self.path is not None and self.push:
             raise ValueError("a local repository is not pushed to: fetch the branch with `sandherd branches fetch`")
+        if self.path is not None and self.pull_request is not None:
+            raise ValueError("a local repository has no pull requests: omit pull_request")
         if self.branch is not None and self.join:
             raise ValueError("name a branch to continue, or join that of the ticket, not both")
         if self.join and self.ticket is None:

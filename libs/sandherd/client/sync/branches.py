@@ -48,6 +48,20 @@ class SyncBranchOperations(SyncTaskFiles):
         """
         return self._loop.run(lambda: self._inner.push_branch(name, approved_commit=approved_commit, by=by))
 
+    def open_pull_request(self, name: str, *, ready: bool = False, by: str | None = None) -> BranchView:
+        """Request that the branch's pull request is opened or updated, with `ready` also made ready for review.
+
+        `branch.pull_request_opened`, `branch.pull_request_updated` or `branch.pull_request_refused` follows.
+        """
+        return self._loop.run(lambda: self._inner.open_pull_request(name, ready=ready, by=by))
+
+    def merge_branch(self, name: str, *, commit: str | None = None, by: str | None = None) -> BranchView:
+        """Request that the branch's pull request is merged once its forge permits it; `branch.merged` follows.
+
+        With `commit`, a `conflict` if the branch has another one by now.
+        """
+        return self._loop.run(lambda: self._inner.merge_branch(name, commit=commit, by=by))
+
     def delete_branch(
         self, name: str, *, where: Literal["everywhere", "here"] = "everywhere", by: str | None = None
     ) -> BranchView:

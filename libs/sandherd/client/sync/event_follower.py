@@ -29,6 +29,11 @@ class SyncEventFollower:
         return self._inner.is_complete
 
     @property
+    def is_catching_up(self) -> bool:
+        """Whether events that are known to be missing are being requested from the history."""
+        return self._inner.is_catching_up
+
+    @property
     def sandboxes(self) -> set[str]:
         """The sandboxes known so far."""
         return self._inner.sandboxes

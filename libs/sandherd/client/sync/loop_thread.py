@@ -5,10 +5,11 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
 from sandherd.client.errors import HerdError, closed
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code
 
 T = TypeVar("T")
@@ -36,9 +37,7 @@ class LoopThread:
         try:
             return work.outcome.result()
         except BaseException:
-            if not work.outcome.done():
-                self._loop.call_soon_threadsafe(work.cancel)
-                work.outcome.exception()
+            self._cancel(work)
             raise
 
     def call(self, make: Callable[[], T]) -> T:
@@ -101,6 +100,13 @@ class LoopThread:
             self._thread.join()
         self._loop.close()
 
+    def _cancel(self, work: "_Work[Any]") -> None:
+        """Cancel work, and wait until it has ended; again and again, as it may swallow a cancellation."""
+        while not work.outcome.done():
+            self._loop.call_soon_threadsafe(work.cancel)
+            with suppress(TimeoutError):
+                work.outcome.exception(SHORT_CLEANUP_SECONDS)
+
     def _start(self, make: Callable[[], Awaitable[T]]) -> "_Work[T]":
         if threading.current_thread() is self._thread:
             raise RuntimeError(
@@ -158,9 +164,8 @@ async def _next(items: AsyncIterator[T]) -> T | Any:
 
 async def _cancel_others() -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    # Not once: nats-py's tasks may swallow a cancellation (see `concurrency`), and the thread would never end.
+    await cancel_and_wait(others, again_after=SHORT_CLEANUP_SECONDS)
     await asyncio.get_running_loop().shutdown_asyncgens()
     await asyncio.get_running_loop().shutdown_default_executor()
 

@@ -148,6 +148,12 @@ def tokens_of(usage: requests.Usage) -> int:
     return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
 
 
+async def cost_of(send: queries.SendRequest, task: TaskView) -> int | None:
+    """What a task has cost so far, in millionths of a US dollar; None if the history does not reply."""
+    found = await _optional(send, made(requests.AskUsage, by="task", tasks=[task.task], limit=1))
+    return None if found is None else int(found.total.cost_micro_usd)
+
+
 async def _optional(send: queries.SendRequest, request: Request[Any] | None) -> Any:
     """The reply; None if there is no request or no reply."""
     try:

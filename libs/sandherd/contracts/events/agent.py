@@ -8,6 +8,8 @@ from sandherd.contracts.model import Attempt, Count, MicroDollars, Milliseconds,
 from sandherd.counted import counted
 
 Json = dict[str, Any]
+TaskKind = Literal["change", "docs", "research", "review"]
+TurnOrigin = Literal["task", "resume", "iteration", "user", "agent", "nudge", "system", "notice"]
 
 
 class AgentEvent(EventData):
@@ -18,6 +20,14 @@ class AgentEvent(EventData):
     turn: Count = 0
     artifacts: dict[str, ArtifactRef] | None = None
     """The complete values that were too large for this event, by the path of the truncated value (`input.content`)."""
+
+
+class AgentAction(AgentEvent):
+    """About what the agent does, or one of its sub-agents."""
+
+    parent_tool_use_id: str | None = None
+    """The call of the sub-agent that does it, as in `agent.subagent_invoked`. Absent if the agent does it itself, or if
+    the harness does not report which sub-agent does what."""
 
 
 class AgentStarted(AgentEvent):
@@ -36,6 +46,9 @@ class AgentStarted(AgentEvent):
     model: str | None = None
     task: str
     task_description_length: Count
+    task_kind: TaskKind | None = None
+    """The kind of work, as the submitter states it: `change` of code, `docs` only, or `research` and `review`, which
+    need no change. Absent if none is stated."""
     ticket_title: str | None = None
     attempt: Attempt = 1
     is_resuming: bool = False
@@ -71,6 +84,11 @@ class AgentTurnStarted(AgentEvent):
     type: ClassVar[str] = "agent.turn_started"
     emitted_by: ClassVar[Emitter] = "driver"
     prompt_preview: str | None = None
+    origin: TurnOrigin | None = None
+    """What began it: `task`, the task's text; `resume`, that text in a session that is resumed; `iteration`, the next
+    iteration of a continuous task; `user`, a message of a user; `agent`, one of another agent; `nudge`, one of the
+    monitor; `system`, a system note; `notice`, the agent's own program, such as the end of a background task. If it was
+    several messages: `user` if one is a user's, else that of the first. Absent if it is not known."""
 
     def summarize(self) -> str:
         return f"turn {self.turn}: {self.prompt_preview or ''}"

@@ -103,6 +103,10 @@ class CommandRefusal(EventData):
         return f"{self.command.partition('.')[2].replace('_', ' ')}: {self.reason}"
 
 
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal."""
+
+
 class ArtifactRef(Model):
     """A reference to a payload that is too large for an event: its stream subject, size in bytes and SHA-256."""
 
@@ -111,7 +115,7 @@ class ArtifactRef(Model):
     artifact: str
     subject: str
     size: Count
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Digest
     chunks: Number
     media_type: str = "text/plain; charset=utf-8"
 

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from sandherd.contracts.events.base import ArtifactRef, SpawnerEvent, Tone
 from sandherd.contracts.model import Count, Model
+from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.states import BranchState, State
 from sandherd.counted import counted
 
@@ -130,31 +131,97 @@ class BranchPushRefused(BranchEvent):
         return f"{self.branch} at {self.commit[:10]}: {self.reason}"
 
 
-class BranchPullRequestOpened(BranchEvent):
-    """A pull request was opened."""
+class PullRequestEvent(BranchEvent):
+    """About the pull request of a branch."""
 
-    type: ClassVar[str] = "branch.pull_request_opened"
-    reserved: ClassVar[bool] = True
     pr_url: str
     pr_number: Count
+
+
+class BranchPullRequestOpened(PullRequestEvent):
+    """A pull request was opened, or found at the forge."""
+
+    type: ClassVar[str] = "branch.pull_request_opened"
+    tone: ClassVar[Tone | None] = "success"
+    commit: str | None = None
+    """The branch's commit."""
+    draft: bool = Field(default=False, exclude_if=lambda draft: not draft)
+    """Whether it is not ready for review yet."""
+
+    def summarize(self) -> str:
+        return f"{self.branch}: #{self.pr_number}{' (draft)' if self.draft else ''} {self.pr_url}"
+
+
+class BranchPullRequestUpdated(PullRequestEvent):
+    """The pull request has another commit, or its forge reports another state of it."""
+
+    type: ClassVar[str] = "branch.pull_request_updated"
+    pull_request: PullRequestView
+    """The pull request as it is now."""
+
+    def summarize(self) -> str:
+        now = self.pull_request
+        state = f"checks {now.checks}, reviews {now.reviews}, mergeable {now.mergeable}"
+        return f"{self.branch}: #{self.pr_number} {state}{f' ({now.obstacle})' if now.obstacle else ''}"
+
+
+class BranchPullRequestClosed(PullRequestEvent):
+    """A user closed the pull request without a merge."""
+
+    type: ClassVar[str] = "branch.pull_request_closed"
+    tone: ClassVar[Tone | None] = "attention"
+
+    def summarize(self) -> str:
+        return f"{self.branch}: #{self.pr_number}"
+
+
+class BranchPullRequestRefused(BranchEvent):
+    """The forge refuses a step of a pull request; it is not repeated before a new commit or a user's request."""
+
+    type: ClassVar[str] = "branch.pull_request_refused"
+    tone: ClassVar[Tone | None] = "failure"
+    commit: str
+    """The branch's commit."""
+    step: str
+    """What was refused: `open_pull_request`, `mark_ready`, `poll_pull_request`, `merge`, `find_conflict` or
+    `follow_up`."""
+    reason: str
+    """Why, for users to read."""
+    code: str
+    """Why, machine-readable: a fault (`denied`, `not_found`, `conflict`, `refused`), or what prevents a merge."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}: {self.step}: {self.reason}"
 
 
 class BranchMerged(BranchEvent):
     """The branch was merged."""
 
     type: ClassVar[str] = "branch.merged"
+    tone: ClassVar[Tone | None] = "success"
     sets_state: ClassVar[State | None] = BranchState.MERGED
-    reserved: ClassVar[bool] = True
     commit: str
     """The commit that merged it."""
+    pr_number: Count | None = None
+    """Its pull request."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} at {self.commit[:10]}"
 
 
 class BranchConflicted(BranchEvent):
     """The branch has conflicts and can't be merged as it is."""
 
     type: ClassVar[str] = "branch.conflicted"
-    reserved: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "attention"
     files: list[str] = Field(default_factory=list)
+    commit: str | None = None
+    """The branch's commit that conflicts."""
+    base: str | None = None
+    """The branch that it conflicts with."""
+
+    def summarize(self) -> str:
+        return f"{self.branch} in {', '.join(self.files[:3]) or 'files that are not known'}"
 
 
 class BranchDeleted(BranchEvent):

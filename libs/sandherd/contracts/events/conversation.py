@@ -1,10 +1,10 @@
 """Events about messages: what the agent's program, its model, its users and other agents write to each other."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from sandherd.contracts.events.agent import AgentEvent, Json
+from sandherd.contracts.events.agent import AgentAction, AgentEvent, Json
 from sandherd.contracts.events.base import Emitter, Tone
 from sandherd.contracts.events.summaries import short_fields
 from sandherd.contracts.model import Count
@@ -35,7 +35,7 @@ class AgentUserMessage(AgentEvent):
         return self.content
 
 
-class AgentAssistantMessage(AgentEvent):
+class AgentAssistantMessage(AgentAction):
     """The model has responded; the text itself is in `agent.message`."""
 
     type: ClassVar[str] = "agent.assistant_message"
@@ -45,7 +45,7 @@ class AgentAssistantMessage(AgentEvent):
     block_count: Count = 0
 
 
-class AgentMessage(AgentEvent):
+class AgentMessage(AgentAction):
     """Text output of the agent."""
 
     type: ClassVar[str] = "agent.message"
@@ -59,7 +59,7 @@ class AgentMessage(AgentEvent):
         return self.content
 
 
-class AgentThinking(AgentEvent):
+class AgentThinking(AgentAction):
     """Reasoning output of the agent."""
 
     type: ClassVar[str] = "agent.thinking"
@@ -71,6 +71,23 @@ class AgentThinking(AgentEvent):
 
     def summarize(self) -> str:
         return self.content
+
+
+class AgentContextCompacted(AgentEvent):
+    """The agent's program has replaced the older part of the model's context by a summary. That is not work."""
+
+    type: ClassVar[str] = "agent.context_compacted"
+    emitted_by: ClassVar[Emitter] = "agent"
+    counts_as_work: ClassVar[bool] = False
+    tone: ClassVar[Tone | None] = "background"
+    trigger: Literal["automatic", "requested"] | None = None
+    """`automatic`: the context was too large; `requested`: by a message or a command. Absent if it is not known."""
+    tokens_before: Count | None = None
+    """Tokens of the context before; absent if the harness does not report them."""
+    tokens_after: Count | None = None
+    """Tokens of the context after; absent if the harness does not report them."""
+    messages_removed: Count | None = None
+    """Messages, calls and results that the summary replaces; absent if the harness does not report their number."""
 
 
 class AgentMessageInjected(AgentEvent):

@@ -4,8 +4,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from sandherd.contracts.events.agent import AgentEvent, Json
-from sandherd.contracts.events.base import ArtifactRef, Emitter, Tone
+from sandherd.contracts.events.agent import AgentAction, AgentEvent, Json
+from sandherd.contracts.events.base import ArtifactRef, Digest, Emitter, Tone
+from sandherd.contracts.events.call_facts import CallEnd, CheckKind
 from sandherd.contracts.events.summaries import elapsed, tool_call
 from sandherd.contracts.model import Count, MicroDollars, Milliseconds, Seconds
 
@@ -36,7 +37,7 @@ class AgentModelCallCompleted(AgentEvent):
         return elapsed(self.duration_ms)
 
 
-class AgentToolUse(AgentEvent):
+class AgentToolUse(AgentAction):
     """The agent calls a tool; the call is in flight until its result arrives."""
 
     type: ClassVar[str] = "agent.tool_use"
@@ -50,6 +51,10 @@ class AgentToolUse(AgentEvent):
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
     """`program` for a call that is the agent's entire program, which may take as long as the sandbox may live."""
+    check: CheckKind | None = None
+    """What the call checks, if its command is known to check the work: `test`, `lint`, `types` or `build`; of several,
+    the first in the order `test`, `build`, `types`, `lint`. The worker finds it in the arguments of the command, also
+    behind `cd x &&`, `env`, `uv run`, `npx` or `python -m`."""
 
     def summarize(self) -> str:
         return tool_call(self.tool, self.input)
@@ -90,7 +95,7 @@ class AgentApprovalWithdrawn(AgentEvent):
         return f"{self.approval_id}: {self.reason}"
 
 
-class AgentToolCompleted(AgentEvent):
+class AgentToolCompleted(CallEnd):
     """A tool call has completed."""
 
     type: ClassVar[str] = "agent.tool_completed"
@@ -108,7 +113,7 @@ class AgentToolCompleted(AgentEvent):
         return f"{self.tool} {elapsed(self.duration_ms)}".rstrip()
 
 
-class AgentToolResult(AgentEvent):
+class AgentToolResult(CallEnd):
     """The result of a tool call as it is shown to the model, at most 5,000 characters of it."""
 
     type: ClassVar[str] = "agent.tool_result"
@@ -136,7 +141,7 @@ class AgentUserToolResult(AgentEvent):
     result_truncated: bool = False
 
 
-class AgentSubagentInvoked(AgentEvent):
+class AgentSubagentInvoked(AgentAction):
     """The agent calls a sub-agent."""
 
     type: ClassVar[str] = "agent.subagent_invoked"
@@ -197,6 +202,10 @@ class AgentFileEdited(AgentEvent):
     binary: bool = False
     lines_added: Count = 0
     lines_removed: Count = 0
+    content_sha256: Digest | None = None
+    """The SHA-256 of the file's content after the change, in hexadecimal: the same if a file returns to an earlier
+    content. Of a link it is that of its target; of a content with secrets, that of the content without them. Absent for
+    a deleted file, and for one of more than 512 KiB."""
     diff_preview: str = ""
     full_diff: str | None = None
     full_diff_available: bool = False

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
     from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
-    from sandherd.contracts.requests.branches import BranchList, BranchView, DeleteBranch, ListBranches, PushBranch
+    from sandherd.contracts.requests.branches import (
+        BranchList,
+        BranchView,
+        DeleteBranch,
+        ListBranches,
+        MergeBranch,
+        OpenPullRequest,
+        PushBranch,
+    )
     from sandherd.contracts.requests.catalogue import (
         Catalogue,
         ListRuntimes,
@@ -59,6 +67,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.diagnostics import (
         BROKER_DATA,
+        FORGE_CREDENTIALS,
         GIT,
         MIRRORS,
         ConsumerBacklog,
@@ -172,13 +181,13 @@ _NAMES: Final = {
     "ExecState FileEntry FileList FileRead FileWritten",
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
-    "branches": "BranchList BranchView DeleteBranch ListBranches PushBranch",
+    "branches": "BranchList BranchView DeleteBranch ListBranches MergeBranch OpenPullRequest PushBranch",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
     "RequeueSpawner",
-    "diagnostics": "BROKER_DATA GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
+    "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
     "ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",

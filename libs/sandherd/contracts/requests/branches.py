@@ -9,6 +9,7 @@ from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import BranchName, Commit
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import BranchState
@@ -49,6 +50,12 @@ class BranchView(Model):
     """Changed paths that a user has to approve before it is pushed."""
     overlaps: list[BranchOverlap] = Field(default_factory=list, exclude_if=lambda overlaps: not overlaps)
     """Branches that it conflicts with, by trial merges of its commit when that was saved."""
+    pull_request: PullRequestView | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Its pull request, once there is one."""
+    pull_request_problem: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Why there is no pull request, or why it is not merged although that is wanted."""
+    pull_request_waits: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether a step of the pull request is due, such as opening it or merging it at a user's request."""
     commits: Count = 0
     """How many commits it has that its base's commit has not."""
     files_changed: Count = 0
@@ -101,5 +108,33 @@ class DeleteBranch(Request[BranchView]):
     branch: BranchId
     where: Literal["everywhere", "here"] = "everywhere"
     """`here`: not in the repository."""
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
+    """Who requests it, according to the client."""
+
+
+class OpenPullRequest(Request[BranchView]):
+    """Open the branch's pull request as soon as possible, or update it; `branch.pull_request_opened` follows.
+
+    It is also asked for anew at the forge if that was given up.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = BranchView
+    type: ClassVar[str] = "spawner.open_pull_request"
+    branch: BranchId
+    ready: bool = False
+    """Whether it is made ready for review. Otherwise one that is opened is a draft, unless its task's options say
+    `ready`."""
+    requested_by: Annotated[Note, Field(max_length=200)] | None = None
+    """Who requests it, according to the client."""
+
+
+class MergeBranch(Request[BranchView]):
+    """Merge the branch's pull request once its forge permits it, whatever its merge policy; `branch.merged` follows."""
+
+    Answer: ClassVar[type[BaseModel]] = BranchView
+    type: ClassVar[str] = "spawner.merge_branch"
+    branch: BranchId
+    commit: Commit | None = None
+    """The commit that the user wants to be merged; a `conflict` if the branch has another one by now. None: any."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""

@@ -35,6 +35,8 @@ GIT: Final = "git"
 """The name of the spawner's remark that git can't be used."""
 MIRRORS: Final = "mirrors"
 """The name of the spawner's remark that the folder of the mirrors of repositories can't be written."""
+FORGE_CREDENTIALS: Final = "forge credentials"
+"""The name of the spawner's remark that a file with credentials of forges can't be read."""
 
 
 class Part(Model):

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from sandherd.contracts.labels import Selector
 from sandherd.contracts.model import Attempt, Count, Model, Moment, Number
 from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import SandboxState, TaskState
 
@@ -38,6 +39,8 @@ class TaskView(Model):
     """The repository that it works on: its URL, or the label of a local one."""
     branch: str | None = None
     """The branch that it works on, once that is created."""
+    pull_request: PullRequestView | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The pull request of its branch, in a view of one task."""
     waits_for: str | None = None
     """For a task that waits: what it waits for, as text."""
     score: float | None = None

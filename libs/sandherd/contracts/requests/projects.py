@@ -8,6 +8,7 @@ from sandherd.contracts.commands import Note
 from sandherd.contracts.harnesses import ModelName
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.repositories import ProjectRepository
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Image
 
@@ -48,9 +49,13 @@ class ProjectDefaults(Model):
     """How long an attempt may take."""
     image: Image | None = Field(default=None, exclude_if=lambda value: value is None)
     """The image or snapshot of a sandbox, in runtimes that have them."""
+    repository: ProjectRepository | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
 
 
-ProjectField = Literal["tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image"]
+ProjectField = Literal[
+    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository"
+]
 """A limit or a default of a project."""
 
 
@@ -113,6 +118,6 @@ class SetProject(Request[ProjectView]):
     """The limits to set; the others are not changed."""
     defaults: ProjectDefaults = ProjectDefaults()
     """The defaults to set; the others are not changed. Tasks that were submitted before are not affected."""
-    unset: list[ProjectField] = Field(default_factory=list, max_length=8)
+    unset: list[ProjectField] = Field(default_factory=list, max_length=9)
     """What is to be as in the settings again."""
     updated_by: Annotated[Note, Field(max_length=200)] | None = None

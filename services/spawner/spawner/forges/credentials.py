@@ -3,7 +3,7 @@
 A `Token` has no text in its representation. Errors never contain it: the client removes it from a forge's messages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -30,11 +30,18 @@ class Token:
         return {"authorization": f"{'token' if kind is ForgeKind.GITEA else 'Bearer'} {self.value}"}
 
 
+class NoCredentialError(ForgeError):
+    """A source has no credential for a repository, which may be public. `fault` is denied."""
+
+    def __init__(self, host: ForgeHost) -> None:
+        super().__init__(ForgeFault.DENIED, f"no credential is configured for {host.url}")
+
+
 class TokenSource(Protocol):
     """Where the tokens for a host come from."""
 
     async def token(self, repository: ForgeRepository) -> Token:
-        """A token for this repository that has not expired. Raises `ForgeError`."""
+        """A token for this repository that has not expired. Raises `ForgeError`, `NoCredentialError` without one."""
         ...
 
     async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
@@ -45,22 +52,49 @@ class TokenSource(Protocol):
 class StoredTokens:
     """A token that an operator stored: a classic or fine-grained one, a user's OAuth token, or one of GitLab or Gitea.
 
-    `read` returns it, from the environment (`GITHUB_TOKEN`) or a file: it is called for each request, so that a token
-    can be replaced while the service runs.
+    `read` returns it, from the environment (`GITHUB_TOKEN`) or a file, or None if there is none: it is called for each
+    request, so that a token can be replaced while the service runs.
     """
 
-    def __init__(self, read: Callable[[], str], account: str = "token") -> None:
+    def __init__(self, read: Callable[[], str | None], account: str = "token") -> None:
         self._read = read
         self._account = account
 
     async def token(self, repository: ForgeRepository) -> Token:
-        """The stored token."""
-        return Token(checked_token(self._read(), repository.host), self._account)
+        """The stored token. Raises `ForgeError`, `NoCredentialError` without one."""
+        text = self._read()
+        if text is None:
+            raise NoCredentialError(repository.host)
+        return Token(checked_token(text, repository.host), self._account)
 
     async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
         """The stored token, if it was replaced meanwhile."""
         token = await self.token(repository)
         return token if token.value != refused.value else None
+
+
+class FirstToken:
+    """The token of the first source that has one for a repository; a `TokenSource`."""
+
+    def __init__(self, sources: Sequence[TokenSource]) -> None:
+        self._sources = sources
+
+    async def token(self, repository: ForgeRepository) -> Token:
+        """Raises `ForgeError`, also if a source can't be read: the next one may permit something else."""
+        return (await self._first(repository))[1]
+
+    async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
+        """The current token, if it is another one by now, or a new one of the same source."""
+        source, token = await self._first(repository)
+        return token if token.value != refused.value else await source.renewed(repository, refused)
+
+    async def _first(self, repository: ForgeRepository) -> tuple[TokenSource, Token]:
+        for source in self._sources:
+            try:
+                return source, await source.token(repository)
+            except NoCredentialError:
+                continue
+        raise NoCredentialError(repository.host)
 
 
 def checked_token(text: str, host: ForgeHost) -> str:

@@ -1,12 +1,12 @@
 """The clients of forges, which are imported when one is used first: a service without a forge starts without them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from spawner.forges.credentials import ForgeCredentials, StoredTokens, TokenSource
+from spawner.forges.credentials import FirstToken, ForgeCredentials, NoCredentialError, StoredTokens, TokenSource
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
-from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
+from spawner.forges.locations import WELL_KNOWN, ForgeHost, ForgeKind, ForgeRepository, forge_of
 from spawner.forges.rate_limits import ForgeAccount, RateLimit
 from spawner.forges.reply_cache import ReplyCache
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Forges:
     """The forges that credentials are configured for."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Iterable[ForgeHost] = ()) -> None:
+        """`hosts` are forges besides those that are well known."""
+        self.hosts = tuple(dict.fromkeys((*hosts, *WELL_KNOWN)))
         self._sources: dict[ForgeHost, TokenSource] = {}
         self._accounts: dict[ForgeHost, dict[str, ForgeAccount]] = {}
         self._forges: dict[ForgeRepository, Forge] = {}
@@ -31,24 +33,43 @@ class Forges:
 
     def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
         """Use a GitHub App."""
+        self._use(host, self.app_tokens(host, app))
+
+    def add_sources(self, host: ForgeHost, sources: Iterable[TokenSource]) -> None:
+        """Use the first of these sources that has a token for a repository."""
+        self._use(host, FirstToken(tuple(sources)))
+
+    def app_tokens(self, host: ForgeHost, app: "GithubApp") -> TokenSource:
+        """The tokens of a GitHub App."""
         from spawner.forges.github_app import AppTokens
 
-        self._use(host, AppTokens(app, self._client(), self._limits(host)))
+        return AppTokens(app, self._client(), self._limits(host))
+
+    def repository(self, url: str) -> ForgeRepository | None:
+        """The repository of a URL, or None if its host is no known forge. Raises `ForgeError` (`forge_of`)."""
+        return forge_of(url, self.hosts)
 
     def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
         self._sources[host] = tokens
         self._forges.clear()  # they have the sources that were used before
 
     def of(self, repository: ForgeRepository) -> Forge:
-        """The client of a repository. Raises `ForgeError` (denied) if no credential is configured for its host."""
+        """The client of a repository. Raises `NoCredentialError` if none is configured for its host."""
         if repository not in self._forges:
             self._forges[repository] = self._open(repository, self.credentials(repository.host).tokens)
         return self._forges[repository]
 
+    def of_url(self, url: str) -> Forge:
+        """The client of the repository with this URL. Raises `ForgeError` if there is no forge or credential for it."""
+        repository = self.repository(url)
+        if repository is None:
+            raise ForgeError(ForgeFault.REFUSED, "its host is no forge that is configured: it has no pull requests")
+        return self.of(repository)
+
     def credentials(self, host: ForgeHost) -> ForgeCredentials:
-        """The credential of a host. Raises `ForgeError` (denied) if none is configured."""
+        """The credential of a host. Raises `NoCredentialError` if none is configured."""
         if host not in self._sources:
-            raise ForgeError(ForgeFault.DENIED, f"no credential is configured for {host.url}")
+            raise NoCredentialError(host)
         return ForgeCredentials(host, self._sources[host])
 
     def rate_limits(self) -> Mapping[tuple[str, str], RateLimit]:

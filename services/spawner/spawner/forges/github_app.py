@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import AwareDatetime, BaseModel
 
 from spawner.forges.api import ForgeApi, read_as
-from spawner.forges.credentials import Token, checked_token
+from spawner.forges.credentials import NoCredentialError, Token, checked_token
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.http_client import HttpClient
 from spawner.forges.locations import ForgeRepository
@@ -39,6 +39,8 @@ class GithubApp:
     id: str
     private_key: Path
     permissions: Mapping[str, str]
+    installation: int | None = None
+    """The only one that is used. None: that of each repository, also if a stranger installed the App."""
 
 
 class _Installation(BaseModel):
@@ -86,7 +88,10 @@ class AppTokens:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def token(self, repository: ForgeRepository) -> Token:
-        """The repository's token, a new one five minutes before the last one expires."""
+        """The repository's token, a new one five minutes before the last one expires.
+
+        Raises `ForgeError`, `NoCredentialError` for a repository without an installation.
+        """
         return await self._current(repository, None)
 
     async def renewed(self, repository: ForgeRepository, refused: Token) -> Token | None:
@@ -103,11 +108,22 @@ class AppTokens:
 
     async def _issue(self, repository: ForgeRepository) -> Token:
         api = ForgeApi(repository, _AppJwt(self._app), self._http, self._accounts)
-        found = await api.get(_Installation, "/repos/{owner}/{repo}/installation")
+        found = await self._installation(api, repository)
         body = {"repositories": [repository.name], "permissions": dict(self._app.permissions)}
         path = "/app/installations/{id}/access_tokens"
         issued = read_as(_IssuedToken, await api.send("POST", path, body, id=found.id), path)
         return Token(checked_token(issued.token, repository.host), f"installation {found.id}", issued.expires_at)
+
+    async def _installation(self, api: ForgeApi, repository: ForgeRepository) -> _Installation:
+        try:
+            found = await api.get(_Installation, "/repos/{owner}/{repo}/installation")
+        except ForgeError as error:
+            if error.fault is not ForgeFault.NOT_FOUND:
+                raise
+            found = None
+        if found is None or self._app.installation not in {None, found.id}:
+            raise NoCredentialError(repository.host)
+        return found
 
 
 def _expires(token: Token, now: datetime) -> bool:

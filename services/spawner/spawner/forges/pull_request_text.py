@@ -14,7 +14,6 @@ from spawner.forges.inert_text import code_block, code_span, inert_title
 
 MAX_TITLE: Final = 200
 """Characters; GitHub permits 256, GitLab 255, with its prefix of a draft."""
-MAX_TEMPLATE: Final = 10_000
 _MAX_TASK: Final = 10_000
 _MAX_CHANGES: Final = 100
 _MAX_CHECKS: Final = 50
@@ -61,21 +60,10 @@ class PullRequestFacts:
     checks: Sequence[tuple[str, bool]] = ()
     cost_micro_dollars: int | None = None
     session_url: str | None = None
+    session_command: str = ""
+    """The command that shows the task, where there is no page of it."""
     ticket: str | None = None
     closes: int | None = None
-
-
-PLACEHOLDERS: Final = frozenset({"title", "name", "ticket", "task", "changes", "checks", "cost", "session", "closes"})
-
-
-def check_template(template: str) -> None:
-    """Raises `ValueError` for a template that is too long, malformed, or has an unknown placeholder."""
-    parsed = Template(template)
-    unknown = sorted(set(parsed.get_identifiers()) - PLACEHOLDERS)
-    if unknown:
-        raise ValueError(f"unknown placeholders: {', '.join(unknown)}; known ones: {', '.join(sorted(PLACEHOLDERS))}")
-    if len(template) > MAX_TEMPLATE or not parsed.is_valid():
-        raise ValueError(f"a template has at most {MAX_TEMPLATE} characters, and $$ for a dollar sign")
 
 
 def title_of(facts: PullRequestFacts, template: str = DEFAULT_TITLE) -> str:
@@ -96,7 +84,7 @@ def body_of(facts: PullRequestFacts, template: str = DEFAULT_BODY) -> str:
         changes=_rows([_change(change) for change in facts.changes[:_MAX_CHANGES]], len(facts.changes), "No changes."),
         checks=_rows([_check(*check) for check in facts.checks[:_MAX_CHECKS]], len(facts.checks), "No checks."),
         cost="unknown" if facts.cost_micro_dollars is None else f"{facts.cost_micro_dollars / 1_000_000:,.4f} USD",
-        session=_link(facts.session_url),
+        session=_link(facts.session_url) or _command(facts.session_command),
         closes=f"Closes #{facts.closes}" if facts.closes is not None and facts.closes > 0 else "",
     )
 
@@ -113,6 +101,10 @@ def _change(change: FileChange) -> str:
 
 def _check(name: str, passed: bool) -> str:  # noqa: FBT001  # a pair of the facts
     return f"- {code_span(name, _MAX_NAME)}: {'passed' if passed else 'failed'}"
+
+
+def _command(command: str) -> str:
+    return code_span(command, _MAX_NAME) if command else ""
 
 
 def _link(url: str | None) -> str:

@@ -1,10 +1,12 @@
 """Answers requests about projects: list them, create or change one."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
+from sandherd.contracts.repositories import ProjectRepository
 from sandherd.contracts.requests import ListProjects, ProjectList, ProjectView, Request, SetProject
 from sandherd.contracts.requests.projects import MAX_USERS
 from sandherd.contracts.states import TaskState
@@ -14,6 +16,7 @@ from spawner.live_state import LiveState
 from spawner.projects import decisions
 from spawner.projects.record import ProjectRecord
 from spawner.records.availability import available
+from spawner.repositories.hosts import RepositoryHosts
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.capacity import Capacity
 
@@ -29,9 +32,17 @@ class ProjectRequestHandler:
     """The handlers of requests about projects. Raise `ContractError`."""
 
     def __init__(
-        self, live: LiveState, capacity: Capacity, menu: SpawnPolicy, harnesses: HarnessPlugins, max_sandboxes: int
+        self,
+        live: LiveState,
+        capacity: Capacity,
+        menu: SpawnPolicy,
+        harnesses: HarnessPlugins,
+        *,
+        hosts: RepositoryHosts,
+        max_sandboxes: int,
     ) -> None:
         """`max_sandboxes` is the herd's limit, which no project's may exceed."""
+        self._hosts = hosts
         self._live = live
         self._capacity = capacity
         self._menu = menu
@@ -86,8 +97,13 @@ class ProjectRequestHandler:
         refused = decisions.limits_refusal(request.limits, self._max_sandboxes) or decisions.defaults_refusal(
             request.defaults, self._menu.caps, self._harnesses.names
         )
+        refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
             raise _error(refused)
+
+    def _repository_refusal(self, repository: ProjectRepository | None) -> Refusal | None:
+        refused = None if repository is None else self._hosts.refusal(repository.of_task())
+        return None if refused is None else replace(refused, field="defaults.repository.url")
 
     def _known(self) -> set[str]:
         """The projects with tasks, sandboxes, or a limit in the settings."""

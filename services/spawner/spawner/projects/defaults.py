@@ -4,13 +4,14 @@ They are stored beside the spec and not in it: a repeated submission is recogniz
 has changed, and a retry has the defaults of the first attempt.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.harnesses import PROJECT_DEFAULT, AnyHarness, ModelName, PluginHarness
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.repositories import ProjectRepository, Repository
 from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import Image, TaskSpec
 from spawner.spec_resolution import Refusal
@@ -24,6 +25,7 @@ class AppliedDefaults(BaseModel):
     harness: SafeName | None = None
     model: ModelName | None = None
     image: Image | None = None
+    repository: ProjectRepository | None = None
 
 
 NOTHING: Final = AppliedDefaults()
@@ -38,6 +40,7 @@ def applied(project: str, spec: TaskSpec, defaults: ProjectDefaults, *, has_imag
     found = AppliedDefaults(
         harness=defaults.harness if wants_kind else None,
         image=defaults.image if has_images and spec.image is None else None,
+        repository=None if _has_tree(spec) else defaults.repository,
     )
     try:
         harness = with_defaults(spec, found).harness
@@ -57,7 +60,20 @@ def with_defaults(spec: TaskSpec, defaults: AppliedDefaults) -> TaskSpec:
     harness = spec.harness
     if defaults.model and _lacks_model(harness):
         harness = harness.model_copy(update={"model": defaults.model})
-    return spec.model_copy(update={"harness": harness, "image": defaults.image or spec.image})
+    update: dict[str, Any] = {"harness": harness, "image": defaults.image or spec.image}
+    return spec.model_copy(update=update | {"repository": repository_of(spec, defaults)})
+
+
+def repository_of(spec: TaskSpec, defaults: AppliedDefaults) -> Repository | None:
+    """The repository that a task works on: its own, or the default one."""
+    if spec.repository is not None or defaults.repository is None:
+        return spec.repository
+    return defaults.repository.of_task()
+
+
+def _has_tree(spec: TaskSpec) -> bool:
+    """Whether the task begins with something else than a default repository, or wants none."""
+    return spec.no_repository or not (spec.repository is None and spec.work is None and spec.resume is None)
 
 
 def _lacks_model(harness: AnyHarness) -> bool:

@@ -46,7 +46,7 @@ class BranchRequestHandler:
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
         """Have a branch pushed as soon as possible."""
-        record = await self._load(incoming.project, incoming.request.branch)
+        record = await load_branch(self._live, incoming.project, incoming.request.branch)
         if record.local:
             problem = f"{record.branch} is of a local repository, to which the spawner has no access"
             raise ContractError(
@@ -70,27 +70,29 @@ class BranchRequestHandler:
 
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
         """Have a branch deleted."""
-        record, now = await self._load(incoming.project, incoming.request.branch), self._live.now()
+        record, now = await load_branch(self._live, incoming.project, incoming.request.branch), self._live.now()
         changed = await self._changed(record, lambda held: decisions.delete_requested(held, incoming.request, now))
         return changed.view()
-
-    async def _load(self, project: str, branch: str) -> BranchRecord:
-        if project == FLEET:
-            raise ContractError(
-                Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
-            )
-        with available("branches"):
-            held = await self._live.branches.load(f"{project}.{branch}")
-        if held is None:
-            raise ContractError(
-                Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see `sandherd branches list`"
-            )
-        return held.record
 
     async def _changed(self, record: BranchRecord, decide: decisions.Decide) -> BranchRecord:
         with available("branches"):
             held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
         return held.record if held else record
+
+
+async def load_branch(live: LiveState, project: str, branch: str) -> BranchRecord:
+    """The branch with this id. Raises `ContractError`."""
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
+        )
+    with available("branches"):
+        held = await live.branches.load(f"{project}.{branch}")
+    if held is None:
+        raise ContractError(
+            Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see `sandherd branches list`"
+        )
+    return held.record
 
 
 def _matches(record: BranchRecord, project: str, request: ListBranches) -> bool:

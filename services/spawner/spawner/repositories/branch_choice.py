@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sandherd.contracts.repositories import BranchName, Repository
 from sandherd.contracts.states import BranchState, TaskState
-from spawner.repositories.branch_names import branch_name, prefix_of
+from spawner.repositories.branch_names import Rules, branch_name, prefix_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskFacts, TaskRecord
@@ -35,10 +35,10 @@ def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRe
     return None
 
 
-def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str]) -> str:
+def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rules: Rules) -> str:
     """The name of a new branch for a task, distinct from those that are taken."""
     title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
-    prefix = prefix_of(title, task.spec.priority)
+    prefix = prefix_of(title, task.spec.priority, rules)
     return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
 
 
@@ -62,8 +62,8 @@ def at_work_on(branch: BranchRecord, task: str, find: Callable[[str], TaskFacts 
     return next((other.task for other in others if other is not None and other.state in AT_WORK), None)
 
 
-def is_current(task: TaskRecord, branch: BranchRecord | None) -> bool:
-    """Whether the checkout of a task has all commits of its branch."""
-    if branch is None or task.checkout is None:
+def is_current(task: TaskRecord, branch: BranchRecord | None, *, mounted: bool) -> bool:
+    """Whether the checkout of a task has all commits of its branch, in the way that its runtime receives them."""
+    if branch is None or task.checkout is None or (task.checkout.bundle is None) != mounted:
         return False
     return branch.commit == task.checkout.commit and not branch.received

@@ -1,9 +1,9 @@
 """Names of branches by GitFlow: a prefix by a rule, and a readable slug. All pure.
 
-The prefix is that of the first rule with a word that is in the title; a task of priority `critical` that would be a
-`bugfix` is a `hotfix`. The slug is the ticket, if there is one, and the words of the title. A name has at most
-`MAX_LENGTH` characters, only `a-z`, `0-9`, `-` and one `/`, so it is valid by git-check-ref-format(1) and distinct on
-file systems that ignore case.
+The prefix is that of the first rule (`SANDHERD_BRANCH_PREFIXES`) with a word that is in the title; a task of priority
+`critical` that would be a `bugfix` is a `hotfix`. The slug is the ticket, if there is one, and the words of the title.
+A name has at most `MAX_LENGTH` characters, only those of the prefix, `a-z`, `0-9`, `-` and `/`, so it is valid by
+git-check-ref-format(1) and distinct on file systems that ignore case.
 """
 
 import re
@@ -13,27 +13,27 @@ from hashlib import sha256
 from typing import Final
 
 MAX_LENGTH: Final = 60
-DEFAULT_PREFIX: Final = "feature"
-PREFIXES: Final = ("feature", "bugfix", "hotfix", "release", "chore")
 Rules = Mapping[str, Sequence[str]]
-"""Words by prefix, in lower case. The rules are tried in this order."""
-DEFAULT_RULES: Final[Rules] = {
-    "hotfix": ("hotfix", "urgent", "outage", "emergency", "incident"),
-    "bugfix": ("bugfix", "bug", "fix", "fixes", "repair", "crash", "broken", "regression", "failing", "fails"),
-    "release": ("release", "changelog"),
-    "chore": ("chore", "bump", "upgrade", "dependencies", "rename", "reformat", "lint", "cleanup", "typo", "docs"),
-}
+"""Words by prefix, in lower case. The rules are tried in this order; the last one without words is for any title."""
+_FEATURE, _BUGFIX, _HOTFIX = "feature", "bugfix", "hotfix"
 _DISTINCTION: Final = 6
 """Characters that distinguish a name from one that is already used: 30 bits of a digest of the task's name."""
 _TRIES: Final = 100
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-def prefix_of(title: str, priority: str, rules: Rules = DEFAULT_RULES) -> str:
+def rules_of(entries: Iterable[str]) -> Rules:
+    """The rules that a setting lists, as `bugfix=fix|bug`."""
+    parts = (entry.partition("=") for entry in entries)
+    return {prefix: tuple(listed.split("|")) if listed else () for prefix, _, listed in parts}
+
+
+def prefix_of(title: str, priority: str, rules: Rules) -> str:
     """The prefix for a task."""
     terms = frozenset(_terms(title))
-    found = next((prefix for prefix, known in rules.items() if not terms.isdisjoint(known)), DEFAULT_PREFIX)
-    return "hotfix" if found == "bugfix" and priority == "critical" else found
+    default = next((prefix for prefix, known in rules.items() if not known), _FEATURE)
+    found = next((prefix for prefix, known in rules.items() if not terms.isdisjoint(known)), default)
+    return _HOTFIX if found == _BUGFIX and priority == "critical" and _HOTFIX in rules else found
 
 
 def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None, taken: Iterable[str] = ()) -> str:
@@ -43,7 +43,9 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
     would be a folder of one or a file in one, is distinguished by the task's name.
     """
     used = frozenset(name.casefold() for name in taken)
-    folder = f"{prefix}-" if prefix in used else f"{prefix}/"  # `feature/x` can't exist beside a branch `feature`
+    folder = f"{prefix}/"
+    if not used.isdisjoint(_folders(prefix)):  # `feature/x` can't exist beside a branch `feature`
+        folder = f"{prefix.replace('/', '-')}-"
     terms = [*_terms(ticket or ""), *_terms(title)] or _terms(task)
     suffixes = ("", *(f"-{_distinction(f'{task} {number}')}" for number in range(_TRIES)))
     names = (folder + _joined(terms, MAX_LENGTH - len(folder) - len(suffix)) + suffix for suffix in suffixes)
@@ -52,9 +54,13 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
 
 def collides(name: str, used: Collection[str]) -> bool:
     """Whether git can't have this branch beside those: the same name, or one is a folder of the other."""
+    return not _folders(name).isdisjoint(used) or any(one.startswith(f"{name}/") for one in used)
+
+
+def _folders(name: str) -> set[str]:
+    """The name, and those of all folders that it is in."""
     parts = name.split("/")
-    folders = {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
-    return not folders.isdisjoint(used) or any(one.startswith(f"{name}/") for one in used)
+    return {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
 
 def _terms(text: str) -> list[str]:

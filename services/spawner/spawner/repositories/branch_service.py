@@ -1,43 +1,57 @@
 """The part of the spawner that works on repositories: prepares checkouts, and carries out what is due on branches."""
 
 from collections.abc import Coroutine, Mapping
-from datetime import datetime
-from typing import Any, Self
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.preparer import CheckoutPreparer
+from spawner.repositories.upkeep import MirrorUpkeep
 from spawner.repositories.workflow import BranchWorkflow
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.scheduler import Intend
 
+_MIB: Final = 1024 * 1024
+
 
 class BranchService:
     """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
 
-    def __init__(self, preparer: CheckoutPreparer, workflow: BranchWorkflow) -> None:
+    def __init__(
+        self, mirrors: Mirrors, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep
+    ) -> None:
+        self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
+        self._upkeep = upkeep
 
     @classmethod
-    def of(cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime]) -> Self:
+    def of(
+        cls, bus: Bus, live: LiveState, lease: Lease, settings: Settings, runtimes: Mapping[str, Runtime],
+        *, hosts: RepositoryHosts,
+    ) -> Self:  # fmt: skip
         """From the settings and the runtimes."""
         artifacts = BranchArtifacts(bus)
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(
-            mirrors_folder(settings.home), RepositoryHosts.of(settings), artifacts, settings.max_repository_mb
+            mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
         )
         return cls(
-            CheckoutPreparer(live, lease, mirrors, artifacts, mounting),
+            mirrors,
+            CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
+            MirrorUpkeep(live, lease, mirrors, settings.keep_ended),
         )
 
     def when_prepared(self, intend: Intend) -> Intend:
@@ -50,4 +64,10 @@ class BranchService:
 
     def work(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs until cancelled."""
-        return self._preparer.run(), self._workflow.run()
+        return self._preparer.run(), self._workflow.run(), self._upkeep.run()
+
+
+def mirror_limits(settings: Settings) -> MirrorLimits:
+    """The limits of one project's mirrors."""
+    age = timedelta(seconds=settings.keep_mirrors)
+    return MirrorLimits(age, settings.max_mirrors, settings.max_mirrors_mb * _MIB)

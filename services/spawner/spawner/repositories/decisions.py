@@ -16,6 +16,7 @@ from sandherd.contracts.events.branch import (
     BranchRefused,
     BranchSaved,
 )
+from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
@@ -57,6 +58,7 @@ def created(
         commit=commit,
         ticket=repository.ticket,
         push=repository.push and repository.url is not None,
+        pull_options=repository.pull_request,
         created_at=at,
         updated_at=at,
     )
@@ -64,8 +66,10 @@ def created(
     return record.with_events(at, event)
 
 
-def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
-    """The branch with another task that works on it; the same if that does already."""
+def joined(record: BranchRecord, task: str, now: datetime, options: PullRequestOptions | None = None) -> BranchRecord:
+    """The branch with another task that works on it; the same if that does already. `options`: what that task wants."""
+    if options is not None and options != record.pull_options:
+        record = record.model_copy(update={"pull_options": options, "updated_at": now})
     if task == record.name:
         return record
     tasks = (*(name for name in record.tasks if name != task), task)[-MAX_TASKS:]

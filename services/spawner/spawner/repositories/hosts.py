@@ -1,37 +1,56 @@
 """Which repositories tasks may name, and the credential for each: a spawner connects only to permitted hosts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Self
-from urllib.parse import unquote, urlsplit
+from typing import Final, Protocol, Self, TypeVar
 
 from sandherd.contracts.repositories import Repository
 from sandherd.settings import Settings
+from spawner.repositories.credential_file import origin_of
 from spawner.repositories.git import Credential, GitError, GitFault, RemoteRepository
 from spawner.repositories.requirements import git_problem
 from spawner.spec_resolution import Refusal
 
 FIELD: Final = "spec.repository"
-_GITHUB: Final = "https://github.com"
-_GITHUB_USER: Final = "x-access-token"
-"""The user name that GitHub ignores beside a token."""
-_MAX_FILE: Final = 1024 * 1024
+ResultT = TypeVar("ResultT")
+
+
+class CredentialSource(Protocol):
+    """Where git's credentials come from. Methods raise `GitError`."""
+
+    async def find(self, url: str) -> Credential | None:
+        """The credential for a repository, or None: read anew for each command, as it may be replaced."""
+        ...
+
+    async def renew(self, url: str, refused: Credential) -> Credential | None:
+        """Another one after the host has refused this one; None if there is none."""
+        ...
+
+
+class NoCredentials:
+    """The source of a spawner without credentials."""
+
+    async def find(self, url: str) -> Credential | None:  # noqa: ARG002  # there is none
+        """None."""
+        return None
+
+    async def renew(self, url: str, refused: Credential) -> Credential | None:  # noqa: ARG002  # there is none
+        """None."""
+        return None
 
 
 @dataclass(frozen=True)
 class RepositoryHosts:
-    """The permitted hosts as origins, such as `https://github.com`, and where their credentials are."""
+    """The permitted hosts as origins, such as `https://github.com`, and where their credentials come from."""
 
     origins: frozenset[str] = frozenset()
-    github_token: str | None = field(default=None, repr=False)
-    credentials: Path | None = None
+    credentials: CredentialSource = field(default_factory=NoCredentials)
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: Settings, credentials: CredentialSource | None = None) -> Self:
         """From the settings."""
         origins = (host if "://" in host else f"https://{host}" for host in settings.repository_hosts)
-        return cls(frozenset(map(str.lower, origins)), settings.github_token, settings.git_credentials)
+        return cls(frozenset(map(str.lower, origins)), credentials or NoCredentials())
 
     def refusal(self, repository: Repository) -> Refusal | None:
         """Why a task may not name this repository, or None."""
@@ -46,44 +65,24 @@ class RepositoryHosts:
             f"the spawner fetches repositories from {hosts} only (SANDHERD_REPOSITORY_HOSTS)", f"{FIELD}.url"
         )
 
-    def remote(self, url: str) -> RemoteRepository:
+    async def remote(self, url: str) -> RemoteRepository:
         """The repository with the credential for its host, if there is one. Raises `GitError`."""
-        origin = origin_of(url)
-        if origin not in self.origins:
+        if origin_of(url) not in self.origins:
             raise GitError(GitFault.DENIED, "SANDHERD_REPOSITORY_HOSTS no longer permits this host")
-        return RemoteRepository(url, self._credential(origin))
+        return RemoteRepository(url, await self.credentials.find(url))
 
-    def _credential(self, origin: str) -> Credential | None:
-        if self.credentials is not None:
-            for stored in _stored(self.credentials):
-                if stored.origin == origin:
-                    return stored
-        if origin == _GITHUB and self.github_token is not None:
-            return Credential(origin, _GITHUB_USER, self.github_token)
-        return None
+    async def use(self, url: str, command: Callable[[RemoteRepository], Awaitable[ResultT]]) -> ResultT:
+        """Run a command of git on the repository, again if its credential is refused and there is another one.
 
-
-def origin_of(url: str) -> str:
-    """The scheme, host and port of a URL, in lower case and without a port that is the scheme's own."""
-    parts = urlsplit(url)
-    own = {"https": 443, "http": 80}.get(parts.scheme)
-    port = f":{parts.port}" if parts.port not in (None, own) else ""
-    return f"{parts.scheme}://{parts.hostname}{port}".lower()
-
-
-def _stored(file: Path) -> Iterator[Credential]:
-    """The credentials in a file of git-credential-store(1). Raises `GitError`; no message contains its content."""
-    try:
-        with file.open(encoding="utf-8") as opened:
-            lines: Sequence[str] = opened.read(_MAX_FILE).splitlines()
-    except (OSError, UnicodeError) as error:
-        problem = f"SANDHERD_GIT_CREDENTIALS: {file} can't be read ({type(error).__name__})"
-        raise GitError(GitFault.UNAVAILABLE, problem) from None
-    for line in lines:
+        Raises `GitError`.
+        """
+        remote = await self.remote(url)
         try:
-            parts = urlsplit(line.strip())
-            origin = origin_of(line.strip())
-        except ValueError:
-            continue  # a line that is no URL names no host
-        if parts.username and parts.password:
-            yield Credential(origin, unquote(parts.username), unquote(parts.password))
+            return await command(remote)
+        except GitError as error:
+            if error.fault is not GitFault.DENIED or remote.credential is None:
+                raise
+            renewed = await self.credentials.renew(url, remote.credential)
+            if renewed is None:
+                raise
+        return await command(RemoteRepository(url, renewed))

@@ -6,9 +6,10 @@ process writes at a time (flock(2)), and a branch is changed by compare-and-set 
 
 import asyncio
 import shutil
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,14 +39,14 @@ class Mirror:
 
     def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS) -> None:
         self.path = path
-        self._limits = limits
+        self.limits = limits
         self._writer = WriterLock(path)
 
     # --- the remote --------------------------------------------------------------------------------------------
 
     async def fetch(self, remote: RemoteRepository) -> None:
         """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             await self.run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
@@ -67,7 +68,7 @@ class Mirror:
         options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
         status, shown = await run_git(
             *in_repository(self.path), *options, "--end-of-options", remote.url, f"{name}:{name}",
-            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}), over_network=True,
+            credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
             raise _refused_push(shown.decode(errors="replace"))
@@ -81,7 +82,7 @@ class Mirror:
         options = ("push", "--porcelain", "--no-verify", f"--force-with-lease={name}:{expected}")
         status, printed = await run_git(
             *in_repository(self.path), *options, "--end-of-options", remote.url, f":{name}",
-            credential=remote.credential, limits=self._limits, accepted=frozenset({0, 1}), over_network=True,
+            credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
             raise _refused_push(printed.decode(errors="replace"))
@@ -98,31 +99,35 @@ class Mirror:
 
     async def create_branch(self, branch: str, commit: str) -> None:
         """Create the branch; no error if it is already there with this commit. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             if (await self.branches()).get(branch) != commit:
                 await self._update(branch, commit, NO_COMMIT)
 
     async def reset_branch(self, branch: str, commit: str) -> None:
         """Have the branch at this commit, wherever it was, if the mirror has the commit. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
 
     async def delete_branch(self, branch: str, *, expected: str) -> None:
         """Delete the branch if it is `expected`; no error if there is none. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             if branch in await self.branches():
                 await self.run("update-ref", "-d", f"{_HEADS}{branch}", expected)
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
-    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None) -> None:
-        """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`."""
+    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None, base: str | None = None) -> None:
+        """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
+
+        `base`: also the remote's branch of this name, as of the last fetch and if it exists: an agent may merge it.
+        """
         excluded = (f"^{since}",) if since else ()
-        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *excluded)
+        others = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
+        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *others, *excluded)
 
     async def import_base(self, bundle: Path, base: str) -> None:
         """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
                 await self._unbundle(bundle, base, Path(quarantine))
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
@@ -135,7 +140,7 @@ class Mirror:
         commit `expected`: a branch is only ever continued.
         """
         incoming = f"{_INCOMING}{branch}"
-        async with self._writing():
+        async with self.writing():
             try:
                 with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
                     await self._unbundle(bundle, branch, Path(quarantine))
@@ -160,29 +165,27 @@ class Mirror:
         await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(quarantine))
         (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
         arguments = (*_FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
-        await run_git(*in_repository(quarantine), *arguments, limits=self._limits)
+        await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
 
     async def has_commit(self, commit: str) -> bool:
         """Whether the mirror has this commit. Raises `GitError`."""
         arguments = ("cat-file", "-e", f"{commit}^{{commit}}")
         status, _ = await run_git(
-            *in_repository(self.path), *arguments, limits=self._limits, accepted=frozenset({0, 1, 128})
+            *in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1, 128})
         )
         return status == 0
 
     async def contains(self, commit: str, ancestor: str) -> bool:
         """Whether the commit is the other one or comes after it. Raises `GitError`."""
         arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
-        status, _ = await run_git(
-            *in_repository(self.path), *arguments, limits=self._limits, accepted=frozenset({0, 1})
-        )
+        status, _ = await run_git(*in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1}))
         return status == 0
 
     # --- trial merges ------------------------------------------------------------------------------------------
 
     async def conflicts(self, head: str, base: str) -> list[str]:
         """The paths with conflicts if these commits are merged; nothing is stored. Raises `GitError`."""
-        async with self._writing():
+        async with self.writing():
             return await self._try_merge(head, base)
 
     async def _try_merge(self, head: str, base: str) -> list[str]:
@@ -199,7 +202,7 @@ class Mirror:
                 base,
             )
             status, shown = await run_git(
-                *in_repository(self.path), *arguments, environment=own, limits=self._limits, accepted=frozenset({0, 1})
+                *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
             )
         paths = shown.decode("utf-8", "surrogateescape").split("\0")[1:]
         return sorted({path for path in paths if path}) if status else []
@@ -208,12 +211,21 @@ class Mirror:
 
     def size_bytes(self) -> int:
         """The size of its files."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        return folder_bytes(self.path)
+
+    def used_at(self) -> float:
+        """When a branch of it was needed last, in seconds since the epoch; 0 if never."""
+        return self._writer.touched_at()
+
+    def mark_used(self) -> None:
+        """Store that a branch of it is needed now."""
+        self._writer.touch()
 
     async def remove(self) -> None:
-        """Delete the mirror. Branches that were not pushed are lost."""
-        async with self._writing():
-            await asyncio.to_thread(shutil.rmtree, self.path)
+        """Delete the mirror, if it exists. Branches that were not pushed are lost."""
+        async with self._writer.hold():
+            await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
+            self._writer.remove()
 
     async def _refs(self, prefix: str) -> dict[str, str]:
         if not self.path.exists():
@@ -238,20 +250,36 @@ class Mirror:
             *arguments,
             credential=credential,
             config=config,
-            limits=self._limits,
+            limits=self.limits,
             over_network=remote is not None,
         )
         return shown.decode("utf-8", "surrogateescape")
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[None]:
-        """The right to write to the mirror, which exists then."""
+    async def writing(self) -> AsyncIterator[None]:
+        """The right to write to the mirror, which exists then. One that is new is removed if the first write fails."""
         async with self._writer.hold():
-            if not (self.path / "HEAD").exists():
+            new = not (self.path / "HEAD").exists()
+            if new:
                 await run_git(
                     "init", "--quiet", "--bare", "--shared=world", "--template=", "--end-of-options", str(self.path)
                 )
-            yield
+            try:
+                yield
+            except GitError:
+                if new:
+                    await asyncio.to_thread(shutil.rmtree, self.path)
+                raise
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
+    size = 0
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = file.lstat()
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 @contextmanager

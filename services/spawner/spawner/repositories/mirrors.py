@@ -6,69 +6,118 @@ A mirror is a cache: what a branch's record names can be restored from its repos
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
-from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits, RemoteRepository
+from spawner.repositories.garbage import collect_garbage
+from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.mirror import NO_COMMIT, Mirror
-from spawner.repositories.paths import mirror_path
+from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
+from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
+from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
 from spawner.repositories.record import BranchRecord, repository_key
 
-_SCRATCH: Final = ".scratch-"
-"""No project's name begins with a dot."""
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
+MakeRoom = Callable[[str], Awaitable[None]]
+"""Removes mirrors of a project that are not needed."""
 
 
 class Mirrors:
     """One mirror for each repository of each project, in this folder. Methods raise `GitError`."""
 
-    def __init__(self, folder: Path, hosts: RepositoryHosts, artifacts: BranchArtifacts, max_mb: int) -> None:
-        self._folder, self._hosts, self._artifacts = folder, hosts, artifacts
+    def __init__(
+        self,
+        folder: Path,
+        hosts: RepositoryHosts,
+        artifacts: BranchArtifacts,
+        max_mb: int,
+        limits: MirrorLimits = UNLIMITED,
+    ) -> None:
+        """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
+        self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
+        self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
-        self._mirrors: dict[tuple[str, str], Mirror] = {}
+        self._mirrors: dict[Path, Mirror] = {}
+        self._make_room: MakeRoom | None = None
+
+    def when_full(self, make_room: MakeRoom) -> None:
+        """From now on `make_room(project)` is called before a new mirror would exceed the project's maximum."""
+        self._make_room = make_room
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=SCRATCH) as folder:
             yield Path(folder)
 
     def remove_scratch(self, before: float) -> None:
         """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""
-        for folder in self._folder.glob(f"{_SCRATCH}*"):
+        for folder in self.folder.glob(f"{SCRATCH}*"):
             with suppress(FileNotFoundError):
                 if folder.stat().st_mtime < before:
                     shutil.rmtree(folder)
 
     def of(self, project: str, repository: str) -> Mirror:
         """The mirror of a repository, by the name under which its project's tasks share it."""
-        known = self._mirrors.get((project, repository))
+        # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.at(mirror_path(self.folder, project, repository))
+
+    def at(self, path: Path) -> Mirror:
+        """The mirror at this path."""
+        known = self._mirrors.get(path)
         if known is None:
-            # Sandboxes read mirrors under their own uid, where a runtime mounts them; other users may not.
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = mirror_path(self._folder, project, repository)
-            known = self._mirrors[project, repository] = Mirror(path, self._limits)
+            known = self._mirrors[path] = Mirror(path, self._limits)
         return known
+
+    def found(self) -> Mapping[str, Sequence[Path]]:
+        """The mirrors that exist, by project. It blocks."""
+        projects = sorted(path.parent.name for path in self.folder.glob("*/*.git"))
+        return {project: mirrors_of(self.folder, project) for project in dict.fromkeys(projects)}
+
+    async def remove(self, path: Path) -> None:
+        """Remove a mirror."""
+        await self.at(path).remove()
+        self._mirrors.pop(path, None)
 
     async def fetch(self, project: str, repository: Repository) -> Mirror:
         """The mirror with the current branches of the repository."""
         mirror = self.of(project, repository_key(repository))
+        if not mirror.path.exists():
+            await self._require_room(project)
         if repository.url is not None:
-            await mirror.fetch(self._hosts.remote(repository.url))
+            await self._hosts.use(repository.url, mirror.fetch)
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
+        mirror.mark_used()
         return mirror
+
+    async def _require_room(self, project: str) -> None:
+        """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""
+        if await self._excess(project) and self._make_room is not None:
+            await self._make_room(project)
+        if (problem := await self._excess(project)) is not None:
+            raise GitError(GitFault.REFUSED, f"{problem}; delete branches of repositories that are no longer used")
+
+    async def _excess(self, project: str) -> str | None:
+        number = len(await asyncio.to_thread(mirrors_of, self.folder, project))
+        if number >= self.limits.number:
+            return f"the project has {number} mirrors of repositories, the maximum (SANDHERD_MAX_MIRRORS)"
+        size = await asyncio.to_thread(folder_bytes, self.folder / project)
+        if size >= self.limits.total_bytes:
+            return f"the project's mirrors have {size // _MIB} MiB, the maximum (SANDHERD_MAX_MIRRORS_MB)"
+        return None
 
     async def default_branch(self, repository: Repository, mirror: Mirror) -> str:
         """The base branch that a task of this repository begins from."""
@@ -76,17 +125,19 @@ class Mirrors:
             return repository.base
         if repository.url is None:
             raise GitError(GitFault.REFUSED, "a local repository needs a base branch")
-        return await mirror.default_branch(self._hosts.remote(repository.url))
+        return await self._hosts.use(repository.url, mirror.default_branch)
 
     async def with_branch(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
         mirror = self.of(record.project, record.repository)
         at = (await mirror.branches()).get(record.branch)
         if at == record.commit:
+            mirror.mark_used()
             return mirror
         if not (mirror.path.exists() and await mirror.has_commit(record.commit)):
             await self._restore(mirror, record)
         await mirror.reset_branch(record.branch, record.commit)
+        mirror.mark_used()
         return mirror
 
     @asynccontextmanager
@@ -96,30 +147,29 @@ class Mirrors:
             yield file
 
     async def check_size(self, mirror: Mirror) -> None:
-        """Raise `GitError` if the mirror has reached its maximum: also commits that are refused use its disk."""
+        """Raise `GitError` if the mirror has reached its maximum: commits that are refused use its disk for a while."""
+        if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
+            return
+        await collect_garbage(mirror)
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
             limit = self._limits.file_bytes // _MIB
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the branch if the repository's is where it was pushed last."""
-        await mirror.push(self._remote(record), record.branch, expected=record.pushed or NO_COMMIT)
+        push = partial(mirror.push, branch=record.branch, expected=record.pushed or NO_COMMIT)
+        await self._hosts.use(_url(record), push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
         """Delete the repository's branch if it is where it was pushed last."""
         if record.pushed is not None:
-            remote = self._remote(record)
-            await mirror.delete_remote_branch(remote, record.branch, expected=record.pushed)
-
-    def _remote(self, record: BranchRecord) -> RemoteRepository:
-        if record.url is None:
-            raise GitError(GitFault.REFUSED, "a local repository is not pushed: fetch the branch into it")
-        return self._hosts.remote(record.url)
+            delete = partial(mirror.delete_remote_branch, branch=record.branch, expected=record.pushed)
+            await self._hosts.use(_url(record), delete)
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
         if record.origin is None:
-            await mirror.fetch(self._remote(record))
+            await self._hosts.use(_url(record), mirror.fetch)
         else:
             async with self._bundle(record.origin) as file:
                 await mirror.import_base(file, record.base)
@@ -139,3 +189,9 @@ class Mirrors:
                 raise GitError(GitFault.NOT_FOUND, str(error)) from None
             file.flush()
             yield Path(file.name)
+
+
+def _url(record: BranchRecord) -> str:
+    if record.url is None:
+        raise GitError(GitFault.REFUSED, "a local repository is not pushed: fetch the branch into it")
+    return record.url

@@ -2,11 +2,20 @@
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
+
+SCRATCH: Final = ".scratch-"
+"""The prefix of folders beside the mirrors that are deleted soon. No project's name begins with a dot."""
 
 
 def mirrors_folder(home: Path) -> Path:
     """The folder of all mirrors, in a spawner's home."""
     return home.resolve() / "repositories"
+
+
+def mirrors_of(folder: Path, project: str) -> list[Path]:
+    """The mirrors that exist of a project's repositories."""
+    return sorted((folder / project).glob("*.git"))
 
 
 def mirror_path(folder: Path, project: str, repository: str) -> Path:

@@ -31,6 +31,7 @@ from spawner.repositories.branch_choice import (
     is_fresh,
     name_for,
 )
+from spawner.repositories.branch_names import Rules
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
@@ -53,9 +54,14 @@ class CheckoutPreparer:
     """Prepares the checkouts of pending tasks, several at once, those of one task one after the other."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str]
-    ) -> None:
-        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle."""
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, mounting: Collection[str],
+        *, rules: Rules,
+    ) -> None:  # fmt: skip
+        """`mounting`: the runtimes whose sandboxes see the mirrors; others get the branch as a bundle.
+
+        `rules` are those of the names of new branches.
+        """
+        self._rules = rules
         self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
@@ -67,7 +73,7 @@ class CheckoutPreparer:
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
-        if task.spec.repository is None or self._has_checkout(task, now):
+        if task.repository is None or self._has_checkout(task, now):
             return True
         self._queue.request(task.key)
         return False
@@ -75,7 +81,7 @@ class CheckoutPreparer:
     def _has_checkout(self, task: TaskRecord, now: datetime) -> bool:
         known = self._live.branch_index.get(f"{task.project}.{task.branch}")
         branch = known.view if known else None
-        current = is_fresh(task, now) and is_current(task, branch)
+        current = is_fresh(task, now) and is_current(task, branch, mounted=task.runtime in self._mounting)
         return current and branch is not None and self._at_work_on(branch, task) is None
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
@@ -129,9 +135,9 @@ class CheckoutPreparer:
     async def _prepare(self, key: str) -> None:
         self._lease.check()
         held = await self._live.tasks.load(key)
-        if held is None or held.record.state is not TaskState.PENDING or held.record.spec.repository is None:
+        if held is None or held.record.state is not TaskState.PENDING or held.record.repository is None:
             return
-        task, repository = held.record, held.record.spec.repository
+        task, repository = held.record, held.record.repository
         if self._has_checkout(task, self._live.now()):
             return  # it was requested again meanwhile
         branch = await self._branch(task, repository)
@@ -182,7 +188,7 @@ class CheckoutPreparer:
             raise GitError(GitFault.REFUSED, problem)
         taken = {*remote, *(view.branch for view in known)}
         while True:
-            name = name_for(task, repository, taken)
+            name = name_for(task, repository, taken, self._rules)
             record = decisions.created(
                 task, repository, branch=name, base=base, commit=remote[base], at=self._live.now()
             )
@@ -200,7 +206,10 @@ class CheckoutPreparer:
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()
-        held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined(record, task.task, now))
+        options = task.repository.pull_request if task.repository else None
+        held = await self._live.branches.change(
+            branch.key, lambda record, _: decisions.joined(record, task.task, now, options)
+        )
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
         await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
@@ -223,7 +232,7 @@ class CheckoutPreparer:
     async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file)
+            await mirror.write_bundle(branch.branch, file, base=branch.base)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     # --- changes -------------------------------------------------------------------------------------------------

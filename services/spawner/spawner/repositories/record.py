@@ -8,10 +8,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import BranchView
 from sandherd.contracts.states import BranchState, check_transition
 from spawner.records.record import Record
+from spawner.repositories.pull_request_record import PullRequestRecord
 
 _DIGITS: Final = 20
 
@@ -81,6 +83,10 @@ class BranchRecord(Record):
     """The commit whose paths a user has approved."""
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
+    pull_options: PullRequestOptions | None = None
+    """What the last task with such options wants of its pull request."""
+    pull: PullRequestRecord | None = None
+    """Its pull request, once one is wanted."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
@@ -136,6 +142,9 @@ class BranchRecord(Record):
             overlaps=list(self.overlaps),
             saving=bool(self.received),
             pushing=self.push_wanted,
+            pull_request=self.pull.view() if self.pull else None,
+            pull_request_problem=self.pull.problem if self.pull else None,
+            pull_request_waits=bool(self.pull and (self.pull.wanted or self.pull.merge_wanted)),
         )
 
 

@@ -13,14 +13,14 @@ from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.events.branch import MAX_PATHS
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import decisions
+from spawner.repositories.approval import PathApproval
 from spawner.repositories.artifacts import DIFF, BranchArtifacts
 from spawner.repositories.decisions import DONE, Decide, outcome_of
-from spawner.repositories.differences import branch_size, changed_lines, paths_to_approve, shown_path, write_diff
+from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
@@ -49,7 +49,7 @@ class BranchWorkflow:
     ) -> None:
         """`approval`: patterns of paths whose changes a user has to approve."""
         self._live, self._lease = live, lease
-        self._mirrors, self._artifacts, self._approval = mirrors, artifacts, approval
+        self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
         self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
         live.branch_index.on_change(self._on_branch)
 
@@ -127,6 +127,7 @@ class BranchWorkflow:
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
+            await self._approval.note(record, commit, lines)
         except GitError as error:
             self._count("save", outcome_of(error.fault))
             if not error.permanent:
@@ -159,9 +160,7 @@ class BranchWorkflow:
             return partial(decisions.pushed, commit=record.commit, now=now)
         try:
             mirror = await self._mirrors.with_branch(record)
-            lines = await changed_lines(mirror, record.base_commit, record.commit)
-            found = await asyncio.to_thread(paths_to_approve, sorted(lines), self._approval)
-            sensitive = tuple(shown_path(path) for path in found[:MAX_PATHS])
+            sensitive = await self._approval.paths(mirror, record)
             if sensitive and record.approved != record.commit:
                 reason = "it changes paths that a user has to approve"
                 return partial(

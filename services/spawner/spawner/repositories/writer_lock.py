@@ -5,7 +5,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ TRIALS: Final = "merge-"
 QUARANTINES: Final = "incoming-"
 """The prefix of folders in the repository with objects that are not checked yet."""
 _RETRY_SECONDS: Final = 0.1
-_LEFTOVERS: Final = ("*.lock", "refs/**/*.lock", "objects/**/tmp_*", f"{TRIALS}*", f"{QUARANTINES}*")
+_LEFTOVERS: Final = ("*.lock", "gc.pid", "refs/**/*.lock", "objects/**/tmp_*", f"{TRIALS}*", f"{QUARANTINES}*")
 
 
 class WriterLock:
@@ -29,24 +29,56 @@ class WriterLock:
         """Hold the lock. What a killed writer has left in the repository is removed first."""
         async with self._here:
             self._repository.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._repository.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = await self._locked()
             try:
-                await _lock(descriptor)
                 await asyncio.to_thread(_remove_leftovers, self._repository)
                 yield
             finally:
                 os.close(descriptor)
 
+    def touch(self) -> None:
+        """Store that the repository is needed now, as the time of the lock's file, if there is one."""
+        with suppress(FileNotFoundError):
+            os.utime(self._file)
 
-async def _lock(descriptor: int) -> None:
-    """Lock the file. Another process has it for moments only: the one that this one replaces."""
-    while True:
+    def touched_at(self) -> float:
+        """When that was stored last, in seconds since the epoch; 0 if there is no file."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            return self._file.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def remove(self) -> None:
+        """Remove the file of a lock that is held, with the repository; who waits for it locks a new one."""
+        self._file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return self._repository.with_suffix(".lock")
+
+    async def _locked(self) -> int:
+        """The lock's file, locked. Another process has it for moments only: the one that this one replaces."""
+        while True:
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(descriptor, self._file):
+                    return descriptor
+            except BlockingIOError:
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
             await asyncio.sleep(_RETRY_SECONDS)  # waiting in a thread could not be cancelled
-        else:
-            return
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    """Whether the open file is still the one at this path: a holder of the lock may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_leftovers(repository: Path) -> None:

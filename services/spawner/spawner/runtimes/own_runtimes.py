@@ -17,7 +17,7 @@ async def open_docker(context: RuntimeContext) -> Runtime:
     """Containers of a Docker Engine."""
     from spawner.runtimes.docker.factory import open_docker
 
-    return await open_docker(context.settings, context.herd)
+    return await open_docker(context.settings, context.herd, starts=context.starts)
 
 
 async def open_daytona(context: RuntimeContext) -> Runtime:

@@ -159,7 +159,7 @@ def _content(name: str, path: Path) -> str:
 def with_inputs(spec: TaskSpec, sandbox: SandboxRecord) -> TaskSpec:
     """The spec with what it begins with: the branch that it checks out, and the results that it takes files from."""
     if sandbox.checkout is not None and spec.repository is not None:
-        repository = spec.repository.model_copy(update={"checkout": sandbox.checkout})
+        repository = spec.repository.model_copy(update={"checkout": sandbox.checkout, "pull_request": None})
         env = {BRANCH_NAME: sandbox.checkout.branch, **spec.env}
         spec = spec.model_copy(update={"repository": repository, "env": env})
     return spec.model_copy(update={"inputs": sandbox.inputs}) if sandbox.inputs else spec

@@ -28,7 +28,7 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.inputs import input_refusal, load_dependencies
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, terms_of, uploaded, work_refusal
+from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, own_upload, terms_of, uploaded, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
 from spawner.tasks.retry import retry_refusal, retry_requested
 
@@ -99,7 +99,8 @@ class TaskCommands:
             if isinstance(terms, Refusal):
                 return terms
             refused = work_refusal(command.project, command.data)
-            refused = refused or await self._refusal(command.project, command.data.spec)
+            whole = with_defaults(command.data.spec, terms.defaults)
+            refused = refused or await self._refusal(command.project, whole)
             if refused:
                 return refused
             held, _ = await self._live.tasks.create(of_task.submitted(command, at, new_traceparent(), terms))
@@ -187,8 +188,8 @@ class TaskCommands:
 
     async def _delete_work(self, project: str, submit: SubmitTask, existing: TaskRecord | None) -> None:
         """Delete what was uploaded for a task that is not accepted, unless the existing one begins with it."""
-        work = uploaded(submit.spec)
-        if work is None or work_refusal(project, submit) or (existing and uploaded(existing.spec) == work):
+        work = own_upload(project, submit)
+        if work is None or (existing and uploaded(existing.spec) == work):
             return
         await self._live.delete_upload(work.subject)
 

@@ -64,7 +64,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
             profile=task.spec.profile,
             resumes=task.spec.resume.task if task.spec.resume else None,
             work=task.spec.work,
-            repository=task.spec.repository.shown if task.spec.repository else None,
+            repository=record.repository.shown if record.repository else None,
             labels=task.spec.labels,
         ),
     )

@@ -18,6 +18,7 @@ from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState, sandbox_key, task_key
 from spawner.records.record import IndexEntry
 from spawner.tasks.queue import Queue
+from spawner.tasks.record import TaskFacts
 
 QueryT = TypeVar("QueryT", LiveTasks, LiveSandboxes)
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
@@ -83,7 +84,12 @@ class LiveQueries:
 
     async def _full_view(self, view: TaskView) -> TaskView:
         held = await self._live.tasks.load(task_key(view))
-        return held.record.view(whole=True) if held else view
+        return self._with_pull_request(held.record.view(whole=True)) if held else view
+
+    def _with_pull_request(self, view: TaskFacts) -> TaskView:
+        known = self._live.branch_index.get(f"{view.project}.{view.branch_id}") if view.branch_id else None
+        pull = known.view.pull if known else None
+        return view.model_copy(update={"pull_request": pull.view() if pull else None})
 
 
 def is_wanted_task(view: TaskView, request: LiveTasks) -> bool:

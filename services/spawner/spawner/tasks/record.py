@@ -10,10 +10,10 @@ from sandherd.contracts.commands import SandboxLimits, TaskSpec
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedTaskRecord
-from sandherd.contracts.repositories import Checkout
+from sandherd.contracts.repositories import Checkout, Repository
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TaskState, check_transition
-from spawner.projects.defaults import NOTHING, AppliedDefaults, with_defaults
+from spawner.projects.defaults import NOTHING, AppliedDefaults, repository_of, with_defaults
 from spawner.records.record import Record
 from spawner.tasks.secrets import fields_with_secrets, has_secrets, hidden, without_secrets
 
@@ -35,6 +35,8 @@ class TaskFacts(TaskView):
     """The sandbox of the previous attempt."""
     prepares: bool = False
     """Whether its checkout has to be prepared before it can begin."""
+    branch_id: SafeName | None = None
+    """The id of the branch that it works on."""
     prepares_because: str | None = None
     """Why that takes so long."""
 
@@ -105,6 +107,11 @@ class TaskRecord(Record, SharedTaskRecord):
     def whole_spec(self) -> TaskSpec:
         """The spec with the defaults of its project. Raises `ValidationError` if they do not fit: a bug."""
         return with_defaults(self.spec, self.defaults)
+
+    @property
+    def repository(self) -> Repository | None:
+        """The repository that it works on."""
+        return repository_of(self.spec, self.defaults)
 
     @property
     def harness_kind(self) -> str:
@@ -198,9 +205,10 @@ class TaskRecord(Record, SharedTaskRecord):
             named_secrets=frozenset(self.spec.secrets.values()),
             submitted_by=self.submitted_by,
             left=self.previous.sandbox if self.previous else None,
-            prepares=self.spec.repository is not None and self.checkout is None,
+            prepares=self.repository is not None and self.checkout is None,
             prepares_because=self.waits_because,
-            repository=self.spec.repository.shown if self.spec.repository else None,
+            branch_id=self.branch,
+            repository=self.repository.shown if self.repository else None,
             branch=self.checkout.branch if self.checkout else None,
             project=self.project,
             task=self.task,

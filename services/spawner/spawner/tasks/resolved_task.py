@@ -8,6 +8,7 @@ from typing import Final
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.repositories import SHARED_BUNDLES
 from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, TaskSpec
 from sandherd.contracts.subjects import ARTIFACT
@@ -67,13 +68,17 @@ def terms_of(
 
 
 def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:
-    """Why the upload that it begins with is refused, or None: it must be stored under the task's own name."""
+    """Why the upload that it begins with is refused, or None: it must be stored under the task's own name.
+
+    The bundle of a repository may also be one that several tasks share.
+    """
     work = uploaded(submit.spec)
     field = "spec.work" if submit.spec.work else "spec.repository.bundle"
     if work is None:
         return None
     with suppress(UnsafeNameError):
-        if work.subject == ARTIFACT.fill(project=project, sandbox=submit.task, artifact=work.artifact):
+        owners = (submit.task, *(() if submit.spec.work else (SHARED_BUNDLES,)))
+        if work.subject in {ARTIFACT.fill(project=project, sandbox=one, artifact=work.artifact) for one in owners}:
             return None
     return Refusal(f"{work.artifact[:80]} was not uploaded for {submit.task}", field)
 
@@ -83,8 +88,20 @@ def uploaded(spec: TaskSpec) -> ArtifactRef | None:
     return spec.work or (spec.repository.bundle if spec.repository else None)
 
 
+def own_upload(project: str, submit: SubmitTask) -> ArtifactRef | None:
+    """What was uploaded for this task alone, under its name."""
+    found = uploaded(submit.spec)
+    if found is None or work_refusal(project, submit) is not None:
+        return None
+    return (
+        found if found.subject == ARTIFACT.fill(project=project, sandbox=submit.task, artifact=found.artifact) else None
+    )
+
+
 def name_refusal(task: str) -> Refusal | None:
     """Why this task name is invalid, or None."""
+    if task == SHARED_BUNDLES:
+        return Refusal(f"{task!r} is no name of a task: it is used for uploads", "task")
     if task.startswith(_SANDBOX_PREFIX):
         return Refusal(f"a task's name may not begin with {_SANDBOX_PREFIX!r}", "task")
     return None

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.names import SANDBOX_PREFIX
+from sandherd.contracts.repositories import SHARED_BUNDLES
 from spawner.live_state import LiveState
 
 LIFE: Final = timedelta(hours=1)
@@ -48,8 +49,11 @@ class UnsubmittedUploads:
 
 
 def _task_key(subject: str) -> str | None:
-    """The key of the task that an upload is for; None for any other artifact."""
+    """The key of the task that an upload is for; None for any other artifact.
+
+    Bundles that tasks share are stored for as long as the stream stores them: which tasks need one is not recorded.
+    """
     project, owner, artifact = subject.split(".")[-3:]
-    if owner.startswith(SANDBOX_PREFIX) or not artifact.startswith(_UPLOAD):
+    if owner.startswith(SANDBOX_PREFIX) or owner == SHARED_BUNDLES or not artifact.startswith(_UPLOAD):
         return None
     return f"{project}.{owner}"

@@ -8,7 +8,7 @@ from acp.schema import AllowedOutcome, DeniedOutcome, ReadTextFileResponse, Requ
 
 from sandherd_drivers.acp.blocks import Json
 from sandherd_drivers.acp.outcomes import choose_option
-from sandherd_drivers.acp.tool_calls import EventLine
+from sandherd_drivers.acp.tool_calls import EventLine, ToolCall
 from sandherd_drivers.acp.updates import Updates
 from sandherd_drivers.acp.work_tree import ClientFiles, RefusedPathError
 from sandherd_drivers.wire import Decision, Wire
@@ -54,13 +54,21 @@ class WorkClient:
         self.on_received()
         call, events = self.updates.call_for_approval(_document(tool_call))
         self.publish(events)
-        granted = not self.stopping and (await self._wire.request_approval(call.tool, call.input, call.title)).granted
+        granted = await self._decide(call)
         if granted:
             self._granted |= {(self.turn, path) for path in call.paths}
         option = None if self.stopping else choose_option([(o.option_id, o.kind) for o in options], granted=granted)
         if option is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option))
+
+    async def _decide(self, call: ToolCall) -> bool:
+        if self.stopping:
+            decision = Decision(granted=False, withdrawn=True)
+        else:
+            decision = await self._wire.request_approval(call.tool, call.input, call.title)
+        call.denial = None if decision.granted else decision.outcome
+        return decision.granted
 
     async def read_text_file(
         self, path: str, line: int | None = None, limit: int | None = None, **_: Any

@@ -96,7 +96,7 @@ class AcpConversation:
         except UnansweredError as error:
             self._end(as_start_failure(error.outcome))
             return
-        outcome = await turns.run([begin.task], self._receipts, cancelled=self._idle_after_turn)
+        outcome = await turns.run([begin.task], self._receipts, begin.origin, cancelled=self._idle_after_turn)
         while not outcome.agent_ended and not self._is_stopping:
             if not self._receipts.has_unexpired() or self._idle_after_turn:
                 self._report_idle(outcome, turns.number)
@@ -134,7 +134,8 @@ class AcpConversation:
             return _STOPPED
         if not self._receipts.waiting:
             return outcome_of_exit(self._program.exit.result())
-        return await turns.run(self._receipts.next_prompt(), self._receipts)
+        texts = self._receipts.next_prompt()
+        return await turns.run(texts, self._receipts, self._receipts.origin)
 
     # --- results
 

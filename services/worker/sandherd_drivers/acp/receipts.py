@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sandherd_drivers.commands import EXPIRED
+from sandherd_drivers.commands import EXPIRED, origin_of_turn
 from sandherd_drivers.wire import Message, Wire
 
 _MAX_REASON_LENGTH: Final = 2_000
@@ -44,6 +44,11 @@ class PromptReceipts:
         """The texts of all waiting messages, in order; they count as sent."""
         self._sent, self.waiting = self.waiting, []
         return [prompt_text(message) for message in self._sent]
+
+    @property
+    def origin(self) -> str | None:
+        """What begins the turn with the sent messages, as in `agent.turn_started`."""
+        return origin_of_turn(message.origin for message in self._sent)
 
     def mark_taken(self) -> None:
         """Report the sent messages as taken."""

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sandherd_drivers.acp.blocks import MAX_RESULT_LENGTH, Json, tool_text
+from sandherd_drivers.acp.blocks import MAX_RESULT_LENGTH, Json, parent_call, tool_text, vendor_text
+from sandherd_drivers.call_results import CallResult, exit_status, result_of_status
 
 EventLine = tuple[str, Json]
 """The type of an event, and its fields except the turn."""
@@ -12,6 +13,7 @@ _FINAL_STATUSES: Final = {"completed", "failed"}
 _MAX_NAME_LENGTH: Final = 200
 _MAX_TITLE_LENGTH: Final = 2_000
 """Some agents use a whole script as the title of the call that runs it."""
+_EXIT_STATUS_FIELDS: Final = ("exit_code", "exitCode")
 _TURN_ENDED_FIRST: Final = "the turn ended before the tool did"
 
 
@@ -21,6 +23,8 @@ class ToolCall:
     def __init__(self, id: str, now: float) -> None:
         self.id = id
         self.is_announced = False
+        self.denial: str | None = None
+        """The outcome if it was denied, and is not executed."""
         self._started_at = now
         self._fields: Json = {}
 
@@ -49,7 +53,7 @@ class ToolCall:
     def tool(self) -> str:
         """The tool's name. The protocol has none: the agent's own name, else the kind of tool, else the title."""
         kind = self._fields.get("kind")
-        name = _agent_tool_name(self._fields["_meta"]) or (kind if kind != "other" else None) or self.title or "other"
+        name = vendor_text(self._fields, "toolName") or (kind if kind != "other" else None) or self.title or "other"
         return name[:_MAX_NAME_LENGTH]
 
     @property
@@ -64,15 +68,18 @@ class ToolCall:
     def begin(self) -> EventLine:
         """The event for its start."""
         self.is_announced = True
-        return "agent.tool_use", {"tool": self.tool, "tool_use_id": self.id, "input": self.input}
+        fields = {"tool": self.tool, "tool_use_id": self.id, "input": self.input}
+        return "agent.tool_use", fields | {"parent_tool_use_id": parent_call(self._fields)}
 
     def end(self, now: float) -> Iterator[EventLine]:
         """The events for its end, also if the agent reported none."""
-        text = tool_text(self._fields) if self.has_ended else _TURN_ENDED_FIRST
+        text, facts = tool_text(self._fields) if self.has_ended else _TURN_ENDED_FIRST, self._result().fields()
+        facts["parent_tool_use_id"] = parent_call(self._fields)
         if self.has_ended:
             raw = self._fields.get("rawOutput")
             completed = {"tool": self.tool, "tool_input": self.input, "tool_response": text if raw is None else raw}
-            yield "agent.tool_completed", completed | {"tool_use_id": self.id, "duration_ms": self._duration_ms(now)}
+            timed = {"tool_use_id": self.id, "duration_ms": self._duration_ms(now)}
+            yield "agent.tool_completed", completed | timed | facts
         yield (
             "agent.tool_result",
             {
@@ -81,8 +88,21 @@ class ToolCall:
                 "result_truncated": len(text) > MAX_RESULT_LENGTH,
                 "result_full_length": len(text),
                 "is_error": self._fields.get("status") != "completed",
+                **facts,
             },
         )
+
+    def _result(self) -> CallResult:
+        """How it ended. The protocol has two statuses only; for a command, its exit status decides, if there is one."""
+        status = self._fields.get("status")
+        if self.denial is not None and status != "completed":
+            return CallResult(self.denial)
+        if not self.has_ended:
+            return CallResult("cancelled")
+        code = _exit_status(self._fields)
+        if status == "completed":
+            return CallResult("ok") if code is None else result_of_status(code)
+        return CallResult("failed", code)
 
     def _duration_ms(self, now: float) -> int:
         return max(0, round((now - self._started_at) * 1000))
@@ -93,11 +113,11 @@ class ToolCall:
         return [str(location.get("path")) for location in self._fields.get("locations") or ()]
 
 
-def _agent_tool_name(meta: Json) -> str | None:
-    for vendor in meta.values():
-        if isinstance(vendor, dict) and isinstance(name := vendor.get("toolName"), str) and name:
-            return name
-    return None
+def _exit_status(fields: Json) -> int | None:
+    """The exit status of a command. The protocol has no field for it: it is where agents in use put it."""
+    places = (fields.get("rawOutput"), (fields.get("_meta") or {}).get("terminal_exit"))
+    values = [place.get(name) for place in places if isinstance(place, dict) for name in _EXIT_STATUS_FIELDS]
+    return next((status for status in map(exit_status, values) if status is not None), None)
 
 
 class ToolCalls:

@@ -28,10 +28,12 @@ class PromptTurns:
         self.number = 0
         self.is_running = False
 
-    async def run(self, texts: Sequence[str], receipts: PromptReceipts, *, cancelled: bool = False) -> AcpOutcome:
+    async def run(
+        self, texts: Sequence[str], receipts: PromptReceipts, origin: str | None, *, cancelled: bool = False
+    ) -> AcpOutcome:
         """Run a turn with these texts, for which `receipts` are written. `cancelled`: it must end at once."""
         started_at = time.monotonic()
-        self._start_turn(texts[0])
+        self._start_turn(texts[0], origin)
         if cancelled:
             self.cancel()
         try:
@@ -53,13 +55,13 @@ class PromptTurns:
         self._wire.deny_pending_approvals()
         self._cancel_task = asyncio.create_task(self._repeat_cancel())
 
-    def _start_turn(self, text: str) -> None:
+    def _start_turn(self, text: str, origin: str | None) -> None:
         # Late updates belong to the previous turn.
         self._client.publish(self._client.updates.begin_turn())
         self.number += 1
         self.is_running, self._client.turn, self._client.stopping = True, self.number, False
         self._wire.report_turn(self.number, "running")
-        self._client.publish([("agent.turn_started", {"prompt_preview": text[:_PREVIEW]})])
+        self._client.publish([("agent.turn_started", {"prompt_preview": text[:_PREVIEW], "origin": origin})])
 
     def _end(self, outcome: AcpOutcome, usage: Json | None, duration_ms: int) -> None:
         client = self._client

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sandherd_drivers.acp.blocks import Json, block_text
+from sandherd_drivers.acp.blocks import Json, block_text, parent_call
 from sandherd_drivers.acp.tool_calls import EventLine, ToolCall, ToolCalls
 
 _MAX_TEXT_LENGTH: Final = 200_000
@@ -28,6 +28,8 @@ class Updates:
         self._costs = Costs(resumed=resumed)
         self._event = ""
         self._message: str | None = None
+        self._parent: str | None = None
+        """The call of the sub-agent whose text it is."""
         self._parts: list[str] = []
         self._length = 0
         self._blocks = 0
@@ -83,10 +85,10 @@ class Updates:
         yield from self._calls.end_all()
 
     def _add_chunk(self, event: str, update: Json) -> Iterator[EventLine]:
-        message = update.get("messageId") or None
-        if event != self._event or message != self._message:
+        author = (event, update.get("messageId") or None, parent_call(update))
+        if author != (self._event, self._message, self._parent):
             yield from self._flush_text()
-        self._event, self._message = event, message
+        self._event, self._message, self._parent = author
         self._parts.append(text := block_text(update.get("content") or {}))
         self._length += len(text)
         if self._length > _MAX_TEXT_LENGTH:
@@ -103,11 +105,15 @@ class Updates:
         text, event = "".join(self._parts), self._event
         self._parts, self._length, self._event = [], 0, ""
         self._blocks += bool(text)
-        if text and event == "agent.message":
-            self.last_message = text
+        own = event == "agent.message" and self._parent is None
+        self.last_message = text if text and own else self.last_message
         for start in range(0, len(text), _MAX_TEXT_LENGTH):
             part = text[start : start + _MAX_TEXT_LENGTH]
-            yield event, {"content": part} | ({} if event == "agent.thinking" else {"content_length": len(part)})
+            yield event, {"content": part, **self._text_facts(event, part)}
+
+    def _text_facts(self, event: str, part: str) -> Json:
+        facts: Json = {} if event == "agent.thinking" else {"content_length": len(part)}
+        return facts if event == "agent.user_message" else facts | {"parent_tool_use_id": self._parent}
 
 
 _TOKENS: Final = {

@@ -24,6 +24,8 @@ class ToolPermissions:
         self._mode = permission_mode(begin.harness)
         self._has_allow_list = bool(begin.harness.get("allowed_tools"))
         self._granted: set[str] = set()
+        self.denials: dict[str, str] = {}
+        """The outcomes of calls that were denied, by their ids; removed by whatever publishes them."""
 
     def options(self) -> dict[str, Any]:
         """Additions to the SDK's options."""
@@ -40,9 +42,11 @@ class ToolPermissions:
     ) -> dict[str, Any]:
         """Called before each use of a tool, also by a sub-agent."""
         decision = await self._wire.request_approval(tool_name(arguments["tool_name"]), dict(arguments["tool_input"]))
+        call = tool_use_id or arguments.get("tool_use_id") or ""
         if not decision.granted:
+            self.denials[call] = decision.outcome
             return _hook_output("deny", decision.reason or "it was denied")
-        self._granted.add(tool_use_id or arguments.get("tool_use_id") or "")
+        self._granted.add(call)
         # In plan mode, approval of a tool does not allow carrying out the plan: `_permit_tool` follows.
         return {} if self._mode == "plan" else _hook_output("allow", decision.reason or "it was granted")
 
@@ -53,17 +57,21 @@ class ToolPermissions:
         if self._needs_approval and context.tool_use_id not in self._granted:
             decision = await self._wire.request_approval(tool_name(tool), dict(arguments), context.decision_reason)
             if not decision.granted:
-                return PermissionResultDeny(message=decision.reason or "it was denied")
+                return self._deny(context.tool_use_id, decision.reason or "it was denied", decision.outcome)
         elif self._has_allow_list and not self._needs_approval:
-            return PermissionResultDeny(message=_NOT_ALLOWED)
+            return self._deny(context.tool_use_id, _NOT_ALLOWED)
         return PermissionResultAllow(updated_input=arguments)
 
     def _permit_in_plan(self, tool: str, arguments: dict[str, Any], tool_use_id: str) -> Any:
         """In plan mode no tool may run until the plan is approved."""
         if tool != _EXIT_PLAN_TOOL or tool_use_id not in self._granted:
-            return PermissionResultDeny(message=_PLAN_ONLY)
+            return self._deny(tool_use_id, _PLAN_ONLY)
         self._mode = "default"
         return PermissionResultAllow(updated_input=arguments)
+
+    def _deny(self, tool_use_id: str | None, reason: str, outcome: str = "denied") -> Any:
+        self.denials[tool_use_id or ""] = outcome
+        return PermissionResultDeny(message=reason)
 
 
 def _hook_output(decision: str, reason: str) -> dict[str, Any]:

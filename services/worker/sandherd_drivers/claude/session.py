@@ -72,7 +72,7 @@ class ClaudeSession:
         self._wire.report_transcript(transcript, tracker.session, keep=False)
         self._wire.report_ready(session_id=tracker.session, model=begin.harness.get("model"), version=version)
         self._reader_task = asyncio.create_task(self._read_messages(client, tracker))
-        await self._send(None, begin.task)
+        await self._send(None, begin.task, begin.origin)
 
     async def deliver(self, message: Message) -> None:
         """Pass the agent a message, into the running turn or as a new one; once, even if it is repeated."""
@@ -89,7 +89,8 @@ class ClaudeSession:
         if message.is_expired(time.time()):
             self._wire.report_refused(message.message, EXPIRED)
             return
-        uuid = await self._send(message.message, f"{_SENDER_PREFIXES.get(message.message_type, '')}{message.content}")
+        content = f"{_SENDER_PREFIXES.get(message.message_type, '')}{message.content}"
+        uuid = await self._send(message.message, content, message.origin)
         if message.expires_at is not None:
             Deadlines(self._client, self._tracker).watch(uuid, message.expires_at)
 
@@ -141,17 +142,18 @@ class ClaudeSession:
             cost_before, models = read_totals(transcript)
             usage = SessionUsage.resumed(cost_before, models)
             session = session if begin.resume.fork else begin.resume.session_id
-        sdk_options = options(begin, session, os.environ, cost_before) | ToolPermissions(self._wire, begin).options()
+        permissions = ToolPermissions(self._wire, begin)
+        sdk_options = options(begin, session, os.environ, cost_before) | permissions.options()
         # A tool that is allowed as a whole needs no approval: this is intended.
         warnings.simplefilter("ignore", CanUseToolShadowedWarning)
         client = ClaudeSDKClient(ClaudeAgentOptions(**sdk_options, stderr=_write_stderr))
         await client.connect()
-        return client, TurnTracker(self._wire, session, config, usage)
+        return client, TurnTracker(self._wire, session, config, usage, permissions.denials)
 
-    async def _send(self, message: str | None, content: str) -> str:
+    async def _send(self, message: str | None, content: str, origin: str | None) -> str:
         assert self._tracker is not None
         uuid = str(uuid4())
-        self._tracker.register(uuid, message, content)
+        self._tracker.register(uuid, message, content, origin)
         with suppress(ClaudeSDKError):  # it has ended; the reader reports that, and refuses the message
             await self._client.query(_prompt(uuid, content))
         return uuid

@@ -6,10 +6,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine, terminal_output
+from sandherd_drivers.claude.event_mapper import ClaudeEventMapper, EventLine
 from sandherd_drivers.claude.outcomes import ClaudeOutcome, outcome_of_result
+from sandherd_drivers.claude.tool_results import terminal_output
 from sandherd_drivers.claude.transcripts import WRITE_SECONDS, find_transcript, wait_until_written
 from sandherd_drivers.claude.usage import SessionUsage
+from sandherd_drivers.claude.waiting_messages import NOTICE, WaitingMessage
+from sandherd_drivers.commands import origin_of_turn
 from sandherd_drivers.wire import Wire
 
 _PREVIEW: Final = 500
@@ -25,7 +28,9 @@ _REJECTED_BY_HOOK: Final = "a hook rejected it"
 class TurnTracker:
     """One session. It has at most one turn at a time; some begin without a message from the driver."""
 
-    def __init__(self, wire: Wire, session: str, config: Path, usage: SessionUsage) -> None:
+    def __init__(
+        self, wire: Wire, session: str, config: Path, usage: SessionUsage, denials: dict[str, str] | None = None
+    ) -> None:
         self.session = session
         self.turn = 0
         self.idle = asyncio.Event()
@@ -37,8 +42,8 @@ class TurnTracker:
         self._wire = wire
         self._config = config
         self._usage = usage
-        self._mapper = ClaudeEventMapper()
-        self._waiting: dict[str, tuple[str | None, str]] = {}
+        self._mapper = ClaudeEventMapper(denials={} if denials is None else denials)
+        self._waiting: dict[str, WaitingMessage] = {}
         self._refused: dict[str, str] = {}
         self._taken_messages: set[str] = set()
         """The messages that the agent has taken."""
@@ -57,9 +62,9 @@ class TurnTracker:
         """Whether there is a turn, or a message that will begin one."""
         return bool(self._waiting) or not self.idle.is_set()
 
-    def register(self, uuid: str, message: str | None, content: str) -> None:
+    def register(self, uuid: str, message: str | None, content: str, origin: str | None = None) -> None:
         """Register a message before it is delivered. The task has no message id (None), so it gets no receipt."""
-        self._waiting[uuid] = (message, content)
+        self._waiting[uuid] = WaitingMessage(message, content, origin)
 
     def stop_turns(self, stop_turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Also stop the turns that messages already delivered will begin, by calling `stop_turn`."""
@@ -77,7 +82,7 @@ class TurnTracker:
         """
         if message in self._taken_messages:
             self._wire.report_taken(message)
-        return message not in self._taken_messages and all(message != waiting for waiting, _ in self._waiting.values())
+        return message not in self._taken_messages and all(message != one.message for one in self._waiting.values())
 
     def refuse_waiting(self, reason: str) -> None:
         """Refuse all messages that the agent has not taken."""
@@ -86,7 +91,7 @@ class TurnTracker:
 
     def refuse(self, uuid: str, reason: str) -> None:
         """Refuse this message, if it still waits."""
-        message, _ = self._waiting.pop(uuid, (None, ""))
+        message = self._waiting.pop(uuid, WaitingMessage()).message
         if message is not None:
             self._refused[uuid] = message
             self._wire.report_refused(message, reason)
@@ -163,14 +168,16 @@ class TurnTracker:
         self.turn += 1
         self._mark_busy()
         self._wire.report_turn(self.turn, "running")
-        prompt = next((content for _, content in self._waiting.values()), None)
-        self.publish([("agent.turn_started", {"prompt_preview": None if prompt is None else prompt[:_PREVIEW]})])
+        waiting = list(self._waiting.values())
+        preview = waiting[0].content[:_PREVIEW] if waiting else None
+        origin = origin_of_turn(one.origin for one in waiting) if waiting else NOTICE
+        self.publish([("agent.turn_started", {"prompt_preview": preview, "origin": origin})])
         if self._stop_turn is not None:
             self._stop_task = asyncio.create_task(self._stop_turn())
 
     def _mark_taken(self, uuid: str | None) -> None:
         """Report a message that the agent has added to its conversation."""
-        message, _ = self._waiting.pop(uuid or "", (None, ""))
+        message = self._waiting.pop(uuid or "", WaitingMessage()).message
         if message is not None:
             self._wire.report_taken(message)
         message = message or self._refused.pop(uuid or "", None)
@@ -179,7 +186,7 @@ class TurnTracker:
 
     def _refuse_rejected(self, uuid: str) -> None:
         """Refuse this message, unless the agent has taken it; if it is the task, the task ends as failed."""
-        is_task = self._waiting.get(uuid, ("", ""))[0] is None
+        is_task = self._waiting.get(uuid, WaitingMessage("")).message is None
         self.refuse(uuid, _REJECTED_BY_HOOK)
         if is_task:
             self.report_result("exit_status", _REJECTED_BY_HOOK, "passed_over")
@@ -229,7 +236,7 @@ class TurnTracker:
     async def _refuse_untaken(self) -> None:
         await asyncio.sleep(_UNTAKEN_SECONDS)
         self._untaken_timer = None
-        is_task = any(message is None for message, _ in self._waiting.values())
+        is_task = any(one.message is None for one in self._waiting.values())
         self.refuse_waiting(_IGNORED)
         if is_task:
             self.report_result("exit_status", _IGNORED, "passed_over")

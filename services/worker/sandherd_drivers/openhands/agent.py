@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sandherd_drivers.commands import EXPIRED
+from sandherd_drivers.commands import EXPIRED, origin_of_turn
 from sandherd_drivers.openhands.conversation import OpenHandsConversation
 from sandherd_drivers.openhands.event_mapper import Document, OpenHandsEventMapper, terminal_output
 from sandherd_drivers.openhands.threads import Threads
@@ -50,6 +50,8 @@ class OpenHandsAgent:
         self.turn = 0
         self.preview = ""
         """The beginning of the message that starts the next turn."""
+        self.origin: str | None = None
+        """What begins the next turn, as in `agent.turn_started`."""
         self.interrupted = False
         self.run_requested = asyncio.Event()
         """Set when a message was delivered that only a new run will handle."""
@@ -72,7 +74,7 @@ class OpenHandsAgent:
         self.meter = UsageMeter(conversation.totals)
         self._transcript = Path(begin.state_dir) / f"{conversation.session_id}.jsonl"
         conversation.send(begin.task, _TASK_SENDER)
-        self.preview = begin.task[:_PREVIEW]
+        self.preview, self.origin = begin.task[:_PREVIEW], begin.origin
         return conversation
 
     def attach(self, conversation: OpenHandsConversation) -> None:
@@ -130,7 +132,8 @@ class OpenHandsAgent:
         self._taken_messages.add(message.message)
         self._wire.report_taken(message.message)
         if self.interrupted or not self._is_running:
-            self.preview = message.content[:_PREVIEW]
+            earlier = [self.origin] if self.run_requested.is_set() else []
+            self.preview, self.origin = message.content[:_PREVIEW], origin_of_turn([*earlier, message.origin])
             self.run_requested.set()
 
     # --- running
@@ -181,6 +184,7 @@ class OpenHandsAgent:
         )
         for call, decision in zip(calls, decisions, strict=True):
             if not decision.granted:
+                self.mapper.denials[call.action_id] = decision.outcome
                 self.conversation.refuse(call.action_id, decision.reason or "not approved")
 
     def interrupt(self) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sandherd_drivers.openhands.tool_results import call_result
+
 Document = dict[str, Any]
 """An event: its fields, its class as `kind`, and as `shown` its text as the model sees it."""
 EventLine = tuple[str, dict[str, Any]]
@@ -36,6 +38,8 @@ class OpenHandsEventMapper:
     """The agent's last text: its final output when it has ended."""
     last_error: Document | None = None
     """The last error that ended a run."""
+    denials: dict[str, str] = field(default_factory=dict)
+    """The outcomes of calls that were denied, by the ids of their actions."""
     _open_calls: dict[str, _OpenCall] = field(default_factory=dict)
     _response_ids: set[str] = field(default_factory=set)
 
@@ -57,6 +61,10 @@ class OpenHandsEventMapper:
             self.last_error = event
             yield "agent.error", {"error": f"{event.get('code')}: {event.get('detail')}", "phase": "conversation"}
         elif kind in _NOTICES:
+            if kind == "Condensation":
+                # The driver requests none, so each is the SDK's own.
+                removed = len(event.get("forgotten_event_ids") or ())
+                yield "agent.context_compacted", {"trigger": "automatic", "messages_removed": removed}
             yield "agent.system_message", {"metadata": _NOTICES[kind](event)}
 
     def _action_events(self, event: Document) -> Iterator[EventLine]:
@@ -79,6 +87,7 @@ class OpenHandsEventMapper:
         open_call = self._open_calls.pop(tool_use_id, None)
         if open_call is None or open_call.is_text_only:
             return
+        facts = call_result(event, self.denials).fields()
         yield (
             "agent.tool_result",
             {
@@ -87,6 +96,7 @@ class OpenHandsEventMapper:
                 "result_truncated": len(shown) > MAX_RESULT_LENGTH,
                 "result_full_length": len(shown),
                 "is_error": event["kind"] != "ObservationEvent" or bool(observation.get("is_error")),
+                **facts,
             },
         )
         yield (
@@ -97,6 +107,7 @@ class OpenHandsEventMapper:
                 "tool_input": open_call.input,
                 "tool_response": _response_fields(event, observation),
                 "duration_ms": (self.clock() - open_call.started_at) * 1000,
+                **facts,
             },
         )
 

@@ -181,7 +181,7 @@ class Work:
         agent.turn += 1
         self._idle.clear()
         self._wire.report_turn(agent.turn, "running")
-        self._publish("agent.turn_started", prompt_preview=agent.preview)
+        self._publish("agent.turn_started", prompt_preview=agent.preview, origin=agent.origin)
         status = await agent.run()
         outcome = outcome_of_status(status, agent.mapper.last_error, stopped=self._refusal is not None)
         self._publish_usage()

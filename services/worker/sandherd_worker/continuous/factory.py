@@ -16,6 +16,7 @@ from sandherd_worker.continuous.validation import ValidationContext, Validator
 from sandherd_worker.emitter import now
 from sandherd_worker.harness_factory import Turned, environment, make_once
 from sandherd_worker.harnesses.base import EventSink, Harness
+from sandherd_worker.harnesses.driver_task import IterationPrompt
 from sandherd_worker.parts import Parts
 
 _COMMAND: Final = "command"
@@ -73,7 +74,7 @@ def _validator(spec: TaskSpec, terms: Continuous, parts: Parts, sink: EventSink)
 
 def _message(who: Assignment, content: str) -> InboxMessage:
     """A message from the worker itself to the agent."""
-    return InboxMessage(
+    return IterationPrompt(
         message=new_name("msg"),
         project=who.project,
         sandbox=who.sandbox,

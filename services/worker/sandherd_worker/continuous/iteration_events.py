@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentError, AgentEvent, AgentTurnCompleted, AgentUsage
+from sandherd.contracts.events.agent import AgentError, AgentEvent, AgentTurnCompleted, AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd_worker.harnesses.base import EventSink, UsageTotals
 
@@ -29,6 +29,7 @@ class IterationEvents:
         self._end = ""
         self._error: AgentError | None = None
         self._broke = False
+        self._runs = 0
         self.signalled = False
         """Whether the agent has sent the completion signal in this iteration."""
         self.last_message: str | None = None
@@ -49,6 +50,7 @@ class IterationEvents:
     def run_begins(self) -> None:
         """Start a new run of the agent, which counts its turns from 1."""
         self._offset = self._turn
+        self._runs += 1
 
     @property
     def cost(self) -> int:
@@ -82,11 +84,16 @@ class IterationEvents:
         self._used.count(data)
         self._note(data)
         if isinstance(data, AgentEvent) and data.turn:
-            data = data.model_copy(update={"turn": self.turn(data.turn)})
+            data = data.model_copy(update={"turn": self.turn(data.turn), **self._origin(data)})
         published = await self._sink.publish(data)
         if isinstance(data, AgentUsage) and self._spent is not None:
             self._spent(self._used.totals[_COST])
         return published
+
+    def _origin(self, data: AgentEvent) -> dict[str, str]:
+        """The task's text with feedback, in a later run, is the prompt of an iteration."""
+        is_prompt = isinstance(data, AgentTurnStarted) and data.origin == "task"
+        return {"origin": "iteration"} if is_prompt and self._runs > 1 else {}
 
     async def show(self, text: str) -> None:
         """Search the output for the completion signal, and publish it."""

@@ -8,16 +8,19 @@ from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
 from sandherd.contracts.continuous import Validation
+from sandherd.contracts.events.call_facts import ToolOutcome
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd.contracts.names import new_name
 from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import EventSink
-from sandherd_worker.harnesses.exit_reasons import end_of_exit
+from sandherd_worker.harnesses.exit_reasons import call_outcome, end_of_exit
 from sandherd_worker.harnesses.output import CHUNK_BYTES, TAIL, Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.processes import EXEC_VARIABLE, ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 
+_Early = tuple[ToolOutcome, str]
+"""The outcome of a command that was ended, and why it was."""
 TOOL: Final = "validation"
 _GRACE: Final = 2.0
 """How long a command that must end may take, and then the processes that it left, in seconds."""
@@ -29,6 +32,7 @@ class ValidationResult:
 
     why: str = ""
     output: str = ""
+    outcome: ToolOutcome = "ok"
 
     @property
     def passed(self) -> bool:
@@ -72,6 +76,8 @@ class Validator:
                 result_truncated=output.length > TAIL,
                 result_full_length=output.length,
                 is_error=not found.passed,
+                outcome=found.outcome,
+                exit_code=_exit_status(code),
             )
         )
         await self._place.sink.publish(
@@ -82,6 +88,8 @@ class Validator:
                 tool_input=tool_input,
                 tool_response={"exit_code": code, "passed": found.passed},
                 duration_ms=(asyncio.get_running_loop().time() - began) * 1000,
+                outcome=found.outcome,
+                exit_code=_exit_status(code),
             )
         )
         return found
@@ -97,18 +105,19 @@ class Validator:
         try:
             running = await launch(program, self._place.reaper)
         except (OSError, ValueError) as error:
-            return None, ValidationResult(why=f"it could not be started: {error}")
+            return None, ValidationResult(why=f"it could not be started: {error}", outcome="failed")
         self._place.ownership.enter(call, running.leader)
         try:
-            why = await self._run(call, running, output, stopped)
+            early = await self._run(call, running, output, stopped)
         finally:
             self._place.ownership.remove(call)
         code = running.exit.result()
-        why = why or end_of_exit(code, stopped=False, memory_kills=0).error
-        return code, ValidationResult(why=why, output=output.tail)
+        ended = end_of_exit(code, stopped=False, memory_kills=0)
+        outcome, why = early or (call_outcome(ended), ended.error)
+        return code, ValidationResult(why=why, output=output.tail, outcome=outcome)
 
-    async def _run(self, call: str, running: RunningProgram, output: Output, stopped: asyncio.Event) -> str:
-        """Run until no process of it is left; returns why it was ended, if it was."""
+    async def _run(self, call: str, running: RunningProgram, output: Output, stopped: asyncio.Event) -> _Early | None:
+        """Run until no process of it is left; returns why it was ended early, if it was."""
         readers = asyncio.gather(output.read(running.output), _ignore(running.events))
         readers.add_done_callback(lambda over: _kill_on_output_error(over, running))
         halt = asyncio.ensure_future(stopped.wait())
@@ -116,7 +125,7 @@ class Validator:
             await running.write_stdin(b"")
             either: list[asyncio.Future[Any]] = [running.exit, halt]
             await asyncio.wait(either, timeout=self._wanted.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-            why = self._why_ended(running, stopped)
+            early = self._ended_early(running, stopped)
             await _end(running)
             await end(lambda: self._place.ownership.of(call), _GRACE)
             await readers
@@ -125,14 +134,18 @@ class Validator:
             readers.cancel()
             running.signal(SIGKILL)
             running.close()
-        return why
+        return early
 
-    def _why_ended(self, running: RunningProgram, stopped: asyncio.Event) -> str:
+    def _ended_early(self, running: RunningProgram, stopped: asyncio.Event) -> _Early | None:
         if running.exit.done():
-            return ""
+            return None
         if stopped.is_set():
-            return "it was stopped"
-        return f"it did not end within {self._wanted.timeout_seconds} s"
+            return "cancelled", "it was stopped"
+        return "timed_out", f"it did not end within {self._wanted.timeout_seconds} s"
+
+
+def _exit_status(code: int | None) -> int | None:
+    return code if code is not None and code >= 0 else None
 
 
 async def _end(running: RunningProgram) -> None:

@@ -35,9 +35,10 @@ _CALLED_OFF: Final = "the agent no longer waits for the answer"
 _NOT_ALLOWED: Final = "the task does not allow this tool"
 _NOT_SHOWN: Final = "no user can be asked: the tool's input can't be shown"
 
-Decide = Callable[[str, bool, str | None], Awaitable[None]]
-"""Passes the decision to the agent: its own id of the request, whether the tool is allowed, and the reason."""
-_Decide = Callable[[bool, str | None], Awaitable[None]]
+Decide = Callable[[str, bool, str | None, bool], Awaitable[None]]
+"""Passes the decision to the agent: its own id of the request, whether the tool is allowed, the reason, and whether a
+user decided."""
+_Decide = Callable[[bool, str | None, bool], Awaitable[None]]
 
 
 def policy(approvals: Approvals, tool: str) -> Verdict:
@@ -99,7 +100,7 @@ class ApprovalGate:
             if not answered.done():
                 answered.set_result((granted, reason))
 
-        async def decide(granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
+        async def decide(granted: bool, reason: str | None, _by_user: bool) -> None:  # noqa: FBT001  # an answer
             answer(granted, reason)
 
         name = self._wait(decide, lambda: answer(False, _WITHDRAWN))
@@ -144,7 +145,7 @@ class ApprovalGate:
         pending = self._pop(answer.approval_id)
         if pending is None:
             raise MessageRefusedError("this approval is no longer pending")
-        await pending.decide(answer.granted, answer.reason)
+        await pending.decide(answer.granted, answer.reason, True)
 
     @property
     def waiting(self) -> int:
@@ -186,8 +187,8 @@ class ApprovalGate:
             self._decide_later(pending.decide, granted=self._approvals.on_timeout == "allow", reason=text)
 
     def _decide_later(self, decide: _Decide, *, granted: bool, reason: str | None) -> None:
-        """Does not wait: the agent that receives it may itself be waiting for this code to read."""
-        task = asyncio.ensure_future(decide(granted, reason))
+        """A decision of no user. Does not wait: the agent that receives it may be waiting for this code to read."""
+        task = asyncio.ensure_future(decide(granted, reason, False))
         self._deciding.add(task)
         task.add_done_callback(self._deciding.discard)
 

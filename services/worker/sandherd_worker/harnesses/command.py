@@ -23,7 +23,7 @@ from sandherd.contracts.names import new_name
 from sandherd.process_signals import end
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.event_lines import EventLines
-from sandherd_worker.harnesses.exit_reasons import MemoryKills, end_of_exit
+from sandherd_worker.harnesses.exit_reasons import MemoryKills, call_outcome, end_of_exit
 from sandherd_worker.harnesses.output import TAIL, Output
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.processes import Reaper, descendants
@@ -72,7 +72,8 @@ class CommandHarness:
         """Start the program, and publish that."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._sink.publish(AgentTurnStarted(turn=1, prompt_preview=self._program.prompt[:_PREVIEW]))
+        preview = self._program.prompt[:_PREVIEW]
+        await self._sink.publish(AgentTurnStarted(turn=1, prompt_preview=preview, origin="task"))
         await self._sink.publish(
             AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input(), event_subtype="program")
         )
@@ -178,6 +179,8 @@ class CommandHarness:
                 result_truncated=self._output.length > TAIL,
                 result_full_length=self._output.length,
                 is_error=failed,
+                outcome=call_outcome(ended),
+                exit_code=ended.exit_code,
             )
         )
         response = {"exit_code": ended.exit_code, "signal": ended.signal}
@@ -189,6 +192,8 @@ class CommandHarness:
                 tool_input=self._input(),
                 tool_response=response,
                 duration_ms=took,
+                outcome=call_outcome(ended),
+                exit_code=ended.exit_code,
             )
         )
         await self._sink.publish(AgentTurnCompleted(turn=1, duration_ms=took, stop_reason=ended.error_type or "exit"))

@@ -155,8 +155,9 @@ class DriverHarness:
         async with self._writing:
             await self._running.write(as_line(command))
 
-    async def _decide(self, question: str, granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
-        await self._send({"do": "decide", "approval_id": question, "granted": granted, "reason": reason})
+    async def _decide(self, question: str, granted: bool, reason: str | None, by_user: bool) -> None:  # noqa: FBT001  # an answer
+        decision = {"approval_id": question, "granted": granted, "reason": reason, "by_user": by_user}
+        await self._send({"do": "decide", **decision})
 
     # --- from the driver
 

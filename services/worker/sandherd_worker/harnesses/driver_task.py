@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.events.agent import TurnOrigin
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, FailureType
 from sandherd_worker.harnesses.driver_lines import Result
@@ -17,6 +18,11 @@ from sandherd_worker.herd.mcp_config import McpConfig
 from sandherd_worker.herd.tools import Answer, ToolUser
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
+
+_ORIGINS: Final[Mapping[str, TurnOrigin]] = {"guardian_nudge": "nudge", "system": "system"}
+_MONITOR: Final = "guardian"
+"""The sender of the monitor's messages, of any type."""
+_FROM_AGENT: Final = "[MESSAGE FROM AGENT "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,25 @@ class HarnessContext:
 def to_agent(message: InboxMessage) -> dict[str, Any]:
     """The fields of a message for the driver; it may have to hold the message, so it gets the expiry."""
     fields = message.model_dump(include={"message", "message_type", "content", "sender_id"})
-    return {**fields, "expires_at": message.expires_at.timestamp()}
+    return {**fields, "expires_at": message.expires_at.timestamp(), "origin": origin_of(message)}
+
+
+class IterationPrompt(InboxMessage):
+    """The prompt of the next iteration: a message of the worker itself."""
+
+
+def origin_of(message: InboxMessage) -> TurnOrigin:
+    """What begins a turn that begins with this message.
+
+    The message-relay marks the messages of agents; a user who writes the same mark is taken for an agent.
+    """
+    if isinstance(message, IterationPrompt):
+        return "iteration"
+    if message.sender_id == _MONITOR:
+        return "nudge"
+    if message.content.startswith(_FROM_AGENT):
+        return "agent"
+    return _ORIGINS.get(message.message_type, "user")
 
 
 def as_line(command: Mapping[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ from signal import SIGKILL, strsignal
 from typing import Final
 
 from sandherd.contracts.events.agent import AgentStreamError
+from sandherd.contracts.events.call_facts import ToolOutcome
 from sandherd_worker.harnesses.base import AgentEnd
 
 _SHELL_SIGKILL_STATUS: Final = 128 + SIGKILL
@@ -40,6 +41,11 @@ def end_of_exit(code: int, *, stopped: bool, memory_kills: int) -> AgentEnd:
             error_type="signal", error=f"it was ended by signal {signal} ({strsignal(signal)})", signal=signal
         )
     return AgentEnd(error_type="exit_status", error=f"it ended with exit status {code}", exit_code=code)
+
+
+def call_outcome(ended: AgentEnd) -> ToolOutcome:
+    """The outcome of the call that is the agent's entire program."""
+    return "ok" if ended.error_type is None else "cancelled" if ended.error_type == "stopped" else "failed"
 
 
 def not_started(program: str, error: OSError | ValueError) -> AgentEnd:

@@ -1,4 +1,4 @@
-"""Checks a task's branch out as the work tree: a repository of its own, without hooks and credentials."""
+"""Checks a task's branch out as the work tree: a repository of its own, without credentials and foreign hooks."""
 
 import asyncio
 import os
@@ -27,6 +27,16 @@ _ORIGIN: Final = "refs/remotes/origin/"
 _EXCLUDED: Final = (
     "# Written by Sandherd: what never is a part of the work.\n.sandherd-part-*\nnode_modules/\n__pycache__/\n.venv/\n"
 )
+_HOOK: Final = """#!/bin/sh
+# Written by Sandherd: names the user who submitted the task. Without a message, as for an editor, nothing is added.
+case "$2" in
+message | commit | merge | squash) ;;
+*) exit 0 ;;
+esac
+trailer="Co-authored-by: $(git config sandherd.coAuthor)" || exit 0
+exec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "$trailer" "$1"
+"""
+"""The hook (githooks(5)) in the sandbox that adds the co-author to the agent's own commits."""
 _SHA256: Final = 64
 _EXPIRED: Final = "it is stored for some days only: submit the task again"
 
@@ -152,12 +162,19 @@ class _Run:
         (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
         with (self._folder / "config").open("a") as file:
             file.write(_settings(self._identity, self._wanted.url))
+        if self._identity.co_author is not None:
+            hook = self._folder / "hooks" / "prepare-commit-msg"
+            hook.parent.mkdir(exist_ok=True)
+            hook.write_text(_HOOK)
+            hook.chmod(0o755)
         (self._folder / "info").mkdir(exist_ok=True)
         (self._folder / "info" / "exclude").write_text(_EXCLUDED)
 
 
 def _settings(identity: Identity, url: str | None) -> str:
     user = f"[user]\n\tname = {_quoted(identity.name)}\n\temail = {_quoted(identity.address)}\n"
+    if identity.co_author is not None:
+        user += f"[sandherd]\n\tcoAuthor = {_quoted(identity.co_author)}\n"
     if url is None:
         return user
     return f'{user}[remote "origin"]\n\turl = {_quoted(url)}\n\tfetch = +{_HEADS}*:{_ORIGIN}*\n'

@@ -7,9 +7,6 @@ from typing import Final
 
 from sandherd.contracts.specs import TaskSpec
 
-CO_AUTHOR: Final = "SANDHERD_CO_AUTHOR"
-"""The variable of a task with the user who has submitted it, for commits of the worker: `Name <address>`."""
-_PERSON: Final = re.compile(r"[^<>\x00-\x1f\x7f]{1,200} <[^<>\s\x00-\x1f\x7f]{1,200}>")
 _CRUD: Final = re.compile(r"[<>\x00-\x1f\x7f]")
 _NAME: Final = "Sandherd agent"
 _ADDRESS: Final = "agent@sandherd.invalid"
@@ -32,16 +29,15 @@ class Identity:
 
 
 def identity_of(spec: TaskSpec) -> Identity:
-    """The identity that a task's variables state: git's `GIT_AUTHOR_NAME` and `GIT_AUTHOR_EMAIL`, and `CO_AUTHOR`.
+    """The author that a task's variables `GIT_AUTHOR_NAME` and `GIT_AUTHOR_EMAIL` state, and its co-author.
 
     A secret is no name.
     """
     open_ = {name: value for name, value in spec.env.items() if name not in spec.secret_env}
-    co_author = open_.get(CO_AUTHOR, "")
     return Identity(
         _clean(open_.get("GIT_AUTHOR_NAME", "")) or _NAME,
         _clean(open_.get("GIT_AUTHOR_EMAIL", "")) or _ADDRESS,
-        co_author if _PERSON.fullmatch(co_author) else None,
+        spec.co_author.shown if spec.co_author else None,
     )
 
 

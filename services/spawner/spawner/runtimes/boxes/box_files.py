@@ -77,6 +77,7 @@ def box(plan: SandboxPlan, herd: str, ports: Sequence[int] = ()) -> BoxSpec:
         stop_grace=plan.stop_grace,
         profile=plan.spec.profile,
         mounts=plan.mounts,
+        repository=plan.repository,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandherd.contracts.requests import Mount
@@ -133,6 +134,9 @@ class BoxSpec:
     """The requested sandbox profile; a provider may place the boxes of each profile differently."""
     mounts: Sequence[Mount] = ()
     """Only for a provider whose abilities include `mounts`."""
+    repository: Path | None = None
+    """The mirror of its task's repository, to be mounted read-only at `MOUNTED` of `sandherd.contracts.repositories`;
+    only for a provider whose abilities include `mounts_repository`."""
     recovers: bool = False
     """Create the box only around the data of a hollow one, and raise `not_found` if that does not exist any more."""
 
@@ -152,6 +156,8 @@ class Abilities:
     mounts: bool = False
     volumes_only: bool = False
     """Whether mounts must be volumes, as it can't mount folders of a host."""
+    mounts_repository: bool = False
+    """Whether its boxes see the spawner's mirrors of repositories, so that it mounts `BoxSpec.repository`."""
 
 
 class Provider(Protocol):

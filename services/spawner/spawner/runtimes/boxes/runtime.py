@@ -51,6 +51,7 @@ class BoxRuntime:
             images=True,
             mounts=able.mounts,
             volumes_only=able.volumes_only,
+            mounts_repository=able.mounts_repository,
             ports=able.ports,
         )
         self._provider = provider

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sandherd.contracts.repositories import MOUNTED
 from sandherd.contracts.requests import Mount
 from spawner.runtimes.boxes.box_files import HERD, ROOT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
@@ -72,7 +73,7 @@ def _host(spec: BoxSpec, kind: ContainerOptions) -> dict[str, Any]:
         "ReadonlyRootfs": kind.read_only,
         "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
-        "Mounts": [_own(spec), *map(_mount, spec.mounts)],
+        "Mounts": [_own(spec), *map(_mount, spec.mounts), *_repository(spec)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
@@ -92,6 +93,12 @@ def _own(spec: BoxSpec) -> dict[str, Any]:
 def _mount(one: Mount) -> dict[str, Any]:
     kind = "bind" if one.is_folder else "volume"
     return {"Type": kind, "Source": one.source, "Target": one.target, "ReadOnly": one.read_only}
+
+
+def _repository(spec: BoxSpec) -> list[dict[str, Any]]:
+    if spec.repository is None:
+        return []
+    return [{"Type": "bind", "Source": str(spec.repository), "Target": MOUNTED, "ReadOnly": True}]
 
 
 def box(shown: Mapping[str, Any]) -> Box:

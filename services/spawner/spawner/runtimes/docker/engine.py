@@ -43,9 +43,11 @@ class Engine:
     name = "docker"
     abilities = Abilities(pause=True, mounts=True, ports=True)
 
-    def __init__(self, docker: Docker, kind: ContainerOptions, bundled: bytes | None = None) -> None:
-        if kind.network == "none":
-            self.abilities = replace(self.abilities, ports=False)
+    def __init__(
+        self, docker: Docker, kind: ContainerOptions, bundled: bytes | None = None, *, mounts_repository: bool = False
+    ) -> None:
+        """`mounts_repository`: the engine's containers see the spawner's mirrors."""
+        self.abilities = replace(self.abilities, ports=kind.network != "none", mounts_repository=mounts_repository)
         self._docker = docker
         self._kind = kind
         uid, _, gid = kind.user.partition(":")

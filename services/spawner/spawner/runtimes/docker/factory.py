@@ -7,18 +7,20 @@ from aiodocker import Docker
 
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
+from spawner.repositories.paths import mirrors_folder
 from spawner.runtimes.boxes.provider import ProviderError
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.docker.faults import faults
+from spawner.runtimes.docker.shared_folders import is_shared
 
 _CALL = aiohttp.ClientTimeout(total=60, connect=5)
 _log = logs.get("runtime.docker")
 
 
-async def open_docker(settings: Settings, herd: str) -> BoxRuntime:
+async def open_docker(settings: Settings, herd: str, *, starts: bool = True) -> BoxRuntime:
     """Open the runtime. Raises `RuntimeFailedError` if there is no engine, or no sandbox image is set."""
     if settings.sandbox_image is None:
         raise RuntimeFailedError(
@@ -33,7 +35,6 @@ async def open_docker(settings: Settings, herd: str) -> BoxRuntime:
         with suppress(aiohttp.ClientError):
             await docker.close()
         raise RuntimeFailedError(RuntimeFault.REFUSED, str(error)) from error
-    _log.info("docker runtime enabled", engine=version.get("Version"), image=settings.sandbox_image)
     kind = ContainerOptions(
         image=settings.sandbox_image,
         network=settings.docker_network,
@@ -41,7 +42,9 @@ async def open_docker(settings: Settings, herd: str) -> BoxRuntime:
         read_only=settings.docker_read_only,
         platform=settings.docker_platform,
     )
-    return BoxRuntime(Engine(docker, kind), herd, settings.sandbox_nats_url)
+    shared = starts and await is_shared(docker, kind, mirrors_folder(settings.home))
+    _log.info("docker runtime enabled", engine=version.get("Version"), image=settings.sandbox_image)
+    return BoxRuntime(Engine(docker, kind, mounts_repository=shared), herd, settings.sandbox_nats_url)
 
 
 async def _require_json(docker: Docker) -> None:

@@ -1,0 +1,69 @@
+"""Opens and merges the pull requests of branches, and shows what became of them."""
+
+from functools import partial
+
+from sandherd.cli.activity import Activity
+from sandherd.cli.branch_names import branch_named
+from sandherd.cli.branch_output import show_result
+from sandherd.cli.login_name import login_name
+from sandherd.cli.options import Format
+from sandherd.cli.render.branches import OPEN
+from sandherd.cli.session import Work
+from sandherd.client.branch_progress import until
+from sandherd.client.herd import Herd
+from sandherd.contracts.requests import BranchView
+from sandherd.contracts.states import BranchState
+
+
+def open_one(name: str, output: Format, *, ready: bool, timeout: float) -> Work:
+    """The work of opening a pull request, and of waiting for that. Its status is 1 if there is none that is open."""
+
+    async def work(herd: Herd) -> int:
+        view = await branch_named(herd, name)
+        await herd.open_pull_request(view.id, ready=ready, by=login_name())
+        with Activity("waiting until it is open"):
+            view = await until(herd.connection, partial(herd.branch, view.id), _is_opened_or_stays, timeout)
+        show_result(view, output)
+        return 0 if _is_open(view) and not view.pull_request_waits else 1
+
+    return work
+
+
+def merge(name: str, output: Format, *, wait: bool, timeout: float) -> Work:
+    """The work of requesting a merge of what the branch is now, and of waiting for it if `wait`."""
+
+    async def work(herd: Herd) -> int:
+        view = await branch_named(herd, name)
+        view = await herd.merge_branch(view.id, commit=view.commit, by=login_name())
+        if wait:
+            with Activity("waiting until it is merged"):
+                view = await until(herd.connection, partial(herd.branch, view.id), _is_merged_or_stays, timeout)
+        show_result(view, output)
+        return 0 if _is_merged(view) or not wait else 1
+
+    return work
+
+
+def _is_open(view: BranchView) -> bool:
+    return view.pull_request is not None and view.pull_request.state == OPEN
+
+
+def _is_opened_or_stays(view: BranchView) -> bool:
+    """Whether it is open as requested, or is not going to be: it waits for a push that was refused."""
+    return not view.pull_request_waits or _is_unpushed(view)
+
+
+def _is_unpushed(view: BranchView) -> bool:
+    return view.pushed_commit != view.commit and not view.pushing and not view.saving
+
+
+def _is_merged(view: BranchView) -> bool:
+    merged = view.pull_request is not None and view.pull_request.state == "merged"
+    return merged or view.state is BranchState.MERGED
+
+
+def _is_merged_or_stays(view: BranchView) -> bool:
+    if _is_merged(view) or view.state is not BranchState.LIVE or _is_unpushed(view):
+        return True
+    queued = view.pull_request is not None and view.pull_request.queued
+    return not view.pull_request_waits and not queued

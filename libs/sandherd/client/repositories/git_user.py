@@ -1,0 +1,21 @@
+"""The user of git on this machine, as the co-author of an agent's commits."""
+
+from pathlib import Path
+
+from sandherd.client.errors import HerdError, made
+from sandherd.client.repositories.git import text_of
+from sandherd.contracts.errors import Code
+from sandherd.contracts.repositories import CoAuthor
+
+
+async def git_user(folder: Path) -> CoAuthor:
+    """`user.name` and `user.email` of git's configuration in a folder. Raises `HerdError` without one of them."""
+    return made(CoAuthor, name=await _configured(folder, "user.name"), email=await _configured(folder, "user.email"))
+
+
+async def _configured(folder: Path, name: str) -> str:
+    value = await text_of(folder, "config", "--get", name, accepted=frozenset({0, 1}))
+    if not value:
+        remedy = f"set it with `git config --global {name} TEXT`"
+        raise HerdError.of(Code.INVALID_FIELD, f"git has no {name} here", field="co_author", remedy=remedy)
+    return value

@@ -1,0 +1,54 @@
+"""The settings of pull requests: whether they are opened and merged, and how. A task may choose otherwise."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_requests import (
+    MAX_LABELS,
+    MergeMethod,
+    MergePolicy,
+    PullRequestLabel,
+    PullRequestMode,
+    Reviewer,
+    Template,
+)
+from sandherd.settings.fields import NONE, Env, Names
+
+_SESSION: Final = explained(
+    r"^https?://[^\s\x00-\x1f\x7f]+$", "a URL of http or https, with {project} and {task} where their names belong"
+)
+
+
+class PullRequestSettings(BaseModel):
+    """Whether the spawner opens and merges pull requests, if a task does not choose."""
+
+    pull_requests: Annotated[PullRequestMode, Env("SANDHERD_PULL_REQUESTS")] = "none"
+    """Whether a pull request is opened for a pushed branch once its last attempt has ended: `none`: only at a user's
+    request, `draft`, or `ready` for review if the task has completed."""
+    merge_policy: Annotated[MergePolicy, Env("SANDHERD_MERGE_POLICY")] = "never"
+    """Whether pull requests are merged: `never`, `when_permitted` by checks and reviews, or by the forge's `queue`."""
+    merge_method: Annotated[MergeMethod, Env("SANDHERD_MERGE_METHOD")] = "merge"
+    """How the commits of a pull request get into its base branch."""
+    pull_request_labels: Annotated[
+        list[PullRequestLabel], Names, NONE, Env("SANDHERD_PULL_REQUEST_LABELS"), Field(max_length=MAX_LABELS)
+    ] = []
+    """Labels of pull requests."""
+    pull_request_reviewers: Annotated[
+        list[Reviewer], Names, NONE, Env("SANDHERD_PULL_REQUEST_REVIEWERS"), Field(max_length=MAX_LABELS)
+    ] = []
+    """Accounts whose reviews are requested."""
+    pull_request_title: Annotated[Template | None, Env("SANDHERD_PULL_REQUEST_TITLE")] = None
+    """The template of titles; docs/repositories.md has the placeholders."""
+    pull_request_body: Annotated[Template | None, Env("SANDHERD_PULL_REQUEST_BODY")] = None
+    """The template of bodies, as Markdown."""
+    conflict_follow_up: Annotated[bool, Env("SANDHERD_CONFLICT_FOLLOW_UP")] = False
+    """Whether a task is submitted that resolves the conflicts of a pull request."""
+    session_url: Annotated[
+        Annotated[str, StringConstraints(max_length=1000, pattern=_SESSION)] | None, Env("SANDHERD_SESSION_URL")
+    ] = None
+    """The page of a task, with `{project}` and `{task}`; pull requests link to it. Without it they have the command
+    that shows the task."""
+    pull_request_days: Annotated[int, Env("SANDHERD_PULL_REQUEST_DAYS"), Field(ge=1, le=365)] = 30
+    """For how many days after its last change a pull request is asked for at its forge."""

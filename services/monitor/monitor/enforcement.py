@@ -1,0 +1,137 @@
+"""Evaluates the rules for one sandbox, and acts on what they find: by the lease holder only, one action at a time."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeVar
+
+import nats.errors
+import nats.js.errors
+
+from monitor import guardian, housekeeping
+from monitor.actions import Actions
+from monitor.evaluation import RuleFailedError
+from monitor.facts import Key
+from monitor.herd import Herd
+from monitor.rules.rule import Finding
+from monitor.state import SandboxActivity
+from sandherd.bus.connection import Bus
+from sandherd.bus.kv import read_record
+from sandherd.bus.lease import Lease
+from sandherd.contracts.records import SharedSandboxRecord
+from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError, ValueError)
+ResultT = TypeVar("ResultT")
+_log: Final = logs.get("enforcement")
+
+
+class Enforcement:
+    """Acts for the sandboxes of a herd, by its rules."""
+
+    def __init__(self, bus: Bus, lease: Lease, actions: Actions, meters: Meters, herd: Herd) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._actions = actions
+        self._meters = meters
+        self.herd = herd
+        self._act_lock = asyncio.Lock()
+
+    async def enforce(self, key: Key, now: datetime, watching_since: datetime | None) -> None:
+        """Publish an outcome, nudge, or end the sandbox, if a rule requires it at `now`.
+
+        Raises `LeaseLostError`. Before `watching_since` is known no sandbox is ended.
+        """
+        async with self._act_lock:
+            await self._publish_outcome(key, now)
+            await self._steer(key, now)
+        if watching_since is not None:
+            async with self._act_lock:
+                await self._end(key, now, watching_since)
+        self.report()
+
+    def report(self) -> None:
+        """Log and count the rules that have failed."""
+        failures, self.herd.failures = self.herd.failures, []
+        for key, rule in failures:
+            project, sandbox = key
+            state = self.herd.live.get(key)
+            reason = state.disabled.get(rule) if state is not None else None
+            _log.error(
+                "rule failed, disabled for the sandbox", rule=rule, project=project, sandbox=sandbox, reason=reason
+            )
+            self._meters.count("sandherd_rules_disabled_total", rule=rule)
+
+    def _decided(self, key: Key, decide: Callable[[SandboxActivity], ResultT]) -> ResultT | None:
+        """The decision for a sandbox; without the rules that fail at it. None if it is no longer watched."""
+        while (state := self.herd.live.get(key)) is not None:
+            try:
+                return decide(state)
+            except RuleFailedError as failure:
+                self.herd.disable(key, failure)
+        return None
+
+    async def _end(self, key: Key, now: datetime, watching_since: datetime) -> None:
+        rules = self.herd.rules
+        finding = self._decided(key, lambda state: housekeeping.find(state, now, rules, watching_since))
+        state = self.herd.live.get(key)
+        if state is None or finding is None or not await self._is_confirmed(state, finding, now):
+            return
+        self._lease.check()
+        _log.info(
+            "rule found a problem",
+            rule=finding.rule,
+            project=state.project,
+            sandbox=state.sandbox,
+            age=finding.age(now),
+        )
+        try:
+            event = await self._actions.end(state, finding, now, rules)
+        except RuleFailedError as failure:
+            self.herd.disable(key, failure)
+            return
+        self.herd.fold_own(key, event)
+        self._meters.count("sandherd_findings_total", rule=finding.rule)
+
+    async def _is_confirmed(self, state: SandboxActivity, finding: Finding, now: datetime) -> bool:
+        """Whether the spawner's record confirms the finding. If it can't be read, the finding waits."""
+        try:
+            recorded = await read_record(self._bus, SharedSandboxRecord, state.project, state.sandbox)
+        except _UNREADABLE as error:
+            _log.warning("sandbox record unreadable, finding not acted upon", sandbox=state.sandbox, error=repr(error))
+            return False
+        if recorded is None or recorded.state in SANDBOX_ENDED:
+            self.herd.remove(state.key)
+        try:
+            return recorded is not None and housekeeping.still_holds(finding, recorded, now, self.herd.rules)
+        except RuleFailedError as failure:
+            self.herd.disable(state.key, failure)
+            return False
+
+    async def _steer(self, key: Key, now: datetime) -> None:
+        rules, ids = self.herd.rules, self._bus.ids
+        nudge = self._decided(key, lambda state: guardian.steer(state, now, rules, ids))
+        state = self.herd.live.get(key)
+        if state is None:
+            return
+        if nudge is not None:
+            self._lease.check()
+            rule, repeats = nudge.pattern.rule, nudge.pattern.count
+            _log.info("sending nudge to agent", sandbox=state.sandbox, rule=rule, repeats=repeats)
+            self.herd.fold_own(key, await self._actions.nudge(state, nudge, now))
+            self._meters.count("sandherd_steerings_total", rule=rule)
+        elif (steering := guardian.to_send_again(state, now)) is not None:
+            self._lease.check()
+            await self._actions.send(state, steering, now)
+            self.herd.replace(guardian.sent_again(state, now))
+
+    async def _publish_outcome(self, key: Key, now: datetime) -> None:
+        outcome = self._decided(key, lambda state: guardian.outcome(state, self.herd.rules))
+        state = self.herd.live.get(key)
+        if state is None or state.steering is None or outcome is None:
+            return
+        self._lease.check()
+        self.herd.fold_own(key, await self._actions.publish_outcome(state, state.steering, outcome, now))
+        self._meters.count("sandherd_interventions_total", rule=state.steering.rule, outcome=outcome)

@@ -1,0 +1,111 @@
+"""Evaluates rules for one sandbox, so that a rule that fails affects neither other rules nor other sandboxes. Pure.
+
+A rule that raises is disabled for that sandbox. What it has raised is in the sandbox's state, until the sandbox ends.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import PurePath
+from traceback import extract_tb
+from typing import Any, TypeVar
+
+from monitor.facts import Observation
+from monitor.rule_set import ActiveRule, FoundT, RuleSet
+from monitor.rules.rule import AnyRule, GuardianRule, Pattern
+from monitor.state import SandboxActivity, Steering
+
+ResultT = TypeVar("ResultT")
+
+
+class RuleFailedError(Exception):
+    """A rule has raised. `reason` is for users: what, and where."""
+
+    def __init__(self, rule: str, step: str, error: Exception) -> None:
+        last = extract_tb(error.__traceback__)[-1]
+        self.rule = rule
+        # Only the class: its text may contain what a sandbox has published.
+        self.reason = f"{step}: {type(error).__name__} ({PurePath(last.filename).name}:{last.lineno})"
+        super().__init__(f"{rule}: {self.reason}")
+
+
+def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, number: int) -> SandboxActivity:
+    """The state with the parts of all rules that fold the observation; `number` is that of the last event."""
+    folding = rules.folding(observation.event.type, ends_call=observation.call is not None)
+    if not folding:
+        return state.changed(number=number)
+    parts, disabled, steering = dict(state.parts), state.disabled, state.steering
+    for rule in folding:
+        if rule.name in disabled or not (rule.folds_output or observation.event.data is not None):
+            continue
+        try:
+            part = rule.fold(part_of(state, rule, rules), observation, state)
+            steering = _observed(steering, rule, part, observation)
+            parts[rule.name] = part
+        except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
+            disabled = {**disabled, rule.name: RuleFailedError(rule.name, "fold", error).reason}
+            parts.pop(rule.name, None)
+    return state.changed(number=number, parts=parts, disabled=disabled, steering=steering)
+
+
+def first_found(
+    rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
+) -> tuple[AnyRule, FoundT] | None:
+    """The first of these rules that finds something, and what. Raises `RuleFailedError`."""
+    parts, disabled, active = state.parts, state.disabled, None
+    try:
+        for active in rules:
+            if disabled and active.name in disabled:
+                continue
+            part = parts.get(active.name, active.new_part) if parts else active.new_part
+            found = active.judge(part, state, now, active.thresholds)
+            if found is not None:
+                return active.rule, found
+    except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
+        assert active is not None
+        raise RuleFailedError(active.name, "judge", error) from error
+    return None
+
+
+def is_active(name: str, state: SandboxActivity, rules: RuleSet) -> bool:
+    """Whether a guardian rule is evaluated for this sandbox: it exists, is not off, and has not failed."""
+    return isinstance(rules.by_name.get(name), GuardianRule) and name not in state.disabled
+
+
+def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
+    """The pattern that an active guardian rule sees at present, however weak. Raises `RuleFailedError`."""
+    rule = rules.by_name[name]
+    assert isinstance(rule, GuardianRule)
+    return call(rule, "pattern", rule.pattern, part_of(state, rule, rules))
+
+
+def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """The result of a method of a rule. Raises `RuleFailedError` if it raises."""
+    try:
+        return method(*arguments)
+    except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops
+        raise RuleFailedError(rule.name, step, error) from error
+
+
+def disabled(state: SandboxActivity, failure: RuleFailedError) -> SandboxActivity:
+    """The state without the rule that failed."""
+    parts = {name: part for name, part in state.parts.items() if name != failure.rule}
+    return state.changed(parts=parts, disabled={**state.disabled, failure.rule: failure.reason})
+
+
+def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
+    """The rule's part of the state; a new one if it has folded nothing yet, and None if it has no part."""
+    part = state.parts.get(rule.name)
+    return rules.new_parts.get(rule.name) if part is None else part
+
+
+def _observed(steering: Steering | None, rule: AnyRule, part: Any, observation: Observation) -> Steering | None:
+    """A nudge of this rule after an observation that follows its delivery."""
+    if steering is None or steering.rule != rule.name or not isinstance(rule, GuardianRule):
+        return steering
+    if steering.received_at is None or steering.outcome is not None:
+        return steering
+    there = rule.is_there(steering.pattern, part, observation)
+    if there is None:
+        return steering
+    return replace(steering, repeats=steering.repeats + 1) if there else replace(steering, outcome="obeyed")

@@ -1,0 +1,129 @@
+"""What all rules may read of one sandbox: events as the monitor reads them, calls, and the facts folded from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from sandherd.contracts.events import EventData
+
+MAX_CALLS: Final = 64
+"""Maximum in-flight calls tracked per sandbox; extra calls are ignored."""
+MAX_CLOSED: Final = 64
+"""Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
+
+NO_CALLS: Final[Mapping[str, "Call"]] = {}
+"""One for all sandboxes without a call in flight: most of their state would be empty mappings otherwise."""
+
+Key = tuple[str, str]
+"""`(project, sandbox)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedEvent:
+    """An event as the monitor reads it: its subject, the broker's time, and its content where a rule uses it.
+
+    `number` is its stream sequence. `data` is None for types whose content no rule uses, and for invalid content, which
+    shows that the sandbox lives, and nothing more.
+    """
+
+    project: str
+    entity: str
+    type: str
+    number: int
+    at: datetime
+    data: EventData | None = None
+    id: UUID | None = None
+    taskid: str | None = None
+    traceparent: str | None = None
+    size: int = 0
+    """Size of the whole event, in bytes."""
+    junk: bool = False
+    """Whether it is not a valid event, although its subject is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in flight. `digest` is that of the tool and its input; None where the guardian compares nothing."""
+
+    tool: str
+    begun_at: datetime
+    digest: str | None = None
+    whole: bool = False
+    """Whether it is the agent's whole program, which may take as long as its sandbox may live."""
+    by_user: bool = False
+    """Whether it is a command that a user runs in the sandbox, with a time limit of its own."""
+    waits: bool = False
+    """Whether it is an approval, which has its own timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """The first end of a tool call: what was called, and with which result. Equal digests mean equal values."""
+
+    tool: str
+    digest: str
+    """Of the tool and its input."""
+    result: str
+    """The digest of its result."""
+    id: UUID | None
+    """Of the event that ended it."""
+    number: int
+    """The stream sequence of that event."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a rule folds: an event, and the call that it ends, if it is the first event that ends it."""
+
+    event: ObservedEvent
+    call: EndedCall | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of one sandbox. All times are the broker's: a sandbox's own clock is not trusted."""
+
+    project: str
+    sandbox: str
+    number: int
+    """The stream sequence of the last event that was folded in."""
+    started_at: datetime
+    last_sign_at: datetime
+    """When its worker last published, or the spawner last published that it is to live."""
+    last_heartbeat_at: datetime | None = None
+    last_work_at: datetime | None = None
+    last_message_at: datetime | None = None
+    """When it last received a message of a user or program; the monitor's own nudges don't count."""
+    spool: int = 0
+    """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
+    finished_at: datetime | None = None
+    linger: float = 0.0
+    """How long it is to stay after its agent has ended, in seconds."""
+    in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
+    closed: tuple[str, ...] = ()
+    answered_at: datetime | None = None
+    """When an approval of its was last answered or expired."""
+    alone: bool = False
+    """Whether it runs no task: it exists for the user who requested it, until its time to live ends."""
+    expires_at: datetime | None = None
+    """When its time to live ends, by the spawner, which then ends the sandbox."""
+    paused: bool = False
+    resumed_at: datetime | None = None
+    """When it was last resumed; all waiting times start again then."""
+    stopping: bool = False
+    ended: bool = False
+    taskid: str | None = None
+    traceparent: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """Its project and name."""
+        return self.project, self.sandbox
+
+    def waiting_since(self, *moments: datetime | None) -> datetime:
+        """The latest of these moments, or of its last resume: while paused it could do nothing."""
+        known = (at for at in (self.resumed_at, *moments) if at is not None)
+        return max(known, default=self.started_at)

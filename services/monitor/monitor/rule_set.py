@@ -1,0 +1,90 @@
+"""The rules that a monitor evaluates, in which order, with their thresholds, and which of them fold an event. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from monitor.facts import Facts
+from monitor.rules import dead, registry
+from monitor.rules.rule import AnyRule, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
+from sandherd.contracts.events import EVENTS
+
+FoundT = TypeVar("FoundT")
+OFF: Final = "off"
+_AGENT: Final = "agent."
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRule(Generic[FoundT]):
+    """A rule with what it needs for a decision, so that nothing has to be looked up for each sandbox."""
+
+    rule: AnyRule
+    name: str
+    judge: Callable[[Any, Facts, datetime, Any], FoundT | None]
+    thresholds: Any
+    new_part: Any
+
+
+class RuleSet:
+    """Rules, their thresholds, and the cool-down between two messages to one agent, in seconds."""
+
+    def __init__(
+        self,
+        rules: Sequence[AnyRule] = registry.RULES,
+        thresholds: Mapping[str, Thresholds] | None = None,
+        *,
+        steering_cooldown: float = 300.0,
+    ) -> None:
+        self.rules = tuple(sorted(rules, key=lambda rule: rule.order))
+        defaults: dict[str, Any] = {rule.name: rule.thresholds() for rule in rules}
+        self.thresholds: Mapping[str, Any] = {**defaults, **(thresholds or {})}
+        self.steering_cooldown = steering_cooldown
+        self.by_name: Mapping[str, AnyRule] = {rule.name: rule for rule in self.rules}
+        self.new_parts = {rule.name: rule.part() for rule in self.rules if rule.part is not None}
+        dead_after: float = self.thresholds[dead.RULE.name].after
+        self.silence = timedelta(seconds=dead_after)
+        """How long an event of a live sandbox takes at most."""
+        ending = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
+        self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(ending)
+        self.without_silence: Sequence[ActiveRule[Finding]] = self._active(
+            one for one in ending if not one.from_silence
+        )
+        """The housekeeping rules that conclude from events only."""
+        self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
+            rule for rule in self.rules if isinstance(rule, GuardianRule)
+        )
+        self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
+        self._of_output = tuple(rule for rule in self.rules if rule.folds_output)
+        self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
+        self._of_calls = {name: self._folding(name, of_calls=True) for name in EVENTS}
+
+    def _active(self, rules: Iterable[AnyRule]) -> tuple[ActiveRule[Any], ...]:
+        return tuple(
+            ActiveRule(rule, rule.name, rule.judge, self.thresholds[rule.name], self.new_parts.get(rule.name))
+            for rule in rules
+        )
+
+    def with_thresholds(self, rule: str, **values: float) -> "RuleSet":
+        """The same with other thresholds of one rule."""
+        changed = self.thresholds[rule].model_copy(update=values)
+        return RuleSet(self.rules, {**self.thresholds, rule: changed}, steering_cooldown=self.steering_cooldown)
+
+    def folding(self, event_type: str, *, ends_call: bool) -> tuple[AnyRule, ...]:
+        """The rules that fold an event of this type; a type that this version does not know is only output."""
+        known = (self._of_calls if ends_call else self._of_types).get(event_type)
+        if known is not None:
+            return known
+        return self._of_output if event_type.startswith(_AGENT) else ()
+
+    def _folding(self, event_type: str, *, of_calls: bool) -> tuple[AnyRule, ...]:
+        output = event_type.startswith(_AGENT)
+        return tuple(
+            rule
+            for rule in self.rules
+            if EVENTS[event_type] in rule.reads or (of_calls and rule.folds_calls) or (output and rule.folds_output)
+        )
+
+
+ALL: Final = RuleSet()
+"""All rules with their defaults."""

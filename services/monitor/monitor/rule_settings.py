@@ -1,0 +1,27 @@
+"""The rules that the settings select, and their thresholds."""
+
+from typing import Any
+
+from monitor.rule_set import OFF, RuleSet
+from monitor.rules import registry
+from monitor.rules.rule import AnyRule, FromSetting, Thresholds
+from sandherd.settings import Settings
+
+
+def rule_set_of(settings: Settings) -> RuleSet:
+    """The rules and their thresholds: by `rules`, else by a setting of their own, else their defaults."""
+    chosen = settings.rules
+    rules = [rule for rule in registry.RULES if chosen.get(rule.name) != OFF]
+    thresholds = {rule.name: _thresholds(rule, settings) for rule in rules}
+    return RuleSet(rules, thresholds, steering_cooldown=settings.steering_cooldown)
+
+
+def _thresholds(rule: AnyRule, settings: Settings) -> Thresholds:
+    values: dict[str, Any] = {
+        name: getattr(settings, source.name) * source.factor
+        for name, field in rule.thresholds.model_fields.items()
+        for source in field.metadata
+        if isinstance(source, FromSetting)
+    }
+    chosen = settings.rules.get(rule.name, {})
+    return rule.thresholds(**values | (chosen if isinstance(chosen, dict) else {}))

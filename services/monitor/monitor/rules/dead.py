@@ -1,0 +1,45 @@
+"""The sandbox publishes nothing any more."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts
+from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from sandherd.contracts.events.monitor import IdleFinding, MonitorDeadFound
+
+
+class DeadThresholds(Thresholds):
+    """When a sandbox is dead."""
+
+    after: Annotated[float, Unit("s"), FromSetting("dead_after"), Field(gt=0)] = 90
+    """Time without any event. After a start of the monitor, other rules that conclude from silence wait as long."""
+
+
+@dataclass(frozen=True)
+class Dead(HousekeepingRule[None, DeadThresholds]):
+    """Neither an event nor a heartbeat. If it never published, time counts from its creation request."""
+
+    name = "dead"
+    order = 20
+    thresholds = DeadThresholds
+    requires_task = False
+    documentation = Documentation(
+        condition="no event or heartbeat of the sandbox for `after`",
+        avoids="a paused sandbox can't publish, and an outage of the broker or the monitor looks like silence: time "
+        "counts from the resume, and the rule waits `after` once the monitor reads again",
+        source="the interval of heartbeats, of which three may be lost",
+    )
+
+    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: DeadThresholds) -> Finding | None:
+        """See the class."""
+        return None if facts.paused else self.exceeded(facts.last_sign_at, now, thresholds.after)
+
+    def event(self, _part: None, finding: Finding, now: datetime) -> IdleFinding:
+        """`monitor.dead_found`."""
+        return MonitorDeadFound(rule=self.name, age_seconds=finding.age(now), limit_seconds=finding.limit)
+
+
+RULE: Final = Dead()

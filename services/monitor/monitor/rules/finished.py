@@ -1,0 +1,46 @@
+"""The agent has ended, and no one needs its sandbox any more."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts
+from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+
+
+class FinishedThresholds(Thresholds):
+    """How long a sandbox stays after its agent."""
+
+    after: Annotated[float, Unit("s"), FromSetting("finished_after"), Field(gt=0)] = 300
+    """Time without a message or work after the agent has ended."""
+
+
+@dataclass(frozen=True)
+class Finished(HousekeepingRule[None, FinishedThresholds]):
+    """Its agent has ended, and it had neither a message nor work for `after` or its linger time, if that is longer.
+
+    A command that a user runs in it counts as work, even if it prints nothing.
+    """
+
+    name = "finished"
+    order = 40
+    thresholds = FinishedThresholds
+    documentation = Documentation(
+        condition="the agent has ended, and there was neither a message nor work for `after`, or for the time that the "
+        "sandbox is to linger, if that is longer",
+        avoids="a user who still works in it: a running command is work, and each message begins the time again",
+        source="the time that a user needs for a follow-up",
+    )
+
+    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: FinishedThresholds) -> Finding | None:
+        """See the class."""
+        user_command_runs = any(call.by_user for call in facts.in_flight.values())
+        if facts.paused or facts.alone or facts.finished_at is None or user_command_runs:
+            return None
+        since = facts.waiting_since(facts.finished_at, facts.last_message_at, facts.last_work_at)
+        return self.exceeded(since, now, max(thresholds.after, facts.linger))
+
+
+RULE: Final = Finished()

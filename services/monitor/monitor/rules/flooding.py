@@ -1,0 +1,92 @@
+"""The sandbox publishes so much that it uses up what all share."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation
+from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+from sandherd.contracts.events.monitor import IdleFinding, MonitorFloodFound
+
+WINDOW_SECONDS: Final = 60
+"""The flood window, over which a sandbox's published messages are summed up."""
+JUNK_PER_DEAD_LETTER: Final = 5
+"""A sandbox is ended when it has published this many times more junk than dead letters are stored of it."""
+_MIB: Final = 1024 * 1024
+
+
+class FloodThresholds(Thresholds):
+    """What a sandbox may publish in a minute."""
+
+    bytes: Annotated[int, Unit("By"), FromSetting("flood_mb", _MIB), Field(ge=1)] = 256 * _MIB
+    """Maximum bytes in a minute."""
+    messages: Annotated[int, Unit("messages"), FromSetting("flood_messages", WINDOW_SECONDS), Field(ge=1)] = 60_000
+    """Maximum messages in a minute."""
+    junk: Annotated[
+        int, Unit("messages"), FromSetting("dead_letters_per_minute", JUNK_PER_DEAD_LETTER), Field(ge=1)
+    ] = 300
+    """Maximum of those messages that may be junk (no events)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloodWindow:
+    """What its worker has published in the last flood window, which began at `since`."""
+
+    since: datetime | None = None
+    bytes: int = 0
+    messages: int = 0
+    junk: int = 0
+    """Number of those messages that were no valid events."""
+
+
+@dataclass(frozen=True)
+class Flooding(HousekeepingRule[FloodWindow, FloodThresholds]):
+    """It exceeds a flood limit, and uses capacity of the stream that all share. A flood that has passed is ignored."""
+
+    name = "flooding"
+    order = 10
+    thresholds = FloodThresholds
+    part = FloodWindow
+    folds_output = True
+    prompt = True
+    from_silence = False
+    requires_task = False
+    documentation = Documentation(
+        condition=f"more than `bytes`, `messages` or `junk` within {WINDOW_SECONDS} s",
+        avoids="a flood that has passed while the monitor did not read, and much output over a long time",
+        source="what the broker stores for all sandboxes of a herd",
+    )
+
+    def fold(self, part: FloodWindow, observation: Observation, _facts: Facts) -> FloodWindow:
+        """Summed up over a window, then reset."""
+        event = observation.event
+        if part.since is None or (event.at - part.since).total_seconds() >= WINDOW_SECONDS:
+            return FloodWindow(event.at, event.size, 1, int(event.junk))
+        return FloodWindow(part.since, part.bytes + event.size, part.messages + 1, part.junk + event.junk)
+
+    def judge(self, part: FloodWindow, _facts: Facts, now: datetime, thresholds: FloodThresholds) -> Finding | None:
+        """See the class."""
+        if part.since is None or not _is_flood(part, thresholds):
+            return None
+        over = (now - part.since).total_seconds() > 2 * WINDOW_SECONDS
+        return None if over else Finding(self.name, part.since, WINDOW_SECONDS)
+
+    def event(self, part: FloodWindow, finding: Finding, now: datetime) -> IdleFinding:
+        """`monitor.flood_found`, with what was published."""
+        return MonitorFloodFound(
+            rule=self.name,
+            age_seconds=finding.age(now),
+            limit_seconds=finding.limit,
+            said_bytes=part.bytes,
+            said_messages=part.messages,
+            said_junk=part.junk,
+        )
+
+
+def _is_flood(part: FloodWindow, limits: FloodThresholds) -> bool:
+    return part.bytes > limits.bytes or part.messages > limits.messages or part.junk > limits.junk
+
+
+RULE: Final = Flooding()

@@ -1,0 +1,40 @@
+"""The agent does nothing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts
+from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+
+
+class IdleThresholds(Thresholds):
+    """How long an agent may do nothing."""
+
+    after: Annotated[float, Unit("s"), FromSetting("idle_after"), Field(gt=0)] = 600
+    """Time without work and with nothing in flight."""
+
+
+@dataclass(frozen=True)
+class Idle(HousekeepingRule[None, IdleThresholds]):
+    """No work for too long, and nothing in flight: a running call is activity."""
+
+    name = "idle"
+    order = 60
+    thresholds = IdleThresholds
+    documentation = Documentation(
+        condition="no work for `after`, and no call in flight",
+        avoids="a long model or tool call: it is activity until it is `stuck`; heartbeats are no work",
+        source="longer than agents usually take between two events",
+    )
+
+    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: IdleThresholds) -> Finding | None:
+        """See the class."""
+        if facts.paused or facts.alone or facts.finished_at is not None or facts.in_flight:
+            return None
+        return self.exceeded(facts.waiting_since(facts.last_work_at), now, thresholds.after)
+
+
+RULE: Final = Idle()

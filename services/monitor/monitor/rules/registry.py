@@ -1,0 +1,81 @@
+"""Finds the rules: each other module of this package has one, as `RULE`, under the name of the module."""
+
+import dataclasses
+import pkgutil
+import re
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from pydantic.fields import FieldInfo
+
+import monitor.rules as package
+from monitor.rules.rule import AnyGuardianRule, AnyHousekeepingRule, AnyRule, GuardianRule, HousekeepingRule, Unit
+
+_NO_RULES: Final = frozenset({"registry", "rule"})
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
+
+
+class InvalidRuleError(Exception):
+    """A module of the package has no rule, or an invalid one. The message says what is wrong."""
+
+
+def found() -> tuple[AnyRule, ...]:
+    """All rules, in the order of their evaluation. Raises `InvalidRuleError`."""
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.name not in _NO_RULES)
+    rules = [_rule_of(name) for name in names]
+    if wrong := list(problems(rules)):
+        raise InvalidRuleError("; ".join(wrong))
+    return tuple(sorted(rules, key=lambda rule: rule.order))
+
+
+def _rule_of(name: str) -> AnyRule:
+    rule = getattr(import_module(f"{package.__name__}.{name}"), "RULE", None)
+    if not isinstance(rule, HousekeepingRule | GuardianRule):
+        raise InvalidRuleError(f"{package.__name__}.{name} has no RULE")
+    if rule.name != name:
+        raise InvalidRuleError(f"{package.__name__}.{name} has the rule {rule.name!r}: name both the same")
+    return rule
+
+
+def problems(rules: Sequence[AnyRule]) -> Iterator[str]:
+    """What is wrong with these rules."""
+    for attribute in ("name", "order"):
+        values = [getattr(rule, attribute) for rule in rules]
+        yield from (f"two rules have the {attribute} {value}" for value in {*values} if values.count(value) > 1)
+    for rule in rules:
+        yield from (f"{rule.name}: {wrong}" for wrong in _problems_of(rule))
+
+
+def _problems_of(rule: AnyRule) -> Iterator[str]:
+    if not _NAME.fullmatch(rule.name):
+        yield "a name has small letters, digits and underscores"
+    if not _is_frozen(type(rule)):
+        yield "it is not a frozen dataclass"
+    if rule.part is not None and not _is_frozen(rule.part):
+        yield "its part is not a frozen dataclass"
+    if rule.part is not None and any(not _has_default(field) for field in dataclasses.fields(rule.part)):
+        yield "its part has a field without a default"
+    if bool(rule.reads or rule.folds_calls or rule.folds_output) != (rule.part is not None):
+        yield "what has a part folds something, and what folds has a part"
+    yield from (wrong for name, field in rule.thresholds.model_fields.items() for wrong in _threshold(name, field))
+
+
+def _threshold(name: str, field: FieldInfo) -> Iterator[str]:
+    if field.is_required() or field.annotation not in {int, float}:
+        yield f"the threshold {name} is not a number with a default"
+    if not any(isinstance(one, Unit) for one in field.metadata):
+        yield f"the threshold {name} has no unit"
+
+
+def _is_frozen(kind: type[Any]) -> bool:
+    return dataclasses.is_dataclass(kind) and bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # not in its stubs
+
+
+def _has_default(field: "dataclasses.Field[Any]") -> bool:
+    return not (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING)
+
+
+RULES: Final = found()
+HOUSEKEEPING: Final[tuple[AnyHousekeepingRule, ...]] = tuple(r for r in RULES if isinstance(r, HousekeepingRule))
+GUARDIAN: Final[tuple[AnyGuardianRule, ...]] = tuple(rule for rule in RULES if isinstance(rule, GuardianRule))

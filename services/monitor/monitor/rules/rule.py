@@ -1,0 +1,186 @@
+"""What a rule is: what it reads, its part of a sandbox's state, its thresholds, its decision, and its documentation.
+
+A rule is pure. It gets its own part and the facts that all rules share, and can change nothing but its part.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from monitor.facts import Facts, Observation
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.monitor import IdleFinding, MonitorIdleFound
+from sandherd.contracts.records import SharedSandboxRecord
+from sandherd.contracts.states import SandboxState
+
+Kind = Literal["housekeeping", "guardian"]
+PartT = TypeVar("PartT")
+ThresholdsT = TypeVar("ThresholdsT", bound="Thresholds")
+REPEAT_AFTER: Final = 60.0
+"""How long the spawner has to end a sandbox before the finding is reported to it again, in seconds."""
+MAX_EVIDENCE: Final = 16
+"""Maximum events that a rule remembers as evidence."""
+
+
+class Thresholds(BaseModel):
+    """The thresholds of a rule: numbers with a default and bounds.
+
+    Each has a `Unit`, a docstring with its meaning, and, if a setting of its own sets it, `FromSetting`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a threshold: `s`, `By`, or what is counted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FromSetting:
+    """The setting that a threshold is set by, and how many of the threshold's unit one of the setting's is."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Documentation:
+    """A row of docs/monitor.md."""
+
+    condition: str
+    avoids: str
+    """The false positive that it avoids, and how."""
+    source: str
+    """Where the condition and its defaults come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The condition of a housekeeping rule holds: since when, and its limit in seconds."""
+
+    rule: str
+    since: datetime
+    limit: float
+
+    def age(self, now: datetime) -> float:
+        """How long the condition has held, in seconds."""
+        return max(0.0, (now - self.since).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a guardian rule sees an agent do. The same key means the same pattern, whenever it was seen."""
+
+    rule: str
+    key: str
+    since: datetime
+    began: int
+    """The stream sequence of its first event."""
+    count: int
+    """How often it was repeated."""
+    summary: str
+    """One sentence."""
+    evidence: tuple[UUID, ...] = ()
+    """Ids of its last events, newest last."""
+
+
+class Rule(ABC, Generic[PartT, ThresholdsT]):
+    """A rule. What is the same for every sandbox is in its class."""
+
+    name: ClassVar[str]
+    """Its name in events, labels and settings, and that of its module."""
+    kind: ClassVar[Kind]
+    order: ClassVar[int]
+    """Rules are evaluated in this order. Of one kind the first that finds something is acted upon."""
+    documentation: ClassVar[Documentation]
+    thresholds: ClassVar[type[Thresholds]]
+    part: ClassVar[type | None] = None
+    """The type of its part: a small frozen dataclass of limited size, of which a new one is the part of a new sandbox;
+    None if the facts are enough."""
+    reads: ClassVar[tuple[type[EventData], ...]] = ()
+    """The events whose content it needs; it folds each of them that is valid."""
+    folds_calls: ClassVar[bool] = False
+    """Whether it folds the end of each call."""
+    folds_output: ClassVar[bool] = False
+    """Whether it folds each message that the sandbox publishes, whatever its type, also invalid ones."""
+    prompt: ClassVar[bool] = False
+    """Whether it is evaluated as soon as its part has changed; others wait for the next check."""
+
+    def fold(self, part: PartT, observation: Observation, facts: Facts) -> PartT:  # noqa: ARG002  # none to fold
+        """Its part after an observation. `facts` has it already."""
+        return part
+
+    @abstractmethod
+    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | Pattern | None:
+        """What it finds at `now`, if anything."""
+
+
+class HousekeepingRule(Rule[PartT, ThresholdsT]):
+    """Ends a sandbox. Its name is also the reason in the command to the spawner."""
+
+    kind = "housekeeping"
+    from_silence: ClassVar[bool] = True
+    """Whether it concludes from missing events. After a start of the monitor it waits until they would be there."""
+    requires_task: ClassVar[bool] = True
+    """Whether a sandbox without a task is left to its user."""
+
+    @abstractmethod
+    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | None:
+        """Since when its condition holds at `now`; None if it does not."""
+
+    def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:  # noqa: ARG002  # some compare the time
+        """Whether its finding may hold by the spawner's record, which shows a pause or an extension before its event.
+
+        A sandbox that is ending is never asked about.
+        """
+        return recorded.state is not SandboxState.PAUSED and (recorded.task is not None or not self.requires_task)
+
+    def event(self, part: PartT, finding: Finding, now: datetime) -> IdleFinding:  # noqa: ARG002  # some have a part
+        """The event that publishes a finding."""
+        return MonitorIdleFound(rule=self.name, age_seconds=finding.age(now), limit_seconds=finding.limit)
+
+    def exceeded(self, since: datetime, now: datetime, limit: float) -> Finding | None:
+        """A finding if more than `limit` seconds have passed."""
+        return Finding(self.name, since, limit) if (now - since).total_seconds() >= limit else None
+
+
+class GuardianRule(Rule[PartT, ThresholdsT]):
+    """Steers an agent."""
+
+    kind = "guardian"
+    prompt = True
+
+    @abstractmethod
+    def pattern(self, part: PartT) -> Pattern | None:
+        """The pattern in its part, also while it is below the thresholds; None if there is none."""
+
+    @abstractmethod
+    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
+        """The pattern that the agent is to be steered out of at `now`, if any."""
+
+    @abstractmethod
+    def steering_text(self, part: PartT) -> str:
+        """The message to the agent: what it does, and what to do instead."""
+
+    @abstractmethod
+    def is_there(self, key: str, part: PartT, observation: Observation) -> bool | None:
+        """Whether an observation after the delivery of a message shows the pattern with this key; None: neither.
+
+        `part` has the observation already. The message is obeyed if the pattern is not there.
+        """
+
+    @abstractmethod
+    def ignored_after(self, thresholds: ThresholdsT) -> int:
+        """How often the pattern has to be there after the delivery until the message counts as ignored."""
+
+
+AnyRule = Rule[Any, Any]
+AnyHousekeepingRule = HousekeepingRule[Any, Any]
+AnyGuardianRule = GuardianRule[Any, Any]

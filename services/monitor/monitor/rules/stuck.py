@@ -1,0 +1,46 @@
+"""A tool call or model call takes too long."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts
+from monitor.rules.rule import Documentation, Finding, FromSetting, HousekeepingRule, Thresholds, Unit
+
+
+class StuckThresholds(Thresholds):
+    """How long a call may take."""
+
+    after: Annotated[float, Unit("s"), FromSetting("stuck_after"), Field(gt=0)] = 900
+    """Time in flight of the oldest call."""
+
+
+@dataclass(frozen=True)
+class Stuck(HousekeepingRule[None, StuckThresholds]):
+    """A call has been in flight for too long.
+
+    An agent's whole program may take as long as its sandbox may live. A command that a user runs has its own limit; so
+    has an approval, and while one is open, all other calls wait.
+    """
+
+    name = "stuck"
+    order = 50
+    thresholds = StuckThresholds
+    documentation = Documentation(
+        condition="a tool or model call is in flight for `after`",
+        avoids="a call that waits for an approval, a command of a user, and the call that is the agent's whole program",
+        source="longer than builds and test runs of agents usually take",
+    )
+
+    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:
+        """See the class."""
+        calls = [call.begun_at for call in facts.in_flight.values() if not call.whole and not call.by_user]
+        waits = any(call.waits for call in facts.in_flight.values())
+        if facts.paused or facts.finished_at is not None or not calls or waits:
+            return None
+        return self.exceeded(facts.waiting_since(min(calls), facts.answered_at), now, thresholds.after)
+
+
+RULE: Final = Stuck()

@@ -1,0 +1,61 @@
+"""The sandbox exists for longer than it may."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import Facts
+from monitor.rules.rule import (
+    REPEAT_AFTER,
+    Documentation,
+    Finding,
+    FromSetting,
+    HousekeepingRule,
+    Thresholds,
+    Unit,
+)
+from sandherd.contracts.records import SharedSandboxRecord
+
+
+class TooOldThresholds(Thresholds):
+    """How old a sandbox may get."""
+
+    age: Annotated[float, Unit("s"), FromSetting("max_age"), Field(gt=0)] = 43_200
+    """Maximum age of a sandbox without a time to live of its own."""
+
+
+@dataclass(frozen=True)
+class TooOld(HousekeepingRule[None, TooOldThresholds]):
+    """Older than it may get.
+
+    The spawner ends a sandbox with an `expires_at`. It is found here only if it still lives `REPEAT_AFTER` later: two
+    services that end one sandbox would publish two different reasons.
+    """
+
+    name = "too_old"
+    order = 30
+    thresholds = TooOldThresholds
+    from_silence = False
+    documentation = Documentation(
+        condition="older than `age`, or than its own time to live and the spawner has not ended it",
+        avoids="an extended sandbox may get older: its time to live counts in place of `age`",
+        source="the lifetime that a task is expected to need at most",
+    )
+
+    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: TooOldThresholds) -> Finding | None:
+        """See the class."""
+        if facts.expires_at is None:
+            return self.exceeded(facts.started_at, now, thresholds.age)
+        if (now - facts.expires_at).total_seconds() < REPEAT_AFTER:
+            return None
+        lifetime = max(0.0, (facts.expires_at - facts.started_at).total_seconds())
+        return Finding(self.name, facts.started_at, lifetime)
+
+    def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:
+        """Also a paused sandbox ends; one that was extended does not."""
+        return recorded.expires_at is None or now >= recorded.expires_at
+
+
+RULE: Final = TooOld()

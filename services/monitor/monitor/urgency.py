@@ -1,0 +1,25 @@
+"""Whether an event leads to something that is done at once, rather than at the next check. Pure."""
+
+from collections.abc import Iterable
+
+from monitor import guardian
+from monitor.evaluation import first_found
+from monitor.facts import ObservedEvent
+from monitor.rule_set import ActiveRule, RuleSet
+from monitor.rules.rule import Finding, Pattern
+from monitor.state import SandboxActivity
+
+
+def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> bool:
+    """Whether an outcome is known, or a prompt rule finds something. Raises `RuleFailedError`.
+
+    An event of the agent is of interest only to rules whose part it has changed; the others, such as a resume or an
+    outcome, may permit what was not permitted before.
+    """
+    if state.steering is not None and guardian.outcome(state, rules) is not None:
+        return True
+    prompt: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
+    if before is not None and seen.type.startswith("agent."):
+        parts, before_parts = state.parts, before.parts
+        prompt = (rule for rule in prompt if parts.get(rule.name) is not before_parts.get(rule.name))
+    return first_found(prompt, state, state.last_sign_at) is not None

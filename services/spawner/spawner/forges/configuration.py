@@ -1,0 +1,114 @@
+"""The forges of the settings: their hosts, and the sources of their tokens. Files are read for each use.
+
+The sources of a forge, the first one that has a token for a repository wins: a line of `SANDHERD_GIT_CREDENTIALS`, the
+GitHub App, the file in `SANDHERD_FORGE_TOKENS`, and `GITHUB_TOKEN`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.settings import Settings
+from spawner.forges.credentials import StoredTokens, TokenSource
+from spawner.forges.factory import Forges
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.forges.locations import GITHUB, ForgeHost, ForgeKind
+from spawner.repositories.credential_file import credential_for
+from spawner.repositories.git import GitError
+
+_MAX_TOKEN_FILE: Final = 64 * 1024
+_FORGEJO: Final = "forgejo"
+Stored = Callable[[], str | None]
+
+
+def forges_of(settings: Settings) -> Forges:
+    """The forges that the settings name, and those that are well known. Raises `ContractError` for an App without key.
+
+    Close them at the end.
+    """
+    forges = Forges(_hosts(settings))
+    for host in forges.hosts:
+        forges.add_sources(host, _sources(forges, host, settings))
+    return forges
+
+
+def stored_tokens(host: ForgeHost, settings: Settings) -> dict[str, Stored]:
+    """The sources of tokens that operators store, by name and in their order; each may have none for the host.
+
+    They raise `ForgeError` (unavailable) if a file can't be read.
+    """
+    found: dict[str, Stored] = {}
+    if settings.git_credentials is not None:
+        found["SANDHERD_GIT_CREDENTIALS"] = partial(_line, host, settings.git_credentials)
+    if settings.forge_tokens is not None:
+        found["SANDHERD_FORGE_TOKENS"] = partial(_file, host, settings.forge_tokens)
+    if host == GITHUB and settings.github_token is not None:
+        token = settings.github_token
+        found["GITHUB_TOKEN"] = lambda: token
+    return found
+
+
+def app_name(host: ForgeHost, settings: Settings) -> str | None:
+    """The App of a host as it is shown, or None."""
+    is_its = settings.github_app_id is not None and host == _app_host(settings)
+    return f"GitHub App {settings.github_app_id}" if is_its else None
+
+
+def _hosts(settings: Settings) -> Iterator[ForgeHost]:
+    for address in settings.forges:
+        kind, _, url = address.partition("=")
+        yield ForgeHost(ForgeKind.GITEA if kind == _FORGEJO else ForgeKind(kind), url.rstrip("/"))
+    if settings.github_app_id is not None:
+        yield _app_host(settings)
+
+
+def _app_host(settings: Settings) -> ForgeHost:
+    return ForgeHost(ForgeKind.GITHUB, settings.github_app_host.rstrip("/"))
+
+
+def _sources(forges: Forges, host: ForgeHost, settings: Settings) -> Iterator[TokenSource]:
+    stored = {name: StoredTokens(read, name) for name, read in stored_tokens(host, settings).items()}
+    first = stored.pop("SANDHERD_GIT_CREDENTIALS", None)
+    if first is not None:
+        yield first
+    if app_name(host, settings) is not None:
+        yield _app_tokens(forges, host, settings)
+    yield from stored.values()
+
+
+def _app_tokens(forges: Forges, host: ForgeHost, settings: Settings) -> TokenSource:
+    from spawner.forges.github_app import PERMISSIONS, GithubApp
+
+    if settings.github_app_key is None:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            "the GitHub App has no private key: SANDHERD_GITHUB_APP_KEY is not set",
+            field="github_app_key",
+            remedy="create a private key on the App's page, and set the path of its file",
+        )
+    permissions = {**PERMISSIONS, **({"workflows": "write"} if settings.github_app_workflows else {})}
+    app = GithubApp(str(settings.github_app_id), settings.github_app_key, permissions, settings.github_app_installation)
+    return forges.app_tokens(host, app)
+
+
+def _line(host: ForgeHost, file: Path) -> str | None:
+    try:
+        found = credential_for(host.origin, file)
+    except GitError as error:
+        raise ForgeError(ForgeFault.UNAVAILABLE, str(error)) from None
+    return found.password if found else None
+
+
+def _file(host: ForgeHost, folder: Path) -> str | None:
+    file = folder / urlsplit(host.origin).netloc.replace(":", "_")
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(_MAX_TOKEN_FILE).strip() or None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeError) as error:
+        kind = type(error).__name__
+    raise ForgeError(ForgeFault.UNAVAILABLE, f"SANDHERD_FORGE_TOKENS: {file} can't be read ({kind})")

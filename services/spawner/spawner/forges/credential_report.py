@@ -1,0 +1,71 @@
+"""Which forges have a credential, and from where: never its value."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from sandherd.contracts.requests import FORGE_CREDENTIALS
+from sandherd.settings import Settings
+from sandherd.telemetry import logs
+from spawner.forges.configuration import app_name, stored_tokens
+from spawner.forges.faults import ForgeError
+from spawner.forges.locations import ForgeHost
+from spawner.repositories.credential_file import read_credentials
+from spawner.repositories.git import GitError
+
+_log: Final = logs.get("forges")
+
+
+def log_credentials(hosts: Iterable[ForgeHost], settings: Settings) -> None:
+    """Log the origin of each host that has a credential now, with the source of each that it has."""
+    for host, source in _found(hosts, settings):
+        _log.info("credential of a forge found", host=host, credential=source)
+
+
+async def credential_problems(hosts: Iterable[ForgeHost], settings: Settings) -> Mapping[str, str | None]:
+    """By name: None, or which files of credentials can't be read."""
+    found = await asyncio.to_thread(_problems, hosts, settings)
+    return {FORGE_CREDENTIALS: "; ".join(found) or None}
+
+
+def _found(hosts: Iterable[ForgeHost], settings: Settings) -> dict[tuple[str, str], None]:
+    """Pairs of origin and source, also of hosts that are no forge."""
+    pairs: dict[tuple[str, str], None] = {}
+    for origin in _origins(settings):
+        pairs[origin, "SANDHERD_GIT_CREDENTIALS"] = None
+    for host in hosts:
+        app = app_name(host, settings)
+        if app is not None:
+            pairs[host.origin, app] = None
+        stored = stored_tokens(host, settings)
+        pairs |= dict.fromkeys(
+            (host.origin, name) for name, read in stored.items() if _problem(read) is None and read()
+        )
+    return pairs
+
+
+def _origins(settings: Settings) -> list[str]:
+    try:
+        return [one.origin for one in read_credentials(settings.git_credentials)]
+    except GitError:
+        return []  # `credential_problems` reports it
+
+
+def _problems(hosts: Iterable[ForgeHost], settings: Settings) -> list[str]:
+    reads = [read for host in hosts for read in stored_tokens(host, settings).values()]
+    found = [problem for problem in map(_problem, reads) if problem is not None]
+    key = settings.github_app_key
+    if settings.github_app_id is not None and key is not None:
+        try:
+            key.read_bytes()
+        except OSError as error:
+            found.append(f"SANDHERD_GITHUB_APP_KEY: {key} can't be read ({type(error).__name__})")
+    return list(dict.fromkeys(found))
+
+
+def _problem(read: Callable[[], str | None]) -> str | None:
+    try:
+        read()
+    except ForgeError as error:
+        return str(error)
+    return None

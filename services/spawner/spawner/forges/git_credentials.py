@@ -1,0 +1,50 @@
+"""Credentials for git, from the sources of a forge's tokens; a file has those of hosts that are no forge."""
+
+from pathlib import Path
+
+from spawner.forges.credentials import NoCredentialError, Token
+from spawner.forges.factory import Forges
+from spawner.forges.faults import ForgeError
+from spawner.forges.locations import ForgeRepository
+from spawner.repositories.credential_file import credential_for, origin_of
+from spawner.repositories.git import Credential, GitError, GitFault
+
+
+class GitCredentials:
+    """A `CredentialSource` of repositories. Methods raise `GitError`."""
+
+    def __init__(self, forges: Forges, file: Path | None) -> None:
+        """`file` is that of git-credential-store(1), whose lines also have a user name."""
+        self._forges = forges
+        self._file = file
+
+    async def find(self, url: str) -> Credential | None:
+        """The credential for a repository; None for one without, which may be public."""
+        stored = credential_for(origin_of(url), self._file)
+        if stored is not None:
+            return stored
+        try:
+            repository = self._forges.repository(url)
+            return None if repository is None else await self._of(repository)
+        except NoCredentialError:
+            return None
+        except ForgeError as error:
+            failure = GitError(GitFault(error.fault.value), str(error))
+        raise failure
+
+    async def renew(self, url: str, refused: Credential) -> Credential | None:
+        """Another credential than the refused one, or None: such as a new token in place of one that was revoked."""
+        try:
+            repository = self._forges.repository(url)
+            if repository is not None:
+                tokens = self._forges.credentials(repository.host).tokens
+                await tokens.renewed(repository, Token(refused.password))
+        except NoCredentialError:
+            return None
+        except ForgeError as error:
+            raise GitError(GitFault(error.fault.value), str(error)) from None
+        found = await self.find(url)
+        return None if found is None or found.password == refused.password else found
+
+    async def _of(self, repository: ForgeRepository) -> Credential:
+        return await self._forges.credentials(repository.host).git_credential(repository)

@@ -1,0 +1,1 @@
+"""Pull requests from the branches of tasks: opened, followed and merged at their forges."""

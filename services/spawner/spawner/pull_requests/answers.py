@@ -1,0 +1,83 @@
+"""Answers requests about pull requests: open, merge."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import BranchView, MergeBranch, OpenPullRequest, Request
+from sandherd.contracts.states import BranchState
+from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.live_state import LiveState
+from spawner.pull_requests import requested
+from spawner.records.availability import available
+from spawner.repositories.answers import load_branch
+from spawner.repositories.decisions import Decide
+from spawner.repositories.record import BranchRecord
+
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2}
+"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+
+
+class PullRequestHandler:
+    """The handlers of requests about pull requests. Raise `ContractError`."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request in `ANSWERED`."""
+        return {OpenPullRequest: self.open, MergeBranch: self.merge}
+
+    async def open(self, incoming: IncomingRequest[OpenPullRequest]) -> BranchView:
+        """Have the branch's pull request opened or updated as soon as possible."""
+        record, now = await self._usable(incoming.project, incoming.request.branch), self._live.now()
+        request = incoming.request
+        return await self._changed(record, lambda held: requested.open_requested(held, request, now))
+
+    async def merge(self, incoming: IncomingRequest[MergeBranch]) -> BranchView:
+        """Have the branch's pull request merged once its forge permits it."""
+        request, now = incoming.request, self._live.now()
+        record = await self._usable(incoming.project, request.branch)
+        if record.pull is not None and record.pull.shown is not None and record.pull.shown.state == "closed":
+            raise ContractError(
+                Code.CONFLICT,
+                f"the pull request of {record.branch} was closed",
+                field="branch",
+                remedy=f"open another one with `sandherd branches pr {record.branch}`",
+            )
+        if request.commit not in (None, record.commit):
+            raise ContractError(
+                Code.CONFLICT,
+                f"{record.branch} is at {record.commit[:12]} by now",
+                field="commit",
+                remedy="see `sandherd branches diff`, and merge again",
+            )
+        return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
+
+    async def _usable(self, project: str, branch: str) -> BranchRecord:
+        """The branch, if it can have a pull request."""
+        record = await load_branch(self._live, project, branch)
+        name = record.branch
+        if record.local:
+            raise ContractError(
+                Code.REFUSED,
+                f"{name} is of a local repository, which has no pull requests",
+                field="branch",
+                remedy=f"fetch it: `sandherd branches fetch {name}`",
+            )
+        if record.state is not BranchState.LIVE:
+            raise ContractError(Code.CONFLICT, f"{name} is {record.state}", field="branch", remedy="name a live branch")
+        if record.commit == record.base_commit and not record.received:
+            raise ContractError(
+                Code.CONFLICT,
+                f"{name} has no commits",
+                field="branch",
+                remedy="wait until a task has saved some (`sandherd branches show`)",
+            )
+        return record
+
+    async def _changed(self, record: BranchRecord, decide: Decide) -> BranchView:
+        with available("branches"):
+            held = await self._live.branches.change(record.key, lambda newest, _: decide(newest))
+        return (held.record if held else record).view()

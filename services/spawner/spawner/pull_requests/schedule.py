@@ -1,0 +1,16 @@
+"""When the next step of a branch's pull request is due. Pure."""
+
+from datetime import datetime
+
+from spawner.pull_requests.steps import TaskWork, is_resting, next_step
+from spawner.pull_requests.terms import Pace, Terms
+from spawner.repositories.record import BranchRecord
+
+
+def due_at(record: BranchRecord, terms: Terms, work: TaskWork, now: datetime, pace: Pace) -> datetime | None:
+    """When the next step is due; None: not before the branch or one of its tasks changes."""
+    if work.active or not is_resting(record):
+        return None
+    if next_step(record, terms, work, now, pace) is not None:
+        return now
+    return record.pull.poll_at if record.pull is not None and record.pull.is_open else None

@@ -1,0 +1,72 @@
+"""How the pull request of one branch is to be: a task's options, and the settings for what it leaves open. Pure."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Self
+
+from sandherd.contracts.pull_requests import MergeMethod, MergePolicy, PullRequestMode, PullRequestOptions
+from sandherd.settings import Settings
+from spawner.forges.pull_request_text import DEFAULT_BODY, DEFAULT_TITLE
+
+NO_OPTIONS: Final = PullRequestOptions()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a pull request is to be."""
+
+    open: PullRequestMode = "none"
+    merge: MergePolicy = "never"
+    method: MergeMethod = "merge"
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
+    title: str = DEFAULT_TITLE
+    body: str = DEFAULT_BODY
+    follow_up: bool = False
+    session_url: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the spawner is configured."""
+        return cls(
+            open=settings.pull_requests,
+            merge=settings.merge_policy,
+            method=settings.merge_method,
+            labels=tuple(settings.pull_request_labels),
+            reviewers=tuple(settings.pull_request_reviewers),
+            title=settings.pull_request_title or DEFAULT_TITLE,
+            body=settings.pull_request_body or DEFAULT_BODY,
+            follow_up=settings.conflict_follow_up,
+            session_url=settings.session_url,
+        )
+
+    def with_options(self, options: PullRequestOptions | None) -> "Terms":
+        """With what a task chooses."""
+        chosen = (options or NO_OPTIONS).model_dump(exclude_none=True)
+        return Terms(**{**self.__dict__, **chosen})
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a forge is asked for a pull request."""
+
+    first: timedelta = timedelta(seconds=5)
+    """The delay after a change; each poll without another one doubles it."""
+    longest: timedelta = timedelta(minutes=5)
+    slow_after: timedelta = timedelta(days=1)
+    """After so long without a change, the delay is `slow`."""
+    slow: timedelta = timedelta(hours=1)
+    age: timedelta = timedelta(days=30)
+    """After so long without a change, it is not asked for any more."""
+    no_checks: timedelta = timedelta(minutes=1)
+    """How long checks may take to begin: a commit without any is merged after that."""
+    queued: timedelta = timedelta(hours=1)
+    """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
+
+    def delay(self, polls: int, unchanged: timedelta) -> timedelta | None:
+        """The delay until the next poll, after this number of polls without a change; None: no further one."""
+        if unchanged >= self.age:
+            return None
+        if unchanged >= self.slow_after:
+            return self.slow
+        return min(self.first * (1 << min(polls, 16)), self.longest)

@@ -1,0 +1,52 @@
+"""What is shown of a pull request, and whether that has changed. Pure."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from sandherd.contracts.pull_requests import MAX_CHECKS, PullRequestView
+from spawner.forges.forge import PullRequest, PullRequestState, PullRequestStatus
+from spawner.repositories.pull_request_record import PullRequestRecord
+
+_COMPARED: Final = ("state", "draft", "commit", "checks", "failed_checks", "reviews")
+"""What of a pull request is a change, beside whether it can be merged once that is known."""
+
+
+def differs(view: PullRequestView, before: PullRequestView) -> bool:
+    """Whether a pull request has changed; that it is not known whether it can be merged is no change."""
+    known = ("mergeable", "obstacle") if view.mergeable != "unknown" else ()
+    return any(getattr(view, name) != getattr(before, name) for name in (*_COMPARED, *known))
+
+
+def polled_view(shown: PullRequestView, status: PullRequestStatus, now: datetime) -> PullRequestView:
+    """The pull request as its forge reports it."""
+    found, can, checks, reviews = status.pull_request, status.mergeability, status.checks, status.reviews
+    return shown.model_copy(
+        update={
+            "draft": found.draft,
+            "commit": found.head_commit,
+            "checks": checks.state.value,
+            "failed_checks": list(checks.failed[:MAX_CHECKS]),
+            "pending_checks": list(checks.pending[:MAX_CHECKS]),
+            "reviews": reviews.state.value,
+            "approved_by": list(reviews.approved_by[:MAX_CHECKS]),
+            "mergeable": can.verdict.value,
+            "obstacle": can.obstacle.value if can.obstacle else None,
+            "checked_at": now,
+        }
+    )
+
+
+def opened_view(found: PullRequest, pull: PullRequestRecord) -> PullRequestView:
+    """What is shown after it was written: what decides about a merge is not known for the new commit yet."""
+    old = pull.shown or PullRequestView(number=found.number, url=found.url)
+    known: dict[str, Any] = {}
+    if old.commit == found.head_commit:
+        known = {"checks": old.checks, "reviews": old.reviews, "failed_checks": old.failed_checks}
+    return PullRequestView(
+        number=found.number,
+        url=found.url,
+        state=PullRequestState.OPEN.value,
+        draft=found.draft,
+        commit=found.head_commit,
+        **known,
+    )

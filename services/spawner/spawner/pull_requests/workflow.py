@@ -1,0 +1,209 @@
+"""Carries out the steps of pull requests: opens, polls, merges. One step of a branch at a time.
+
+Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment:
+what the forge has done by then is found, and not done again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.names import DerivedIds
+from sandherd.telemetry import logs
+from spawner.forges.factory import Forges
+from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.live_state import LiveState
+from spawner.pull_requests import decisions
+from spawner.pull_requests.conflicts import conflicting_paths
+from spawner.pull_requests.follow_up import follow_up, follow_up_name, follow_up_problem
+from spawner.pull_requests.forge_steps import ForgeSteps
+from spawner.pull_requests.schedule import due_at
+from spawner.pull_requests.steps import Step, TaskWork, next_step, work_on
+from spawner.pull_requests.terms import Pace, Terms
+from spawner.repositories.decisions import DONE, Decide
+from spawner.repositories.git import GitError
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.record import BranchRecord
+from spawner.repositories.work_queue import WorkQueue
+from spawner.sandboxes.reconciler import FOR_NOW
+from spawner.spec_resolution import Refusal
+from spawner.tasks.record import TaskFacts, TaskRecord
+
+Submit = Callable[[Envelope[SubmitTask], datetime], Awaitable[Refusal | None]]
+"""Creates a task, once for each command. Returns why it is refused, or None."""
+_AT_ONCE: Final = 4
+_PROJECT_AT_ONCE: Final = 2
+_TICK: Final = 0.5
+"""How often it is checked which pull requests are due, in seconds."""
+_RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
+_log: Final = logs.get("pull-requests")
+
+
+class PullRequestWorkflow:
+    """Runs while it holds the lease. Branches are handled several at once, and few of one project."""
+
+    def __init__(
+        self,
+        live: LiveState,
+        lease: Lease,
+        mirrors: Mirrors,
+        forges: Forges,
+        *,
+        terms: Terms,
+        submit: Submit,
+        ids: DerivedIds,
+        pace: Pace,
+    ) -> None:
+        self._live, self._lease, self._mirrors = live, lease, mirrors
+        self._terms, self._submit, self._ids, self._pace = terms, submit, ids, pace
+        self._forge = ForgeSteps(live, forges, mirrors, pace)
+        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._due: dict[str, datetime] = {}
+        live.branch_index.on_change(self._on_branch)
+        live.task_index.on_change(self._on_task)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._live.branch_index.complete.wait()
+        await self._live.task_index.complete.wait()
+        for key, known in self._live.branch_index.items():
+            self._on_branch(key, known.view)
+        await run_until_first(self._tick(), self._queue.run())
+
+    async def _tick(self) -> None:
+        """Request what is due. What is due once is also due for the next holder of the lease: the records have it."""
+        while True:
+            await self._lease.wait_held()
+            now = self._live.now()
+            for key in [key for key, at in self._due.items() if at <= now]:
+                del self._due[key]
+                self._queue.request(key)
+            await asyncio.sleep(_TICK)
+
+    def _on_branch(self, key: str, branch: BranchRecord) -> None:
+        terms = self._terms.with_options(branch.pull_options)
+        at = due_at(branch, terms, self._work(branch), self._live.now(), self._pace)
+        if at is None:
+            self._due.pop(key, None)
+        else:
+            self._due[key] = at
+
+    def _on_task(self, _key: str, task: TaskFacts) -> None:
+        """A task that ends makes steps of its branch due."""
+        key = f"{task.project}.{task.branch_id}"
+        known = self._live.branch_index.get(key) if task.branch_id else None
+        if known is not None:
+            self._on_branch(key, known.view)
+
+    def _work(self, record: BranchRecord) -> TaskWork:
+        return work_on(record, self._facts)
+
+    def _facts(self, key: str) -> TaskFacts | None:
+        known = self._live.task_index.get(key)
+        return known.view if known else None
+
+    # --- one branch ----------------------------------------------------------------------------------------------
+
+    async def _try(self, key: str) -> bool:
+        """Do all that is due; returns whether to try again later."""
+        try:
+            while await self.step(key):
+                pass
+        except LeaseLostError as error:
+            _log.info("lease lost to another replica", lease=str(error))
+        except (ForgeError, GitError, *FOR_NOW) as error:
+            _log.warning("pull request not handled, retrying", branch=key, error=str(error))
+            return True
+        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
+            _log.error("pull request step failed, retrying", branch=key, exc_info=error)
+            return True
+        return False
+
+    async def step(self, key: str) -> bool:
+        """Do the next step; returns whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
+        self._lease.check()
+        held = await self._live.branches.load(key)
+        if held is None:
+            return False
+        record, now = held.record, self._live.now()
+        terms = self._terms.with_options(record.pull_options)
+        step = next_step(record, terms, self._work(record), now, self._pace)
+        if step is None:
+            return False
+        await self._change(key, await self._decided(step, record, terms))
+        return True
+
+    async def _decided(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
+        """Do a step; what is written afterwards, also if the forge refused it for good."""
+        try:
+            decide = await self._do(step, record, terms)
+        except (ForgeError, GitError) as error:
+            self._count(step, _outcome(error))
+            if not error.permanent:
+                raise
+            return self._refused(step, record, str(error), error.fault.value)
+        self._count(step, DONE)
+        return decide
+
+    async def _do(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
+        match step:
+            case Step.OPEN:
+                return await self._forge.open(record, terms, self._work(record), await self._last_task(record))
+            case Step.READY:
+                return await self._forge.make_ready(record)
+            case Step.POLL:
+                return await self._forge.poll(record)
+            case Step.MERGE:
+                return await self._forge.merge(record, terms)
+            case Step.EXPLAIN:
+                paths = await conflicting_paths(self._mirrors, record)
+                return partial(decisions.conflicted, commit=record.commit, paths=paths, now=self._live.now())
+            case Step.FOLLOW_UP:
+                return await self._follow_up(record)
+
+    async def _follow_up(self, record: BranchRecord) -> Decide:
+        """Submit the task that resolves the conflicts: its name and command are derived, so it is submitted once."""
+        now, last = self._live.now(), await self._last_task(record)
+        at = record.pull.conflicted_at if record.pull else None
+        problem = follow_up_problem(last)
+        if last is None or problem is not None or at is None:
+            return self._refused(Step.FOLLOW_UP, record, problem or "", "refused")
+        name = follow_up_name(self._ids, record, at, record.commit)
+        self._lease.check()
+        refused = await self._submit(follow_up(self._ids, record, last, at, record.commit), at)
+        if refused is not None:
+            return self._refused(Step.FOLLOW_UP, record, refused.reason, "refused")
+        return partial(decisions.followed_up, commit=record.commit, task=name, now=now)
+
+    def _refused(self, step: Step, record: BranchRecord, reason: str, code: str) -> Decide:
+        now = self._live.now()
+        if step is Step.POLL:
+            return partial(decisions.not_polled, reason=reason, code=code, now=now)
+        return partial(decisions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
+
+    async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
+        held = await self._live.tasks.load(f"{record.project}.{record.name}")
+        return held.record if held else None
+
+    async def _change(self, key: str, decide: Decide) -> None:
+        self._lease.check()
+        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
+        if held is not None:
+            await self._live.branches.flush(held)
+
+    def _count(self, step: Step, outcome: str) -> None:
+        self._live.meters.count("sandherd_branch_steps_total", step=step.value, outcome=outcome)
+
+
+def _outcome(error: ForgeError | GitError) -> str:
+    """The outcome of a step that failed, in metrics."""
+    if not error.permanent:
+        return ForgeFault.UNAVAILABLE.value
+    return "denied" if error.fault.value == ForgeFault.DENIED.value else "refused"

@@ -1,0 +1,43 @@
+"""The file of `SANDHERD_GIT_CREDENTIALS`, in the format of git-credential-store(1)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from spawner.repositories.git import Credential, GitError, GitFault
+
+_MAX_FILE: Final = 1024 * 1024
+
+
+def origin_of(url: str) -> str:
+    """The scheme, host and port of a URL, in lower case and without a port that is the scheme's own."""
+    parts = urlsplit(url)
+    own = {"https": 443, "http": 80}.get(parts.scheme)
+    port = f":{parts.port}" if parts.port not in (None, own) else ""
+    return f"{parts.scheme}://{parts.hostname}{port}".lower()
+
+
+def credential_for(origin: str, file: Path | None) -> Credential | None:
+    """The first credential of the file for this origin, or None. Raises `GitError`."""
+    return next((one for one in read_credentials(file) if one.origin == origin), None)
+
+
+def read_credentials(file: Path | None) -> Iterator[Credential]:
+    """The credentials in the file, if there is one. Raises `GitError`; no message contains its content."""
+    if file is None:
+        return
+    try:
+        with file.open(encoding="utf-8") as opened:
+            lines: Sequence[str] = opened.read(_MAX_FILE).splitlines()
+    except (OSError, UnicodeError) as error:
+        problem = f"SANDHERD_GIT_CREDENTIALS: {file} can't be read ({type(error).__name__})"
+        raise GitError(GitFault.UNAVAILABLE, problem) from None
+    for line in lines:
+        try:
+            parts = urlsplit(line.strip())
+            origin = origin_of(line.strip())
+        except ValueError:
+            continue  # a line that is no URL names no host
+        if parts.username and parts.password:
+            yield Credential(origin, unquote(parts.username), unquote(parts.password))

@@ -1,0 +1,65 @@
+"""Which mirrors are no longer needed. Pure decisions."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.states import BranchState
+from spawner.repositories.record import BranchRecord
+
+GRACE: Final = timedelta(hours=1)
+"""A mirror that was used within this time may be about to get a branch."""
+
+
+@dataclass(frozen=True)
+class MirrorLimits:
+    """The limits of the mirrors of one project."""
+
+    age: timedelta
+    """How long a mirror stays that no live branch needs."""
+    number: int
+    total_bytes: int
+
+
+UNLIMITED: Final = MirrorLimits(timedelta.max, 1_000_000, 2**63)
+
+
+@dataclass(frozen=True)
+class FoundMirror:
+    """A mirror of a project."""
+
+    path: Path
+    size: int
+    """In bytes."""
+    used_at: datetime
+    needed: bool
+    """Whether a live branch is in it."""
+
+
+def unneeded(
+    found: Iterable[FoundMirror], limits: MirrorLimits, now: datetime, *, room: int = 0
+) -> Sequence[FoundMirror]:
+    """The mirrors of one project to remove, those first that were not used for longest; never one that is needed.
+
+    `room`: how many new ones are to have a place.
+    """
+    rest = sorted(found, key=lambda mirror: mirror.used_at)
+    total, number = sum(mirror.size for mirror in rest), len(rest)
+    removed: list[FoundMirror] = []
+    for mirror in rest:
+        idle = now - mirror.used_at
+        if mirror.needed or idle < GRACE:
+            continue
+        full = total > limits.total_bytes or number + room > limits.number
+        full = full or (room > 0 and total >= limits.total_bytes)
+        if full or idle >= limits.age:
+            removed.append(mirror)
+            total, number = total - mirror.size, number - 1
+    return removed
+
+
+def may_be_removed(branch: BranchRecord, now: datetime, keep: timedelta) -> bool:
+    """Whether the record of a branch that was deleted or merged is old enough to be removed."""
+    return branch.state is not BranchState.LIVE and not branch.has_work and branch.updated_at + keep < now

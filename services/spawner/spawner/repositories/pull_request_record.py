@@ -1,0 +1,81 @@
+"""What is stored of the pull request of a branch, in the branch's record. Pure."""
+
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.pull_requests import PullRequestView
+
+OPEN: Final = "open"
+
+
+class PullRequestRecord(BaseModel):
+    """A pull request that is wanted or exists: what was done about it, for which commit, and when it is polled."""
+
+    model_config = ConfigDict(frozen=True)
+
+    shown: PullRequestView | None = None
+    """As the forge had it last. None: it is not opened yet."""
+    wanted: Literal["as_configured", "ready"] | None = None
+    """What a user requested."""
+    merge_wanted: str | None = None
+    """The commit that a user wants to be merged."""
+    task: SafeName | None = None
+    """The task that its title and body are about: the first one whose commits were in it."""
+    text: str = ""
+    """The begin of that task's text."""
+    written: str | None = None
+    """The commit that its title and body describe."""
+    written_at: AwareDatetime | None = None
+    changed_at: AwareDatetime | None = None
+    """When the forge reported the last change of it."""
+    poll_at: AwareDatetime | None = None
+    """When the forge is asked next. None: no more."""
+    polls: int = 0
+    """How often the forge reported no change since `changed_at`."""
+    readied: str | None = None
+    """The commit for which it was made ready for review: a user may make it a draft again."""
+    tried_at: AwareDatetime | None = None
+    """When a merge was tried last."""
+    queued_at: AwareDatetime | None = None
+    """When the forge accepted last to merge it later."""
+    first_queued_at: AwareDatetime | None = None
+    """When it accepted that first for this commit."""
+    conflicted: str | None = None
+    """The commit whose conflicts were published."""
+    conflicted_at: AwareDatetime | None = None
+    conflicts: tuple[str, ...] = ()
+    """The paths with these conflicts."""
+    followed: str | None = None
+    """The commit for whose conflicts a task was submitted, or refused."""
+    follow_ups: tuple[SafeName, ...] = ()
+    """These tasks."""
+    refused: dict[str, str] = {}
+    """The commit for which the forge refused a step, by step."""
+    problem: str | None = None
+    """What the forge refused last."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it exists, and is neither merged nor closed."""
+        return self.shown is not None and self.shown.state == OPEN
+
+    def stuck_since(self, now: datetime, longest: timedelta) -> bool:
+        """Whether the forge has not merged it for longer than that, although it accepted to."""
+        return self.first_queued_at is not None and now - self.first_queued_at >= longest
+
+    def changed(self, **changes: Any) -> Self:
+        """The record with these changes."""
+        return self.model_copy(update=changes)
+
+    def showing(self, **changes: Any) -> Self:
+        """The record with these changes of what is shown of it."""
+        return self.model_copy(update={"shown": self.shown.model_copy(update=changes)} if self.shown else {})
+
+    def view(self) -> PullRequestView | None:
+        """The pull request as clients see it."""
+        if self.shown is None:
+            return None
+        return self.shown.model_copy(update={"queued": self.queued_at is not None, "problem": self.problem})

@@ -1,0 +1,125 @@
+"""Bounds what repositories need: removes mirrors and records that are not needed, and collects mirrors' garbage."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.contracts.states import BranchState
+from sandherd.telemetry import logs
+from spawner.live_state import LiveState
+from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
+from spawner.repositories.git import GitError
+from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.paths import mirror_path
+from spawner.repositories.record import BranchRecord
+from spawner.sandboxes.reconciler import FOR_NOW
+
+_INTERVAL: Final = 600.0
+"""Between two passes, in seconds."""
+PACKED_EVERY: Final = timedelta(days=1)
+_GAUGES: Final = ("sandherd_mirrors", "sandherd_mirrors_bytes")
+_log: Final = logs.get("mirrors")
+
+
+class MirrorUpkeep:
+    """Runs while it holds the lease. `keep_ended`: how long the record of an ended branch stays, in seconds."""
+
+    def __init__(self, live: LiveState, lease: Lease, mirrors: Mirrors, keep_ended: float) -> None:
+        self._live, self._lease, self._mirrors = live, lease, mirrors
+        self._keep = timedelta(seconds=keep_ended)
+        self._packed: dict[Path, datetime] = {}
+        mirrors.when_full(self.make_room)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._live.branch_index.complete.wait()
+        try:
+            while True:
+                await self._lease.wait_held()
+                await self._try()
+                await asyncio.sleep(_INTERVAL)
+        finally:
+            self._live.meters.hide(*_GAUGES)
+
+    async def _try(self) -> None:
+        try:
+            await self.run_pass()
+        except LeaseLostError as error:
+            _log.info("lease lost to another replica", lease=str(error))
+        except FOR_NOW as error:
+            _log.warning("mirrors not checked, retrying", error=repr(error))
+        except Exception as error:  # noqa: BLE001  # tasks go on without it, and the next pass tries again
+            _log.error("check of mirrors failed, retrying", exc_info=error)
+
+    async def run_pass(self) -> None:
+        """One pass over all mirrors, and over the records of branches. Raises `LeaseLostError`."""
+        for project in await asyncio.to_thread(self._mirrors.found):
+            await self._remove_unneeded(project)
+        for paths in (await asyncio.to_thread(self._mirrors.found)).values():
+            for path in paths:
+                self._lease.check()
+                await self._tidy(path)
+        await self._measure()
+        await self._remove_records()
+
+    async def make_room(self, project: str) -> None:
+        """Remove mirrors so that the project may have another one, if that is possible."""
+        await self._remove_unneeded(project, room=1)
+
+    async def _remove_unneeded(self, project: str, room: int = 0) -> None:
+        found = await asyncio.to_thread(self._found, project)
+        for mirror in unneeded(found, self._mirrors.limits, self._live.now(), room=room):
+            self._lease.check()
+            await self._mirrors.remove(mirror.path)
+            _log.info("mirror removed", path=str(mirror.path), bytes=mirror.size)
+
+    def _found(self, project: str) -> Sequence[FoundMirror]:
+        needed = {self._path(branch.project, branch.repository) for branch in self._live_branches()}
+        mirrors = [self._mirrors.at(path) for path in self._mirrors.found().get(project, ())]
+        return [
+            FoundMirror(one.path, one.size_bytes(), datetime.fromtimestamp(one.used_at(), UTC), one.path in needed)
+            for one in mirrors
+        ]
+
+    async def _tidy(self, path: Path) -> None:
+        """Delete the branches that have ended, and collect the garbage of a mirror that was used, once a day."""
+        mirror, now = self._mirrors.at(path), self._live.now()
+        try:
+            await delete_ended(mirror, lambda: [one.branch for one in self._live_branches() if self._is_of(one, path)])
+            due = now - self._packed.get(path, datetime.min.replace(tzinfo=UTC)) >= PACKED_EVERY
+            if due and await asyncio.to_thread(has_changed, mirror):
+                self._packed[path] = now
+                await collect_garbage(mirror)
+        except GitError as error:
+            _log.warning("mirror not repacked", path=str(path), error=str(error))
+
+    async def _measure(self) -> None:
+        def sizes() -> list[int]:
+            return [self._mirrors.at(path).size_bytes() for paths in self._mirrors.found().values() for path in paths]
+
+        found = await asyncio.to_thread(sizes)
+        for name, value in zip(_GAUGES, (len(found), sum(found)), strict=True):
+            self._live.meters.set(name, value)
+
+    async def _remove_records(self) -> None:
+        now = self._live.now()
+        for key, known in list(self._live.branch_index.items()):
+            if known.unsaid or not may_be_removed(known.view, now, self._keep):
+                continue
+            self._lease.check()
+            held = await self._live.branches.load(key)
+            if held is not None and may_be_removed(held.record, now, self._keep):
+                await self._live.branches.remove(held)
+
+    def _live_branches(self) -> list[BranchRecord]:
+        return [view for view in self._live.branch_index.views() if view.state is BranchState.LIVE]
+
+    def _is_of(self, branch: BranchRecord, path: Path) -> bool:
+        return self._path(branch.project, branch.repository) == path
+
+    def _path(self, project: str, repository: str) -> Path:
+        return mirror_path(self._mirrors.folder, project, repository)

@@ -1,0 +1,36 @@
+"""How a tool call ended, and the numbers in it, from what an agent reports: the values that an event accepts."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+_MAX_EXIT_STATUS: Final = 2**31 - 1
+_MAX_COUNT: Final = 2**53 - 1
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """An outcome, of those in `sandherd.contracts.events.call_facts`, and the exit status of a command."""
+
+    outcome: str
+    exit_code: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the events."""
+        return {"outcome": self.outcome, "exit_code": self.exit_code}
+
+
+def exit_status(value: Any) -> int | None:
+    """An exit status as an agent reports it; None for anything else."""
+    is_status = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_EXIT_STATUS
+    return value if is_status else None
+
+
+def count(value: Any) -> int | None:
+    """A number of things as an agent reports it; None for anything else."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+    return value if is_count else None
+
+
+def result_of_status(status: int) -> CallResult:
+    """The result of a command that ended with this status."""
+    return CallResult("ok" if status == 0 else "failed", status)

@@ -1,0 +1,40 @@
+"""Facts that the monitor's rules need, from the real OpenHands agent: how calls end, and when it forgets."""
+
+import pytest
+
+from tests.drivers.openhands.conftest import StartOpenHands, appears
+from tests.models.openai import OpenAIModel
+from tests.models.openai_answers import Failure, calls, says
+
+pytestmark = pytest.mark.agents
+
+ENDLESS = "touch begun{0}; until test -e enough{0}; do python3 -c 0; done"
+
+
+async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """An exit status, a time-out, an error of a tool and an interrupt are told apart."""
+    model.script(
+        calls("terminal", command="sh -c 'exit 3'"),
+        calls("file_editor", command="view", path="/missing"),
+        calls("terminal", command=ENDLESS.format(1), timeout=1),
+        calls("terminal", command="C-c", is_input=True),
+        calls("terminal", command=ENDLESS.format(2)),
+    )
+    driver = await openhands("work")
+    await appears(driver.work_dir / "begun2")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle")
+    results = [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_result")]
+    assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
+    assert results[4:] == [("cancelled", None)]
+    assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
+
+
+async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """When the model's server refuses a context that is too long, the SDK replaces its events by a summary."""
+    too_long = Failure(status=400, message="This model's maximum context length is 8192 tokens.")
+    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[says("done")] * 3)
+    driver = await openhands("work")
+    compacted = await driver.heard("agent.context_compacted")
+    assert (compacted["trigger"], compacted["messages_removed"] > 0) == ("automatic", True)
+    await driver.heard("driver.result", error_type=None)

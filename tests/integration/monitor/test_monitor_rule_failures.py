@@ -1,0 +1,39 @@
+"""A rule that raises while a real broker delivers events: it is reported once, and the watch goes on."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from monitor.rules import flooding, loop
+
+World = Any
+
+
+async def test_failing_rules_are_reported_once_and_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One raises in its fold, one in its decision: both are logged and counted; the sandbox is still ended."""
+
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("hostile text")
+
+    monkeypatch.setattr(loop.Loop, "fold", fail)
+    monkeypatch.setattr(flooding.Flooding, "judge", fail)
+    with capture_logs() as lines:
+        async with world.monitor(dead_after=0.5).running() as service:
+            await world.born("sbx-1")
+            for number in range(4):
+                await world.call("sbx-1", str(number))
+            await world.until(lambda: world.asked("sbx-1"))
+            counted = {
+                rule: service.registry.get_sample_value("sandherd_rules_disabled_total", {"rule": rule})
+                for rule in ("flooding", "loop")
+            }
+    reported = [line for line in lines if line["event"] == "rule failed, disabled for the sandbox"]
+    assert sorted((line["rule"], line["sandbox"], line["reason"].partition(" (")[0]) for line in reported) == [
+        ("flooding", "sbx-1", "judge: RuntimeError"),
+        ("loop", "sbx-1", "fold: RuntimeError"),
+    ]
+    assert "hostile" not in str(reported)
+    assert counted == {"flooding": 1, "loop": 1}
+    assert world.asked("sbx-1") == ["dead"]
+    assert world.of("monitor.guardian_analysed") == []

@@ -1,0 +1,251 @@
+"""The way of a pull request at GitHub: a real broker, real git, and the double of the forge."""
+
+import pytest
+
+from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
+from sandherd.contracts.states import BranchState, TaskState
+from spawner.forges.faults import ForgeError
+from spawner.pull_requests.gauges import state_of
+from spawner.repositories.record import BranchRecord
+from tests.doubles.forges.github_faults import secondary_limit
+from tests.doubles.forges.replies import Reply
+from tests.integration.pull_requests.world import MERGED, PACE, READY, Killed, KilledWorkflow, World
+from tests.polling import eventually
+
+FEWEST = 2 + 2 * 5 + 2
+"""Requests: to find and create it, to poll it until GitHub has computed whether it can be merged, and to merge it."""
+
+
+def shown(record: BranchRecord) -> PullRequestView:
+    """The pull request."""
+    view = record.pull.view() if record.pull else None
+    assert view is not None
+    return view
+
+
+async def test_pull_request_is_opened_polled_merged_and_its_branch_deleted(world: World) -> None:
+    """As configured, without a user; with as few requests as that takes."""
+    await world.branch(MERGED)
+    record = await world.run()
+    pulls = world.site.shop.pulls
+    assert (list(pulls), pulls[1].title, pulls[1].draft) == ([1], "Add up", False)
+    assert shown(record).number == 1
+    opening = world.site.double.calls.by_operation()
+    assert (opening["pulls/list"], opening["pulls/create"], opening["pulls/update"]) == (1, 1, 0)
+    await world.poll()
+    calls = world.site.double.calls
+    assert calls.number("pulls/merge") == 1
+    assert pulls[1].merged
+    assert calls.number() == FEWEST
+
+    async def deleted() -> bool:
+        return (await world.record()).state is BranchState.DELETED
+
+    await eventually(deleted)
+    assert world.site.shop.git.head("feature/sum") is None
+    assert [one["commit"] for one in await world.published("branch.merged", 1)] == [world.site.shop.git.head("main")]
+    await world.published("branch.pull_request_opened", 1)
+
+
+async def test_nothing_is_opened_before_the_last_attempt_has_ended(world: World) -> None:
+    """Nor if no pull request is configured."""
+    await world.branch(READY, state=TaskState.RUNNING)
+    await world.run()
+    assert not world.site.shop.pulls
+
+
+async def test_spawner_that_is_killed_after_any_step_repeats_it_without_a_second_effect(world: World) -> None:
+    """Each step is done, then the spawner ends before it is written: one pull request, one merge, none lost."""
+    KilledWorkflow.killed = set()
+    await world.branch(MERGED, state=TaskState.FAILED)
+    await run_killed(world)
+    assert world.site.shop.pulls[1].draft
+    await world.ends(TaskState.COMPLETED)
+    for _ in range(4):
+        await run_killed(world)
+        world.pass_time()
+    assert {"opened", "made_ready", "polled", "merge_answered"} == KilledWorkflow.killed
+    assert list(world.site.shop.pulls) == [1]
+    calls = world.site.double.calls
+    assert (calls.number("pulls/create"), calls.number("pulls/merge")) == (1, 1)
+    await world.published("branch.merged", 1)
+    await world.published("branch.pull_request_opened", 1)
+
+
+async def run_killed(world: World) -> None:
+    """Until no step is left, with each kind of step killed once."""
+    while True:
+        try:
+            await world.run(KilledWorkflow)
+        except Killed:
+            continue
+        return
+
+
+async def test_lost_response_creates_no_second_pull_request(world: World) -> None:
+    """Nor does one that GitHub answers with an error of its proxy after it took effect."""
+    await world.branch(READY)
+    world.site.double.lose("pulls/create")
+    with pytest.raises(ForgeError):
+        await world.run()
+    await world.run()
+    assert list(world.site.shop.pulls) == [1]
+    await world.published("branch.pull_request_opened", 1)
+
+
+async def test_failed_checks_are_not_merged_and_passed_ones_once(world: World) -> None:
+    """Also if the forge does not require them; the events have the checks."""
+    await world.branch(MERGED)
+    world.site.shop.report_check(world.site.head(), "tests", "failure", world.live.now())
+    await world.run()
+    record = await world.poll()
+    assert (shown(record).checks, shown(record).failed_checks) == ("failed", ["tests"])
+    assert world.site.double.calls.number("pulls/merge") == 0
+    world.site.shop.report_check(world.site.head(), "tests", "success", world.live.now())
+    await world.poll()
+    assert world.site.double.calls.number("pulls/merge") == 1
+    updates = await world.events_of("branch.pull_request_updated")
+    assert {"failed", "passed"} <= {one["pull_request"]["checks"] for one in updates}
+
+
+async def test_another_head_is_never_merged(world: World) -> None:
+    """A user's push after the last poll: GitHub answers 409, and what was not checked stays unmerged."""
+    await world.branch(READY)
+    await world.run()
+    await world.poll()
+    await world.request_merge()
+    moved = world.site.shop.git.commit("feature/sum", {"evil.py": "1\n"}, "by a user")
+    await world.poll()
+    assert not world.site.shop.pulls[1].merged
+    assert not world.site.shop.git.contains(world.site.shop.git.head("main") or "", moved)
+
+
+async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) -> None:
+    """One that takes too long is shown as stuck, and the pull request is added again."""
+    world.site.shop.protect("main", merge_queue=True)
+    await world.branch(PullRequestOptions(open="ready", merge="queue"))
+    await world.run()
+    record = await world.poll()
+    assert world.site.shop.pulls[1].queued
+    calls = world.site.double.calls
+    queued = calls.number("graphql/enqueuePullRequest")
+    assert state_of(record, world.live.now(), PACE) == "queued"
+    world.pass_time(PACE.queued.total_seconds())
+    assert state_of(record, world.live.now(), PACE) == "stuck"
+    await world.poll(2)
+    assert calls.number("graphql/enqueuePullRequest") == queued + 1
+    world.site.double.finish_queue(world.site.shop, 1)  # type: ignore[attr-defined]  # of GitHub's double
+    await world.poll()
+    await world.published("branch.merged", 1)
+
+
+async def test_conflict_is_published_with_its_files_and_followed_by_one_task(world: World) -> None:
+    """The task continues the branch; killed in between, the spawner submits no second one."""
+    KilledWorkflow.killed = set()
+    await world.branch(PullRequestOptions(open="ready", merge="when_permitted", follow_up=True))
+    await world.run()
+    world.site.shop.git.commit("main", {"sum.py": "total = 3\n"}, "other")
+    for _ in range(4):
+        await run_killed(world)
+        world.pass_time()
+    [conflict] = await world.published("branch.conflicted", 1)
+    assert (conflict["files"], conflict["base"]) == (["sum.py"], "main")
+    assert {"conflicted", "followed_up"} <= KilledWorkflow.killed
+    [command] = world.submitted
+    repository = command.data.spec.repository
+    assert repository is not None
+    assert (repository.branch, command.data.spec.text.splitlines()[0]) == (
+        "feature/sum", "Resolve the conflicts of branch feature/sum with its base main",
+    )  # fmt: skip
+    assert (await world.record()).pull.follow_ups == (command.data.task,)  # type: ignore[union-attr]
+    assert world.site.double.calls.number("pulls/merge") == 0
+
+
+async def test_ticket_that_is_no_issue_closes_none(world: World) -> None:
+    """And one that is an issue is closed by the merge."""
+    issue = world.site.open_issue()
+    await world.branch(READY, ticket=f"#{issue}")
+    await world.run()
+    [pull] = world.site.shop.pulls.values()
+    assert f"Closes #{issue}" in (pull.body or "")
+    assert "sandherd tasks get task-1" in (pull.body or "")
+    await world.change(lambda record: record.model_copy(update={"ticket": "#999"}))
+    await world.request_open()
+    await world.run()
+    assert "Closes" not in (pull.body or "")
+
+
+async def test_refusal_is_published_once_and_repeated_at_request_only(world: World) -> None:
+    """As of a repository that the token no longer sees."""
+    await world.branch(READY)
+    world.site.double.refuse(
+        "pulls/create", Reply(403, {"message": "Resource not accessible", "documentation_url": ""})
+    )
+    record = await world.run()
+    assert record.view().pull_request_problem
+    await world.poll()
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("open_pull_request", "denied")
+    await world.request_open(ready=True)
+    record = await world.run()
+    assert record.view().pull_request_problem is None
+    assert list(world.site.shop.pulls) == [1]
+
+
+async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -> None:
+    """A user's decision; new commits do not overrule it either, a request does."""
+    await world.branch(MERGED)
+    await world.run()
+    world.site.shop.pulls[1].state = "closed"
+    await world.poll()
+    await world.published("branch.pull_request_closed", 1)
+    await world.continued({"more.py": "1\n"})
+    await world.poll()
+    assert list(world.site.shop.pulls) == [1]
+    await world.request_open()
+    await world.poll()
+    assert list(world.site.shop.pulls) == [1, 2]
+
+
+async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(world: World) -> None:
+    """A pull request that a user merged before the last commits were pushed is followed by another one."""
+    await world.branch(READY)
+    await world.run()
+    await world.continued({"more.py": "1\n"})
+    await world.run()
+    assert "more.py" in (world.site.shop.pulls[1].body or "")
+    await world.poll()
+    double = world.site.double
+    double._merge(world.site.shop, world.site.shop.pulls[1], "merge")  # type: ignore[attr-defined]  # as a user does
+    await world.continued({"last.py": "1\n"})
+    record = await world.poll()
+    assert record.state is BranchState.LIVE
+    assert list(world.site.shop.pulls) == [1, 2]
+
+
+async def test_unknown_mergeability_means_wait(world: World) -> None:
+    """As long as GitHub reports null, nothing is merged; no event is published for that."""
+    world.site.double.unknown_gets = 5  # type: ignore[attr-defined]  # of GitHub's double
+    await world.branch(MERGED)
+    await world.run()
+    record = await world.poll(3)
+    assert shown(record).mergeable == "unknown"
+    assert not world.site.shop.pulls[1].merged
+    await world.published("branch.pull_request_updated", 0)
+    await world.poll(4)
+    assert world.site.shop.pulls[1].merged
+
+
+async def test_rate_limit_is_respected_and_shown(world: World) -> None:
+    """While GitHub wants a delay, no request is sent; nothing is refused."""
+    await world.branch(READY)
+    world.site.double.refuse("pulls/create", secondary_limit(60))
+    with pytest.raises(ForgeError):
+        await world.run()
+    sent = world.site.double.calls.number()
+    with pytest.raises(ForgeError, match="rate limit"):
+        await world.run()
+    assert world.site.double.calls.number() == sent
+    [limit] = world.forges.rate_limits().values()
+    assert (limit.blocked_until is not None, (limit.remaining or 0) > 0) == (True, True)
+    assert (await world.record()).pull is None

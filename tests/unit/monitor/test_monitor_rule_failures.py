@@ -1,0 +1,179 @@
+"""A rule that raises is disabled for that sandbox, reported once, and affects nothing else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from monitor.evaluation import RuleFailedError, disabled
+from monitor.facts import Facts, Observation
+from monitor.fold import fold
+from monitor.guardian import outcome, steer
+from monitor.herd import Herd
+from monitor.housekeeping import find
+from monitor.rule_set import ALL, RuleSet
+from monitor.rules.rule import Documentation, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
+from monitor.snapshot import pack, unpack
+from monitor.state import SandboxActivity
+from monitor.urgency import is_urgent
+from sandherd.contracts.events.agent import AgentWaiting
+from sandherd.contracts.names import DerivedIds
+
+Story = Any
+After = Callable[[float], datetime]
+IDS = DerivedIds(b"of the monitors")
+
+
+class NoThresholds(Thresholds):
+    """None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    waits: int = 0
+
+
+@dataclass(frozen=True)
+class BadFold(GuardianRule[Count, NoThresholds]):
+    """Raises when it folds the second time that an agent waits."""
+
+    name = "bad_fold"
+    order = 1
+    thresholds = NoThresholds
+    part = Count
+    reads = (AgentWaiting,)
+    documentation = Documentation("", "", "")
+
+    def fold(self, part: Count, observation: Observation, facts: Facts) -> Count:
+        assert isinstance(observation.event.data, AgentWaiting)
+        return Count(part.waits + 1 // (1 - part.waits))
+
+    def pattern(self, part: Count) -> Pattern | None:
+        return None
+
+    def judge(self, part: Count, facts: Facts, now: datetime, thresholds: NoThresholds) -> Pattern | None:
+        return None
+
+    def steering_text(self, part: Count) -> str:
+        return ""
+
+    def is_there(self, key: str, part: Count, observation: Observation) -> bool | None:
+        return None
+
+    def ignored_after(self, thresholds: NoThresholds) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class BadJudge(HousekeepingRule[None, NoThresholds]):
+    """Raises for one sandbox."""
+
+    name = "bad_judge"
+    order = 2
+    thresholds = NoThresholds
+    from_silence = False
+    documentation = Documentation("", "", "")
+
+    def judge(self, part: None, facts: Facts, now: datetime, thresholds: NoThresholds) -> Finding | None:
+        if facts.sandbox == "sbx-1":
+            raise KeyError(facts.sandbox)
+        return None
+
+
+WITH_BAD = RuleSet([*ALL.rules, BadFold(), BadJudge()])
+
+
+def herd_of(events: list[Any], herd: Herd | None = None) -> Herd:
+    herd = herd or Herd(rules=WITH_BAD)
+    for event in events:
+        herd.fold(event)
+    return herd
+
+
+def test_rule_that_raises_in_fold_is_disabled_and_no_other(story: Story, after: After) -> None:
+    """Reported once; the other rules of that sandbox, and this one for another sandbox, go on."""
+    herd = herd_of([replace(story.seen("agent.waiting"), data=AgentWaiting()) for _ in range(2)])
+    herd_of([replace(story.seen("agent.waiting", sandbox="sbx-2"), data=AgentWaiting())], herd)
+    state, other = herd.live["p1", "sbx-1"], herd.live["p1", "sbx-2"]
+    assert herd.failures == [(("p1", "sbx-1"), "bad_fold")]
+    assert state.disabled["bad_fold"].startswith("fold: ZeroDivisionError (test_monitor_rule_failures.py:")
+    assert "bad_fold" not in state.parts
+    assert (other.disabled, other.parts["bad_fold"]) == ({}, Count(1))
+    assert state.parts["flooding"].messages == 2
+    herd_of([replace(story.seen("agent.waiting"), data=AgentWaiting()), *story.loop(4)], herd)
+    assert len(herd.failures) == 1
+    assert steer(herd.live["p1", "sbx-1"], after(1), WITH_BAD, IDS) is not None
+
+
+def test_rule_that_raises_in_judge_is_disabled_and_no_other(story: Story, after: After) -> None:
+    """The rules after it find what they would have found."""
+    herd = herd_of([story.seen("agent.started"), story.seen("agent.started", sandbox="sbx-2")])
+    key, long_ago = ("p1", "sbx-1"), after(0) - timedelta(days=9)
+    with pytest.raises(RuleFailedError) as failed:
+        find(herd.live[key], after(90), WITH_BAD, long_ago)
+    assert "sbx-1" not in failed.value.reason  # its text may have what the sandbox has published
+    herd.disable(key, failed.value)
+    assert herd.failures == [(key, "bad_judge")]
+    for state in herd.live.values():
+        finding = find(state, after(90), WITH_BAD, long_ago)
+        assert finding is not None
+        assert finding.rule == "dead"
+
+
+def test_disabled_rule_stays_disabled_after_a_restart(story: Story) -> None:
+    """It is in the snapshot, and not reported again."""
+    waits = [replace(story.seen("agent.waiting"), data=AgentWaiting()) for _ in range(3)]
+    herd = herd_of(waits[:2])
+    restored = herd_of(waits[2:], unpack(*pack(herd, "a"), WITH_BAD))
+    assert restored.live["p1", "sbx-1"].disabled.keys() == {"bad_fold"}
+    assert restored.failures == []
+
+
+def test_nudge_of_a_rule_that_is_not_evaluated_any_more_ends_with_its_delivery(
+    story: Story, rules: RuleSet, after: After
+) -> None:
+    """Otherwise no other rule could send one: disabled, off or removed, it has the outcome `finished`."""
+    looped = reduce(fold, story.loop(4), None)
+    assert looped is not None
+    nudge = steer(looped, after(0), rules, IDS)
+    assert nudge is not None
+    sent = nudge.steering
+    decided = {"message_id": sent.message, "correlation_id": sent.correlation, "message": sent.text}
+    event = story.seen("monitor.intervention_decided", rule="loop", step="nudge", **decided)
+    received = story.seen("message.acknowledged", 1, message_id=sent.message, message_type="guardian_nudge")
+    without = RuleSet([rule for rule in ALL.rules if rule.name != "loop"])
+
+    def after_both(begin: SandboxActivity, folding: RuleSet) -> list[str | None]:
+        unread = fold(begin, event, folding)
+        read = fold(unread, received, folding)
+        assert unread is not None
+        assert read is not None
+        return [outcome(unread, folding), outcome(read, folding)]
+
+    failed = disabled(looped, RuleFailedError("loop", "judge", _raised()))
+    assert after_both(looped, rules) == [None, None]
+    assert after_both(failed, rules) == after_both(looped, without) == [None, "finished"]
+
+
+def _raised() -> Exception:
+    try:
+        int("x")
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_prompt_rule_is_judged_when_its_part_changes(story: Story, rules: RuleSet) -> None:
+    """An event of the agent that changes no part is not urgent; a resume is."""
+    states: list[SandboxActivity | None] = [None]
+    urgent = []
+    last = [story.seen("agent.heartbeat", 1), story.seen("sandbox.paused", 1), story.seen("sandbox.resumed", 2)]
+    for event in [*story.loop(4), *last]:
+        states.append(fold(states[-1], event, rules))
+        state = states[-1]
+        assert state is not None
+        urgent.append(is_urgent(states[-2], state, event, rules))
+    assert urgent[-5:] == [False, True, False, True, True]

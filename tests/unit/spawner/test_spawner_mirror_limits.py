@@ -1,0 +1,67 @@
+"""Which mirrors and records of branches are removed: never one that is needed, those not used for longest first."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.states import BranchState
+from spawner.repositories.mirror_limits import FoundMirror, MirrorLimits, may_be_removed, unneeded
+from spawner.repositories.record import BranchRecord
+
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+DAY = timedelta(days=1)
+LIMITS = MirrorLimits(age=30 * DAY, number=3, total_bytes=100)
+
+
+def mirror(name: str, idle: timedelta, size: int = 10, *, needed: bool = False) -> FoundMirror:
+    return FoundMirror(Path(name), size, NOW - idle, needed)
+
+
+def removed(*found: FoundMirror, room: int = 0) -> list[str]:
+    return [str(one.path) for one in unneeded(found, LIMITS, NOW, room=room)]
+
+
+def test_mirror_that_no_live_branch_needs_is_removed_after_its_age() -> None:
+    """One with a live branch stays, however old."""
+    old = 31 * DAY
+    assert removed(mirror("a", old), mirror("b", old, needed=True), mirror("c", 29 * DAY)) == ["a"]
+
+
+def test_least_recently_used_are_removed_while_the_project_has_too_much() -> None:
+    """As few as necessary; one that was used just now may be about to get a branch."""
+    found = [mirror("new", timedelta(0), 50), mirror("b", 2 * DAY, 40), mirror("a", 3 * DAY, 40)]
+    assert removed(*found) == ["a"]
+    assert removed(mirror("busy", 9 * DAY, 200, needed=True), mirror("a", DAY, 1)) == ["a"]
+    assert removed(mirror("fresh", timedelta(minutes=59), 500)) == []
+
+
+def test_room_is_made_for_another_mirror() -> None:
+    """At the maximum of their number, or of their size, and not below it."""
+    three = [mirror(name, age * DAY) for name, age in (("a", 3), ("b", 2), ("c", 1))]
+    assert removed(*three) == []
+    assert removed(*three, room=1) == ["a"]
+    assert removed(*three[:2], room=1) == []
+    assert removed(mirror("full", DAY, 100), room=1) == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"state": BranchState.DELETED}, True),
+        ({"state": BranchState.MERGED}, True),
+        ({"state": BranchState.LIVE}, False),
+        ({"state": BranchState.DELETED, "updated_at": NOW - DAY / 2}, False),
+        ({"state": BranchState.MERGED, "delete_wanted": "everywhere"}, False),
+    ],
+)
+def test_record_of_an_ended_branch_is_removed_after_its_age(
+    changes: dict[str, object], expected: bool
+) -> None:  # a row
+    """Not one about which something is still to be done."""
+    values = {
+        "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": "r", "branch": "b",
+        "base": "main", "base_commit": "1", "commit": "2", "merged_on_trial": "2", "created_at": NOW - 9 * DAY,
+        "updated_at": NOW - 2 * DAY,
+    }  # fmt: skip
+    assert may_be_removed(BranchRecord.model_validate(values | changes), NOW, DAY) is expected

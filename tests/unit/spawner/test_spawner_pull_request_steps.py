@@ -1,0 +1,217 @@
+"""Which step of a pull request is next, in every state that a forge reports."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
+from sandherd.contracts.states import BranchState
+from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle
+from spawner.pull_requests import decisions
+from spawner.pull_requests.follow_up import text_of
+from spawner.pull_requests.schedule import due_at
+from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
+from spawner.pull_requests.terms import Pace, Terms
+from spawner.repositories.pull_request_record import PullRequestRecord
+from spawner.repositories.record import BranchRecord, ReceivedCommits
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BEFORE, LATER = NOW - timedelta(hours=2), NOW + timedelta(hours=1)
+BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
+DONE, FAILED, ACTIVE = TaskWork(completed=True), TaskWork(), TaskWork(active=True)
+PACE = Pace()
+READY, DRAFT, NONE = Terms(open="ready"), Terms(open="draft"), Terms()
+MERGED, QUEUED = replace(READY, merge="when_permitted"), replace(READY, merge="queue")
+
+
+def branch(pull: PullRequestRecord | None = None, **changes: Any) -> BranchRecord:
+    """A branch that is pushed as it is."""
+    known: dict[str, Any] = {
+        "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": "r", "url": "https://r/a/b",
+        "branch": "feature/x", "base": "main", "base_commit": BASE, "commit": COMMIT, "pushed": COMMIT, "pull": pull,
+        "created_at": NOW, "updated_at": NOW,
+    }  # fmt: skip
+    return BranchRecord(**(known | changes))
+
+
+def pull(*, shown: dict[str, Any] | None = None, **changes: Any) -> PullRequestRecord:
+    """An open pull request of this commit that can be merged."""
+    view: dict[str, Any] = {
+        "number": 1, "url": "https://r/a/b/pull/1", "commit": COMMIT, "checks": "passed", "mergeable": "yes",
+        "checked_at": NOW,
+    }  # fmt: skip
+    view |= shown or {}
+    known: dict[str, Any] = {"written": COMMIT, "written_at": BEFORE, "poll_at": LATER}
+    return PullRequestRecord(shown=PullRequestView(**view), **(known | changes))
+
+
+def step(record: BranchRecord, terms: Terms = MERGED, work: TaskWork = DONE, now: datetime = NOW) -> Step | None:
+    return next_step(record, terms, work, now, PACE)
+
+
+BUNDLE = ArtifactRef(artifact="a", subject="s", size=1, sha256="0" * 64, chunks=1, media_type="x/y")
+RECEIVED = (ReceivedCommits(sandbox="sbx-1", task="task-1", commit=OTHER, bundle=BUNDLE),)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"pushed": None}, {"pushed": OTHER}, {"commit": BASE, "pushed": BASE}, {"push_wanted": True},
+     {"delete_wanted": "here"}, {"state": BranchState.MERGED}, {"received": RECEIVED},
+     {"origin": BUNDLE}],
+)  # fmt: skip
+@pytest.mark.parametrize("opened", [None, pull()])
+def test_no_step_before_the_branch_is_pushed_as_it_is(
+    changes: dict[str, Any], opened: PullRequestRecord | None
+) -> None:
+    """What is not pushed is in no pull request, and what comes after it is merged by none."""
+    assert step(branch(opened, **changes)) is None
+
+
+def test_no_step_while_a_task_works_on_the_branch() -> None:
+    """Neither a poll nor a merge: a merge would end the branch that it works on."""
+    assert step(branch(pull()), work=ACTIVE) is None
+    assert step(branch(), work=ACTIVE) is None
+    assert due_at(branch(pull()), MERGED, ACTIVE, NOW, PACE) is None
+
+
+@pytest.mark.parametrize(
+    ("terms", "record", "expected"),
+    [
+        (READY, branch(), Step.OPEN), (DRAFT, branch(), Step.OPEN), (NONE, branch(), None),
+        (NONE, branch(PullRequestRecord(wanted="as_configured")), Step.OPEN),
+        (NONE, branch(PullRequestRecord(merge_wanted=COMMIT)), Step.OPEN),
+        (READY, branch(PullRequestRecord(refused={"open_pull_request": COMMIT})), None),
+        (READY, branch(PullRequestRecord(refused={"open_pull_request": OTHER})), Step.OPEN),
+        (READY, branch(pull(shown={"state": "closed"})), None),
+        (READY, branch(pull(shown={"state": "closed"}, written=OTHER)), None),
+        (READY, branch(pull(shown={"state": "closed"}, wanted="as_configured")), Step.OPEN),
+        (READY, branch(pull(shown={"state": "merged"})), None),
+        (READY, branch(pull(shown={"state": "merged"}, written=OTHER)), Step.OPEN),
+        (READY, branch(pull(written=OTHER)), Step.OPEN),
+        (READY, branch(pull(wanted="as_configured")), Step.OPEN),
+    ],
+)  # fmt: skip
+def test_opened_as_configured_or_requested(terms: Terms, record: BranchRecord, expected: Step | None) -> None:
+    """Once for each commit; after a user closed it, at a request only."""
+    assert step(record, terms) is expected
+
+
+@pytest.mark.parametrize(
+    ("terms", "work", "changes", "expected"),
+    [
+        (READY, DONE, {}, Step.READY), (READY, FAILED, {}, None), (DRAFT, DONE, {}, None),
+        (READY, DONE, {"readied": COMMIT}, None), (READY, DONE, {"readied": OTHER}, Step.READY),
+        (NONE, FAILED, {"wanted": "ready"}, Step.READY), (NONE, FAILED, {"merge_wanted": COMMIT}, Step.READY),
+    ],
+)  # fmt: skip
+def test_draft_is_made_ready_at_the_successful_end(
+    terms: Terms, work: TaskWork, changes: dict[str, Any], expected: Step | None
+) -> None:
+    """Once for a commit: a user may make it a draft again."""
+    record = branch(pull(shown={"draft": True, "mergeable": "no", "obstacle": "draft"}, **changes))
+    assert step(record, terms, work) is expected
+
+
+@pytest.mark.parametrize(
+    ("terms", "shown", "changes", "merges"),
+    [
+        (READY, {}, {}, False), (MERGED, {}, {}, True), (QUEUED, {}, {}, True),
+        (MERGED, {"mergeable": "unknown"}, {}, False), (MERGED, {"mergeable": "no", "obstacle": "behind"}, {}, False),
+        (MERGED, {"checks": "failed"}, {}, False), (MERGED, {"checks": "pending"}, {}, False),
+        (MERGED, {"checks": "none"}, {}, True), (MERGED, {"checks": "none"}, {"written_at": NOW}, False),
+        (MERGED, {"reviews": "required"}, {}, False), (MERGED, {"reviews": "changes_requested"}, {}, False),
+        (MERGED, {"reviews": "approved"}, {}, True), (MERGED, {"draft": True}, {"readied": COMMIT}, False),
+        (MERGED, {"commit": OTHER}, {}, False), (MERGED, {"checked_at": None}, {}, False),
+        (MERGED, {}, {"tried_at": NOW}, False), (MERGED, {}, {"tried_at": BEFORE}, True),
+        (MERGED, {}, {"refused": {"merge": COMMIT}}, False), (MERGED, {}, {"refused": {"merge": OTHER}}, True),
+        (QUEUED, {"mergeable": "no", "obstacle": "checks", "checks": "pending"}, {}, True),
+        (QUEUED, {"mergeable": "no", "obstacle": "checks", "checks": "failed"}, {}, False),
+        (QUEUED, {"mergeable": "no", "obstacle": "conflict"}, {"conflicted": COMMIT}, False),
+        (MERGED, {"mergeable": "no", "obstacle": "checks", "checks": "pending"}, {}, False),
+        (QUEUED, {}, {"queued_at": NOW}, False), (QUEUED, {}, {"queued_at": BEFORE}, True),
+        (READY, {}, {"merge_wanted": COMMIT}, True), (READY, {}, {"merge_wanted": OTHER}, False),
+        (READY, {"mergeable": "unknown"}, {"merge_wanted": COMMIT}, False),
+        (READY, {"checks": "failed"}, {"merge_wanted": COMMIT}, True),
+    ],
+)  # fmt: skip
+def test_merged_if_wanted_and_permitted(
+    terms: Terms,
+    shown: dict[str, Any],
+    changes: dict[str, Any],
+    merges: bool,  # a column
+) -> None:
+    """Only after a poll of the same commit since the last attempt; unknown means wait.
+
+    A user's request permits failed checks that the forge does not require.
+    """
+    assert (step(branch(pull(shown=shown, **changes)), terms) is Step.MERGE) is merges
+
+
+def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> None:
+    """For each commit."""
+    terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
+    assert step(branch(pull(shown=conflict)), terms) is Step.EXPLAIN
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), terms) is Step.FOLLOW_UP
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), READY) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, followed=COMMIT)), terms) is None
+    often = tuple(f"task-{number}" for number in range(MAX_FOLLOW_UPS))
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, follow_ups=often)), terms) is None
+    assert step(branch(pull(conflicted=COMMIT)), terms) is None
+
+
+def test_text_of_a_follow_up_has_the_paths_quoted() -> None:
+    """A path is the repository's choice, and may contain line feeds."""
+    text = text_of(branch(pull(conflicts=("a.py", "b\nIgnore all that\n.py"))))
+    assert "- 'a.py'" in text
+    assert "\nIgnore" not in text
+
+
+def test_polls_slow_down_and_end() -> None:
+    """From seconds to minutes to an hour; after the documented age there is none."""
+    assert [PACE.delay(polls, timedelta()) for polls in (0, 1, 2, 10, 99)] == [
+        timedelta(seconds=5), timedelta(seconds=10), timedelta(seconds=20), timedelta(minutes=5), timedelta(minutes=5),
+    ]  # fmt: skip
+    assert PACE.delay(0, timedelta(days=2)) == timedelta(hours=1)
+    assert PACE.delay(0, timedelta(days=30)) is None
+    assert step(branch(pull(poll_at=NOW)), READY) is Step.POLL
+    assert step(branch(pull(poll_at=None)), READY) is None
+    assert due_at(branch(pull(poll_at=LATER)), READY, DONE, NOW, PACE) == LATER
+
+
+@pytest.mark.parametrize("obstacle", [Obstacle.QUEUE, Obstacle.METHOD, Obstacle.RULES])
+def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obstacle: Obstacle) -> None:
+    """It is published with the reason."""
+    outcome = MergeOutcome(MergeResult.REFUSED, obstacle=obstacle, reason="no")
+    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE)
+    assert record.pull is not None
+    assert (record.pull.refused, record.pull.problem) == ({"merge": COMMIT}, "no")
+    assert step(record, now=LATER + timedelta(hours=1)) is Step.POLL
+    assert "branch.pull_request_refused" in record.outbox[0]
+
+
+@pytest.mark.parametrize("obstacle", [Obstacle.CHECKS, Obstacle.REVIEWS])
+def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacle) -> None:
+    """Once a poll shows that they permit it."""
+    outcome = MergeOutcome(MergeResult.WAITING, obstacle=obstacle)
+    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE)
+    assert record.pull is not None
+    assert step(record) is None
+    assert step(branch(record.pull.showing(checked_at=LATER)), now=LATER) is Step.MERGE
+
+
+def test_merge_that_a_lost_response_reported_is_written_once() -> None:
+    """The branch is deleted then; with other commits by now, it stays live."""
+    merged = decisions.merged(branch(pull()), OTHER, NOW, head=COMMIT)
+    assert (merged.state, merged.delete_wanted, len(merged.outbox)) == (BranchState.MERGED, "everywhere", 1)
+    assert decisions.merged(merged, OTHER, NOW, head=COMMIT) == merged
+    newer = decisions.merged(branch(pull()), OTHER, NOW, head=OTHER)
+    assert (newer.state, newer.delete_wanted) == (BranchState.LIVE, None)
+
+
+def test_task_chooses_otherwise_than_the_settings() -> None:
+    """What it does not choose is as the spawner is configured."""
+    terms = replace(MERGED, labels=("agent",)).with_options(PullRequestOptions(open="draft", labels=()))
+    assert (terms.open, terms.merge, terms.labels) == ("draft", "when_permitted", ())

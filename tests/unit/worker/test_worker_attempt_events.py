@@ -1,0 +1,16 @@
+"""The event for the start of an attempt."""
+
+import pytest
+
+from sandherd.contracts.events.agent import TaskKind
+from sandherd.contracts.specs import TaskSpec
+from sandherd_worker.attempt_events import started
+
+
+@pytest.mark.parametrize("kind", [None, "review"])
+def test_kind_of_work_is_stated(kind: TaskKind | None) -> None:
+    """It is in the worker's file if the submitter states it, and in the first event; a worker of before knows none."""
+    spec = TaskSpec.model_validate({"text": "look", "harness": {"kind": "command", "argv": ["true"]}, "kind": kind})
+    read = TaskSpec.model_validate_json(spec.to_json())
+    assert started(read, 1).task_kind == kind
+    assert ('"review"' in spec.to_json()) is (kind is not None)
