@@ -4,10 +4,12 @@ Nothing is imported until `Plugin.load`, so a broken distribution harms only its
 """
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final
 
 from sandherd.contracts.harness_kinds import HarnessKind
@@ -74,7 +76,13 @@ class Plugin:
 
 def installed(group: str) -> dict[str, Plugin]:
     """All plugins of a group by name, also those that can't be used. No other distribution replaces one of ours."""
-    return grouped(group, entry_points(group=group))
+    return grouped(group, _entries(group, tuple(sys.path)))
+
+
+@cache
+def _entries(group: str, _search_path: tuple[str, ...]) -> EntryPoints:
+    """Read once per process: what is installed later is not imported from by a process that runs already."""
+    return entry_points(group=group)
 
 
 def grouped(group: str, entries: Iterable[EntryPoint]) -> dict[str, Plugin]:
