@@ -141,8 +141,8 @@ def submit_tasks(
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
     that were submitted before, and `resume` one of those whose session it continues. `repository` is a mapping of the
     `url` of a git repository, or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push`,
-    `commit_rest` and `pull_request`. With a `matrix` it is one task for each combination of values. Nothing is sent if one of them is
-    invalid, missing, or part of a dependency cycle.
+    `commit_rest` and `pull_request`. With a `matrix` it is one task for each combination of values. Nothing is sent if
+    one of them is invalid, missing, or part of a dependency cycle.
 
     Prints the name of the batch, for `--batch` of `tasks list`, `wait` and `cancel`. Returns when the spawner has
     accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
