@@ -2,7 +2,7 @@
 
 The forge is the double of GitHub, in this process like the spawner. `branch.pull_request` is beside the time to the
 push: the difference is what the pull request takes. `branch.api_calls` is beside the minimum: one request to find a
-pull request, and one to create it.
+pull request, and one to create it; the check whether the branch is protected is one more.
 """
 
 import asyncio
