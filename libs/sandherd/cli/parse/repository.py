@@ -103,7 +103,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
     if repo is None:
         if used := [option for option, value in others.items() if value]:
-            raise _wrong(f"{used[0]} is about a repository", "name it with --repo")
+            raise _wrong(f"{used[0]} is about a repository", "name it with --repo, also if it is the project's default")
         return None
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
