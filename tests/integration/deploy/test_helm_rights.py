@@ -1,5 +1,7 @@
 """Rights in the chart: none is excessive in the cluster, in Secrets, or by the pod standard."""
 
+from typing import Final
+
 import pytest
 
 from sandherd.settings import environment_names
@@ -18,6 +20,7 @@ from tests.integration.deploy.charts import (
 )
 from tests.integration.deploy.matrix import FORGES, MATRIX, MODEL
 
+FORGE_SECRETS: Final = ("github", "forges", "forge-tokens", "github-app")
 VOLUMES = {"emptyDir", "secret", "configMap", "ephemeral", "persistentVolumeClaim"}
 
 
@@ -81,7 +84,7 @@ def test_each_component_sees_only_its_own_secrets() -> None:
     """A credential of another part, or the database, is in no other pod; signing keys are with the spawner alone."""
     seen = {name: set(secrets(pod)) for name, pod in pods(rendered({**FORGES, "services": {"spawner": MODEL}}))}
     assert seen == {
-        "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models", "github", "forges"},
+        "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models", *FORGE_SECRETS},
         "event-ingest": {"sandherd-event-ingest", "the-database"},
         "monitor": {"sandherd-monitor"},
         "message-relay": {"sandherd-message-relay"},
