@@ -10,8 +10,10 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle
+from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
 from spawner.pull_requests.follow_up import text_of
+from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
 from spawner.pull_requests.terms import Pace, Terms
@@ -215,3 +217,28 @@ def test_task_chooses_otherwise_than_the_settings() -> None:
     """What it does not choose is as the spawner is configured."""
     terms = replace(MERGED, labels=("agent",)).with_options(PullRequestOptions(open="draft", labels=()))
     assert (terms.open, terms.merge, terms.labels) == ("draft", "when_permitted", ())
+
+
+def test_open_pull_requests_are_counted_by_state() -> None:
+    """Each once; one without progress in a queue is stuck, and one that the forge refused a step of is refused."""
+    states = [
+        branch(pull()),
+        branch(pull(queued_at=NOW, first_queued_at=NOW)),
+        branch(pull(queued_at=NOW, first_queued_at=BEFORE)),
+        branch(pull(refused={"merge": COMMIT})),
+        branch(pull(shown={"state": "closed"})),
+        branch(),
+    ]
+    assert counts_of(states, NOW, PACE) == {"open": 1, "queued": 1, "stuck": 1, "refused": 1}
+
+
+def test_remaining_requests_are_the_lowest_of_a_host() -> None:
+    """Of all its accounts; a host that has not reported a limit has no series."""
+    github, other = "https://github.com", "https://git.example.org:8443"
+    limits = {
+        (github, "app"): RateLimit(remaining=4000),
+        (github, "token"): RateLimit(remaining=12),
+        (other, "token"): RateLimit(remaining=7),
+        ("https://gitlab.com", "token"): RateLimit(),
+    }
+    assert requests_remaining(limits) == {"github-com": 12, "git-example-org-8443": 7}

@@ -1,9 +1,12 @@
-"""How many pull requests are in which state, for metrics. Pure."""
+"""How many pull requests are in which state, and requests to forges that are left, for metrics. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from urllib.parse import urlsplit
 
+from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests.terms import Pace
 from spawner.repositories.record import BranchRecord
 
@@ -24,3 +27,21 @@ def state_of(record: BranchRecord, now: datetime, pace: Pace) -> str:
     if pull.queued_at is not None:
         return "stuck" if pull.stuck_since(now, pace.queued) else "queued"
     return "refused" if record.commit in pull.refused.values() else "open"
+
+
+def requests_remaining(limits: Mapping[tuple[str, str], RateLimit]) -> Mapping[str, int]:
+    """The requests that each host permits, by its label; the lowest number, as one host has several accounts.
+
+    `limits` are by URL of the host and account; those that no response has shown are left out.
+    """
+    lowest: dict[str, int] = {}
+    for (url, _account), limit in limits.items():
+        if limit.remaining is not None:
+            host = _label_of(url)
+            lowest[host] = min(limit.remaining, lowest.get(host, limit.remaining))
+    return lowest
+
+
+def _label_of(url: str) -> str:
+    """The host of a forge as a label: with dashes in place of dots and colons."""
+    return re.sub(r"[^a-z0-9-]", "-", urlsplit(url).netloc.lower())[:63]

@@ -1,18 +1,16 @@
 """The part of the spawner that works on pull requests, and reports them and the limits of their forges as metrics."""
 
 import asyncio
-import re
 from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
 from sandherd.settings import Settings
 from spawner.forges.factory import Forges
 from spawner.live_state import LiveState
-from spawner.pull_requests.gauges import counts_of
+from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.pull_requests.workflow import PullRequestWorkflow, Submit
 from spawner.repositories.mirrors import Mirrors
@@ -53,21 +51,8 @@ class PullRequestService:
             now, meters = self._live.now(), self._live.meters
             counts = counts_of(self._live.branch_index.views(), now, self._pace)
             meters.replace("sandherd_pull_requests", [({"state": state}, count) for state, count in counts.items()])
-            limits = self._forges.rate_limits().items()
-            remaining = [({"host": _label_of(url)}, limit.remaining) for (url, _), limit in limits]
-            meters.replace("sandherd_forge_requests_remaining", _lowest(remaining))
+            remaining = requests_remaining(self._forges.rate_limits())
+            meters.replace(
+                "sandherd_forge_requests_remaining", [({"host": host}, number) for host, number in remaining.items()]
+            )
             await asyncio.sleep(_REPORT_SECONDS)
-
-
-def _label_of(url: str) -> str:
-    """The host of a forge as a label: with dashes in place of dots and colons."""
-    return re.sub(r"[^a-z0-9-]", "-", urlsplit(url).netloc.lower())[:63]
-
-
-def _lowest(found: Iterable[tuple[dict[str, str], int | None]]) -> list[tuple[dict[str, str], float]]:
-    """The lowest number of each host, of those that are known: one host has several accounts."""
-    lowest: dict[str, float] = {}
-    for labels, remaining in found:
-        if remaining is not None:
-            lowest[labels["host"]] = min(remaining, lowest.get(labels["host"], remaining))
-    return [({"host": host}, number) for host, number in lowest.items()]
