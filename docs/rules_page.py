@@ -48,7 +48,7 @@ list, and turns guardian rules off. It takes precedence over a setting of the th
 rules: {dead: {after: 60}, loop: off}
 ```
 
-```
+```text
 SANDHERD_RULES=dead.after=60,loop=off
 ```
 
