@@ -84,7 +84,10 @@ def _keep_no_logger() -> None:
 
 
 def _log_cheaply() -> None:
-    """Logs as programs write them: structlog's own default formats every message received, for a terminal."""
+    """Logs as programs write them: structlog's own default formats every message received, for a terminal.
+
+    They go to the process's own stream: in that of a test they would be between what a command prints.
+    """
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -93,6 +96,7 @@ def _log_cheaply() -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
     )
 
 

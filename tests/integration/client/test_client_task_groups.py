@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from sandherd.client import Herd
@@ -20,7 +18,6 @@ from sandherd.contracts.subjects import Principal
 from tests.polling import eventually
 
 Sandherd = Callable[..., Any]
-LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
 SPENDING = """
 import json, os
 with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
@@ -29,58 +26,49 @@ with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
 """
 
 
-@pytest.fixture
-def command(sandherd: Sandherd) -> Sandherd:
-    """The command, without the log lines of services in this process in its output."""
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        status, out, err = await sandherd(*words)
-        return status, "".join(line for line in out.splitlines(keepends=True) if not LOGGED.match(line)), err
-
-    return run
-
-
 def batch_file(folder: Path, *entries: dict[str, Any]) -> str:
     file = folder / "tasks.yaml"
     file.write_text(yaml.safe_dump({"tasks": list(entries)}))
     return str(file)
 
 
-async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, command: Sandherd, tmp_path: Path) -> None:
+async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
     """`submit --wait` fails if one task fails; the batch then selects its tasks in `list`, `wait` and `costs`."""
     good = {"name": "good", "text": "spend", "argv": ["python3", "agent.py"], "files": {"agent.py": SPENDING}}
     bad = {"name": "bad", "text": "fail", "argv": ["false"], "labels": {"team": "web"}}
     file = batch_file(tmp_path, good, bad)
-    status, out, err = await command("tasks", "submit", file, "--wait", "--label", "night=1", "-o", "json")
+    status, out, err = await sandherd("tasks", "submit", file, "--wait", "--label", "night=1", "-o", "json")
     found = json.loads(out)
     assert (status, err) == (1, "")
     assert {one["name"]: one["state"] for one in found["tasks"]} == {"good": "completed", "bad": "failed"}
     assert (found["total"], found["ended"], found["completed"], found["timed_out"]) == (2, 2, False, False)
     batch = found["batch"]
-    listed = json.loads((await command("tasks", "list", "--batch", batch, "--sort", "state", "-o", "json"))[1])["tasks"]
+    listed = json.loads((await sandherd("tasks", "list", "--batch", batch, "--sort", "state", "-o", "json"))[1])[
+        "tasks"
+    ]
     assert [one["state"] for one in listed] == ["completed", "failed"]
     assert listed[1]["labels"] == {"team": "web", "night": "1", "sandherd/batch": batch, "sandherd/name": "bad"}
-    assert (await command("tasks", "wait", "--batch", batch))[0] == 1
-    assert (await command("tasks", "wait", listed[0]["task"]))[0] == 0
-    assert (await command("tasks", "wait", "--label", "night=2"))[0] == 1
+    assert (await sandherd("tasks", "wait", "--batch", batch))[0] == 1
+    assert (await sandherd("tasks", "wait", listed[0]["task"]))[0] == 0
+    assert (await sandherd("tasks", "wait", "--label", "night=2"))[0] == 1
 
-    shown = (await command("tasks", "submit", batch_file(tmp_path, bad), "--wait"))[1]
+    shown = (await sandherd("tasks", "submit", batch_file(tmp_path, bad), "--wait"))[1]
     assert shown.splitlines()[-1].startswith("batch  batch-")
 
     async def stored() -> bool:
         return (await real.costs(batch=batch)).group_count == 1
 
     await eventually(stored)
-    _, out, _ = await command("costs", "--batch", batch, "--by", "model")
+    _, out, _ = await sandherd("costs", "--batch", batch, "--by", "model")
     assert [line.split()[:4] for line in out.splitlines()[1:]] == [
         ["m1", "$1.5000", "10", "2"],
         ["total", "$1.5000", "10", "2"],
     ]
-    _, out, _ = await command("costs", "--by", "label:team", "-o", "json")
+    _, out, _ = await sandherd("costs", "--by", "label:team", "-o", "json")
     assert json.loads(out)["groups"][0]["cost_micro_usd"] == 1_500_000
 
 
-async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, command: Sandherd, tmp_path: Path) -> None:
+async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
     """Each gets its own values, a dependent waits for all, a label finds them. An invalid file sends nothing."""
     tested = {
         "name": "test",
@@ -91,35 +79,35 @@ async def test_matrix_runs_as_one_task_for_each_combination(real: Herd, command:
     }
     report = {"name": "report", "text": "report", "argv": ["true"], "depends_on": ["test"]}
     wrong = {**tested, "matrix": {"python": ["3.11", 3.10]}}
-    status, out, err = await command("tasks", "submit", batch_file(tmp_path, wrong, report))
+    status, out, err = await sandherd("tasks", "submit", batch_file(tmp_path, wrong, report))
     assert (status, out) == (2, "")
     assert f"{tmp_path}/tasks.yaml: test: matrix.python[1]: YAML reads it as" in err
     assert "quote it" in err
-    status, out, _ = await command("tasks", "submit", batch_file(tmp_path, tested, report), "--wait", "-o", "json")
+    status, out, _ = await sandherd("tasks", "submit", batch_file(tmp_path, tested, report), "--wait", "-o", "json")
     assert status == 0
     found = {one["name"]: one["state"] for one in json.loads(out)["tasks"]}
     assert found == {"test-debian-3-10": "completed", "test-debian-3-11": "completed", "report": "completed"}
-    listed = json.loads((await command("tasks", "list", "--label", "python=3.10", "-o", "json"))[1])["tasks"]
+    listed = json.loads((await sandherd("tasks", "list", "--label", "python=3.10", "-o", "json"))[1])["tasks"]
     assert [(one["text"], one["labels"]["os"]) for one in listed] == [("test 3.10", "debian")]
 
 
-async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, command: Sandherd) -> None:
+async def test_live_tasks_of_a_label_are_shown_and_cancelled(real: Herd, sandherd: Sandherd) -> None:
     """`top` shows a running task; `cancel --label` ends what has the label, and a waiting command sees it."""
     labels = {"team": "data"}
     outcomes = await real.submit_batch(
         {f"task-{name}": task_spec("work", ["sleep", "600"], labels=labels) for name in ("one", "two")}
     )
     assert {one.state for one in outcomes} <= {"pending", "assigned", "running"}
-    shown = json.loads((await command("top", "-o", "json"))[1])["tasks"]
+    shown = json.loads((await sandherd("top", "-o", "json"))[1])["tasks"]
     assert [one["task"] for one in shown] == ["task-one", "task-two"]
     assert (await real.wait_all(labels=labels, timeout=0.01))[0].ended is False
     reached: list[TaskProgress] = []
     waiting = asyncio.ensure_future(real.wait_all(labels=labels, on_progress=reached.append))
     await eventually(lambda: bool(reached))
-    status, out, err = await command("tasks", "cancel", "--label", "team=data", "--reason", "enough")
+    status, out, err = await sandherd("tasks", "cancel", "--label", "team=data", "--reason", "enough")
     assert (status, out, err) == (0, "cancelled 2 of 2 tasks that had not ended\n", "")
     assert {one.state for one in await waiting} == {"cancelled"}
-    assert (await command("tasks", "cancel", "--label", "team=data"))[1].startswith("cancelled 0 of 0")
+    assert (await sandherd("tasks", "cancel", "--label", "team=data"))[1].startswith("cancelled 0 of 0")
     later = datetime.now(UTC) + timedelta(hours=1)
     assert (await real.tasks(labels=labels, since=later)).items == []
 

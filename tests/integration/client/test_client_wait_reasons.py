@@ -4,12 +4,15 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd.cli.render import timed_display
 from sandherd.client import Context, Herd, HerdError
+from sandherd.client.events.time_order import TimeOrder
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxRequested, SandboxSpawned
 from sandherd.contracts.events.task import TaskAssigned, TaskCancelled, TaskSubmitted
@@ -196,8 +199,12 @@ async def test_status_counts_pending_approvals(
     assert "approvals" not in (await sandherd(*operator, "status"))[1]
 
 
-async def test_live_output_is_sorted_by_time(neighbours: Neighbours, sandherd: Sandherd) -> None:
+async def test_live_output_is_sorted_by_time(
+    neighbours: Neighbours, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events of several sources are shown in order of their times, though they arrive in another one."""
+    # As long as it takes: the default hold is shorter than what may pass between two messages on a busy machine.
+    monkeypatch.setattr(timed_display, "TimeOrder", partial(TimeOrder, PATIENCE, limit=PATIENCE))
     running = await begun(neighbours, sandherd)
 
     async def say(source: str, number: int, data: Any, entity: str, milliseconds: int) -> None:
