@@ -207,6 +207,22 @@ async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -
     assert list(world.site.shop.pulls) == [1, 2]
 
 
+async def test_known_pull_request_is_read_before_another_one_is_opened(world: World) -> None:
+    """A user retargets it: the next commit updates it there. A user closes it before the next poll: none follows."""
+    await world.branch(READY)
+    await world.run()
+    pulls = world.site.shop.pulls
+    world.site.shop.git.commit("develop", {"d.txt": "1\n"}, "develop", base="main")
+    pulls[1].base = "develop"
+    await world.continued({"more.py": "1\n"})
+    record = await world.run()
+    assert ("more.py" in (pulls[1].body or ""), shown(record).base) == (True, "develop")
+    pulls[1].state = "closed"
+    await world.continued({"last.py": "1\n"})
+    await world.poll()
+    assert list(pulls) == [1]
+
+
 async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(world: World) -> None:
     """A pull request that a user merged before the last commits were pushed is followed by another one."""
     await world.branch(READY)

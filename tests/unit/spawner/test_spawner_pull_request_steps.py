@@ -9,13 +9,13 @@ import pytest
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState
-from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle
+from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle, PullRequest, PullRequestState
 from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
 from spawner.pull_requests.follow_up import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
-from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
+from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step, target_of
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord, ReceivedCommits
@@ -242,3 +242,31 @@ def test_remaining_requests_are_the_lowest_of_a_host() -> None:
         ("https://gitlab.com", "token"): RateLimit(),
     }
     assert requests_remaining(limits) == {"github-com": 12, "git-example-org-8443": 7}
+
+
+def found(**changes: Any) -> PullRequest:
+    """The pull request as its forge has it."""
+    known = PullRequest(1, "https://r/a/b/pull/1", PullRequestState.OPEN, "feature/x", "main", COMMIT)
+    return replace(known, **changes)
+
+
+def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> BranchRecord:
+    return decisions.opened(record, one, commit, NOW, ready=True, about=("task-1", ""), pace=PACE)
+
+
+def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another_one() -> None:
+    """Closed by a user before the next poll, while new commits were pushed: it never had these commits."""
+    known = branch(pull(), commit=OTHER, pushed=OTHER)
+    closed = opened_at(known, found(state=PullRequestState.CLOSED))
+    assert closed.pull is not None
+    assert (closed.pull.shown.state, closed.pull.written, len(closed.outbox)) == ("closed", COMMIT, 1)  # type: ignore[union-attr]
+    assert step(closed, READY) is None
+    assert step(opened_at(known, found(state=PullRequestState.MERGED)), READY) is Step.OPEN
+
+
+def test_another_base_at_the_forge_is_shown() -> None:
+    """A user's choice: what is merged on trial is the base that it has now."""
+    record = opened_at(branch(pull(), commit=OTHER, pushed=OTHER), found(base="develop", head_commit=OTHER))
+    assert record.pull is not None
+    assert record.pull.shown is not None
+    assert (record.pull.shown.base, target_of(record), target_of(branch())) == ("develop", "develop", "main")

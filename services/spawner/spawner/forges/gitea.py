@@ -54,7 +54,13 @@ class Gitea:
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        pull = await self._found(draft) or await self._created(draft)
+        return await self._written(await self._found(draft) or await self._created(draft), draft)
+
+    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        return await self._written(await self._pull(number), draft)
+
+    async def _written(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         if pull.current is not PullRequestState.OPEN:
             return self._pull_request(pull)
         await self._update(pull, draft)

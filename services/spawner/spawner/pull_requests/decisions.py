@@ -18,7 +18,7 @@ from sandherd.contracts.events.branch import (
 )
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
-from spawner.pull_requests.steps import CONFLICT, Step
+from spawner.pull_requests.steps import CONFLICT, Step, target_of
 from spawner.pull_requests.terms import Pace
 from spawner.pull_requests.views import differs, opened_view, polled_view
 from spawner.repositories.pull_request_record import PullRequestRecord
@@ -49,15 +49,22 @@ def opened(
     """The branch after its pull request was found or created with the title and body for this commit.
 
     `ready`: it was to be ready for review when it was created; `about`: the task that it is about, and its text.
-    One that is merged or closed was found for this commit.
+    One that is merged or closed was found for this commit, or is the known one, which does not have it then.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
+    pull = pull_of(record)
+    if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now)
     written = _opened(record, found, commit, now, ready=ready, pace=pace)
     written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
+    return written if found.state is PullRequestState.OPEN else _ended(written, found, now)
+
+
+def _ended(record: BranchRecord, found: PullRequest, now: datetime) -> BranchRecord:
     if found.state is PullRequestState.MERGED:
-        return merged(written, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    return _closed(written, now) if found.state is PullRequestState.CLOSED else written
+        return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
+    return _closed(record, now)
 
 
 def _opened(
@@ -95,10 +102,8 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
     pull, found = pull_of(record), status.pull_request
     if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
         return record
-    if found.state is PullRequestState.MERGED:
-        return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    if found.state is PullRequestState.CLOSED:
-        return _closed(record, now)
+    if found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now)
     view = polled_view(pull.shown, status, now)
     is_changed = differs(view, pull.shown)
     changed_at = now if is_changed else (pull.changed_at or now)
@@ -198,7 +203,7 @@ def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetim
         return record
     files = paths[:MAX_PATHS]
     changed = pull.changed(conflicted=commit, conflicted_at=now, conflicts=tuple(files))
-    event = BranchConflicted(**_about(record), files=files, commit=commit, base=record.base)
+    event = BranchConflicted(**_about(record), files=files, commit=commit, base=target_of(record))
     return _with(record, changed, now, event)
 
 

@@ -23,7 +23,10 @@ class ForgeSteps:
         self._live, self._forges, self._mirrors, self._pace = live, forges, mirrors, pace
 
     async def open(self, record: BranchRecord, terms: Terms, work: TaskWork, last: TaskRecord | None) -> Decide:
-        """Find or create the pull request. `last`: the last task, if its record still exists."""
+        """Update the pull request, or find or create it if none is known to be open.
+
+        `last`: the last task, if its record still exists.
+        """
         pull, forge = decisions.pull_of(record), self._forge(record)
         ready, about = wants_ready(pull, terms, work), About.of(record, last)
         mirror = await self._mirrors.with_branch(record)
@@ -33,7 +36,10 @@ class ForgeSteps:
         again = pull.shown is not None and not pull.is_open and pull.wanted is not None
         lines = {shown_path(path): counts for path, counts in changed.items()}
         draft = draft_of(record, terms, about, lines, closes=closes, ready=ready, again=again)
-        found = await forge.find_or_create_pull_request(draft)
+        if pull.is_open:  # by its number: users may have closed it, or changed its base
+            found = await forge.update_pull_request(_number(record), draft)
+        else:
+            found = await forge.find_or_create_pull_request(draft)
         now = self._live.now()
         return partial(
             decisions.opened,

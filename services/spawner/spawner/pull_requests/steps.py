@@ -57,6 +57,12 @@ def is_resting(record: BranchRecord) -> bool:
     return record.state is BranchState.LIVE and saved and not record.local and not waits
 
 
+def target_of(record: BranchRecord) -> str:
+    """The branch that it is to be merged into: users may have changed that of its pull request at the forge."""
+    shown = record.pull.shown if record.pull is not None and record.pull.is_open else None
+    return (shown.base if shown else "") or record.base
+
+
 def next_step(record: BranchRecord, terms: Terms, work: TaskWork, now: datetime, pace: Pace) -> Step | None:
     """The next step of the branch's pull request; None: there is none now."""
     pull = record.pull or PullRequestRecord()
