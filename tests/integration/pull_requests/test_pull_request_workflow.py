@@ -1,15 +1,21 @@
 """The way of a pull request at GitHub: a real broker, real git, and the double of the forge."""
 
+import asyncio
+
 import pytest
 
+from sandherd.bus.lease import LeaseLostError
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.forges.faults import ForgeError
 from spawner.pull_requests.gauges import state_of
+from spawner.pull_requests.workflow import PullRequestWorkflow
+from spawner.repositories.decisions import Decide
 from spawner.repositories.record import BranchRecord
 from tests.doubles.forges.github_faults import secondary_limit
 from tests.doubles.forges.replies import Reply
-from tests.integration.pull_requests.world import MERGED, PACE, READY, Killed, KilledWorkflow, World
+from tests.integration.pull_requests.world import MERGED, PACE, READY, Held, Killed, KilledWorkflow, World
+from tests.patience import PATIENCE
 from tests.polling import eventually
 
 FEWEST = 2 + 2 * 5 + 2
@@ -265,3 +271,38 @@ async def test_rate_limit_is_respected_and_shown(world: World) -> None:
     [limit] = world.forges.rate_limits().values()
     assert (limit.blocked_until is not None, (limit.remaining or 0) > 0) == (True, True)
     assert (await world.record()).pull is None
+
+
+async def test_step_in_which_the_lease_is_lost_is_repeated_once_it_is_acquired_again(world: World) -> None:
+    """By the same replica: no change of the record makes it due then."""
+    lease = Held(world.bus, "test.pulls", "test")
+    flow = PullRequestWorkflow(
+        world.live, lease, world.mirrors, world.forges, terms=world.terms, submit=world.submit, ids=world.bus.ids,
+        pace=PACE,
+    )  # fmt: skip
+    poll, lost = flow._forge.poll, asyncio.Event()
+
+    async def without_lease(record: BranchRecord) -> Decide:
+        if lost.is_set():
+            return await poll(record)
+        lost.set()
+        raise LeaseLostError("test.pulls")
+
+    async def written() -> bool:
+        record = await world.record()
+        return record.pull is not None and not record.outbox
+
+    flow._forge.poll = without_lease  # type: ignore[method-assign]
+    await world.branch(MERGED)
+    running = asyncio.create_task(flow.run())
+    try:
+        await eventually(written)
+        await world.live.catch_up()
+        world.pass_time()
+        async with asyncio.timeout(PATIENCE):
+            await lost.wait()
+        lease.fence += 1
+        await eventually(lambda: world.site.double.calls.number("pulls/get"))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

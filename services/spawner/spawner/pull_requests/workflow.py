@@ -73,14 +73,17 @@ class PullRequestWorkflow:
         """Run until cancelled."""
         await self._live.branch_index.complete.wait()
         await self._live.task_index.complete.wait()
-        for key, known in self._live.branch_index.items():
-            self._on_branch(key, known.view)
         await run_until_first(self._tick(), self._queue.run())
 
     async def _tick(self) -> None:
-        """Request what is due. What is due once is also due for the next holder of the lease: the records have it."""
+        """Request what is due; whenever the lease is acquired, find that anew: a step ends without it, unrepeated."""
+        fence = None
         while True:
             await self._lease.wait_held()
+            if fence != self._lease.fence:
+                fence = self._lease.fence
+                for key, known in self._live.branch_index.items():
+                    self._on_branch(key, known.view)
             now = self._live.now()
             for key in [key for key, at in self._due.items() if at <= now]:
                 del self._due[key]
