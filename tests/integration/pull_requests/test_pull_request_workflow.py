@@ -124,6 +124,20 @@ async def test_another_head_is_never_merged(world: World) -> None:
     await world.poll()
     assert not world.site.shop.pulls[1].merged
     assert not world.site.shop.git.contains(world.site.shop.git.head("main") or "", moved)
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("merge", "head_moved")
+
+
+async def test_merge_at_the_forge_with_more_commits_merges_the_branch(world: World) -> None:
+    """As after "Update branch": the mirror has what was merged, and the branch's commit is in it."""
+    await world.branch(READY)
+    await world.run()
+    pull, double = world.site.shop.pulls[1], world.site.double
+    pull.head_sha = world.site.shop.git.commit("feature/sum", {"more.py": "1\n"}, "by a user")
+    double._merge(world.site.shop, pull, "merge")  # type: ignore[attr-defined]  # as a user does
+    record = await world.poll(1)
+    assert record.state is not BranchState.LIVE
+    await world.published("branch.merged", 1)
 
 
 async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) -> None:

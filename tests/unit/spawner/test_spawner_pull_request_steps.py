@@ -9,9 +9,20 @@ import pytest
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState
-from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle, PullRequest, PullRequestState
+from spawner.forges.forge import (
+    Mergeability,
+    MergeOutcome,
+    MergeResult,
+    Obstacle,
+    PullRequest,
+    PullRequestState,
+    PullRequestStatus,
+    Verdict,
+)
+from spawner.forges.merge_refusals import early_outcome
 from spawner.forges.rate_limits import RateLimit
-from spawner.pull_requests import decisions
+from spawner.forges.replies import ForgePull
+from spawner.pull_requests import decisions, requested
 from spawner.pull_requests.follow_up import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
@@ -270,3 +281,52 @@ def test_another_base_at_the_forge_is_shown() -> None:
     assert record.pull is not None
     assert record.pull.shown is not None
     assert (record.pull.shown.base, target_of(record), target_of(branch())) == ("develop", "develop", "main")
+
+
+LATE: dict[str, Any] = {"written_at": BEFORE, "merge_wanted": COMMIT}
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        (branch(pull(merge_wanted=OTHER)), "head_moved"),
+        (branch(PullRequestRecord(merge_wanted=OTHER)), "head_moved"),
+        (branch(pull(shown={"commit": OTHER}, **LATE)), "head_moved"),
+        (branch(pull(shown={"state": "merged"}, **LATE)), "closed"),
+        (branch(pull(shown={"commit": OTHER}, merge_wanted=COMMIT, written_at=NOW)), None),
+        (branch(pull(shown={"commit": OTHER}, **LATE), pushed=OTHER, push_wanted=True), None),
+        (branch(pull(**LATE)), None), (branch(PullRequestRecord(merge_wanted=COMMIT)), None), (branch(pull()), None),
+    ],
+)  # fmt: skip
+def test_merge_that_will_not_take_place_is_withdrawn_with_an_event(record: BranchRecord, code: str | None) -> None:
+    """After another commit, of a task or a user, and after another merge; a forge may see a push late."""
+    found = requested.merge_obstacle(record, PACE)
+    assert (found[0].value if found else None) == code
+    if found is None or record.pull is None:
+        return
+    assert due_at(record, MERGED, ACTIVE, NOW, PACE) == NOW
+    wanted = record.pull.merge_wanted or ""
+    done = requested.merge_withdrawn(record, wanted=wanted, obstacle=found[0], reason=found[1], now=NOW)
+    assert not done.view().pull_request_waits
+    assert (done.view().pull_request_problem, "branch.pull_request_refused" in done.outbox[0]) == (found[1], True)
+    assert requested.merge_obstacle(done, PACE) is None
+
+
+def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() -> None:
+    """Of a merge that a user wants here; one with the commit is a success."""
+    for state in (PullRequestState.MERGED, PullRequestState.CLOSED):
+        status = PullRequestStatus(found(state=state, head_commit=OTHER), Mergeability(Verdict.NO))
+        record = decisions.polled(branch(pull(merge_wanted=COMMIT)), status, NOW, PACE)
+        assert record.state is BranchState.LIVE
+        assert (len(record.outbox), "branch.pull_request_refused" in record.outbox[1]) == (2, True)
+        assert not record.view().pull_request_waits
+
+
+def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> None:
+    """The mirror tells then whether the branch's commit is among them."""
+    merged = ForgePull.model_validate(
+        {"number": 1, "state": "closed", "merged": True, "head": {"ref": "x", "sha": OTHER}, "base": {"ref": "main"}}
+    )
+    outcome = early_outcome(merged, COMMIT)
+    assert outcome is not None
+    assert outcome.result is MergeResult.WAITING

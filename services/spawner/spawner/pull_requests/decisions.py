@@ -62,9 +62,18 @@ def opened(
 
 
 def _ended(record: BranchRecord, found: PullRequest, now: datetime) -> BranchRecord:
-    if found.state is PullRequestState.MERGED:
-        return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    return _closed(record, now)
+    """The branch after its pull request was merged or closed at the forge; a merge without its commit is refused."""
+    if found.state is PullRequestState.CLOSED:
+        return _unmerged(record, _closed(record, now), "its pull request was closed", now)
+    done = merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
+    return _unmerged(record, done, f"its pull request was merged at {found.head_commit[:12]}, without this commit", now)
+
+
+def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datetime) -> BranchRecord:
+    """The branch with the reason why a merge that a user wanted is no longer wanted."""
+    if pull_of(before).merge_wanted is None or after is before or after.state is not BranchState.LIVE:
+        return after
+    return _with(after, pull_of(after).changed(problem=reason), now, refusal(before, Step.MERGE, reason, "closed"))
 
 
 def _opened(
@@ -124,7 +133,7 @@ def not_polled(record: BranchRecord, reason: str, code: str, now: datetime) -> B
     pull = pull_of(record)
     problem = f"{_NOT_POLLED}{reason}"
     changed = pull.changed(poll_at=now + DENIED_DELAY, problem=problem)
-    event = _refusal(record, Step.POLL, reason, code)
+    event = refusal(record, Step.POLL, reason, code)
     return _with(record, changed, now, *([] if pull.problem == problem else [event]))
 
 
@@ -137,7 +146,7 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
         refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None,
         followed=commit if step is Step.FOLLOW_UP else pull.followed,
     )  # fmt: skip
-    return _with(record, changed, now, _refusal(record, step, reason, code))
+    return _with(record, changed, now, refusal(record, step, reason, code))
 
 
 def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace) -> BranchRecord:
@@ -160,7 +169,7 @@ def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now
     reason = outcome.reason or f"the forge does not merge it ({obstacle})"
     shown = again.showing(mergeable="no", obstacle=obstacle)
     if obstacle in _PASSING:
-        events = [_refusal(record, Step.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
+        events = [refusal(record, Step.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
         return _with(record, shown.changed(merge_wanted=None, problem=reason), now, *events)
     return refused(
         record.model_copy(update={"pull": shown}),
@@ -228,7 +237,8 @@ def _updated(record: BranchRecord, before: PullRequestRecord, after: PullRequest
     return [] if view is None else [BranchPullRequestUpdated(**_about(record), **_ids(before), pull_request=view)]
 
 
-def _refusal(record: BranchRecord, step: Step, reason: str, code: str) -> EventData:
+def refusal(record: BranchRecord, step: Step, reason: str, code: str) -> EventData:
+    """The event that states why a step is not done."""
     return BranchPullRequestRefused(**_about(record), commit=record.commit, step=step.value, reason=reason, code=code)
 
 

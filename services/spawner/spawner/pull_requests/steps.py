@@ -90,7 +90,8 @@ def _opens(record: BranchRecord, pull: PullRequestRecord, terms: Terms) -> bool:
     """Whether another pull request is to be opened. After one that a user closed, only at a user's request."""
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
-    return terms.open != "none" and pull.shown.state == "merged" and pull.written != record.commit
+    wanted = terms.open != "none" or pull.merge_wanted == record.commit
+    return wanted and pull.shown.state == "merged" and pull.written != record.commit
 
 
 def _may(pull: PullRequestRecord, record: BranchRecord, step: Step) -> bool:

@@ -24,6 +24,7 @@ from spawner.pull_requests import decisions
 from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.follow_up import follow_up, follow_up_name, follow_up_problem
 from spawner.pull_requests.forge_steps import ForgeSteps
+from spawner.pull_requests.requested import merge_obstacle, merge_withdrawn
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import Step, TaskWork, next_step, work_on
 from spawner.pull_requests.terms import Pace, Terms
@@ -136,11 +137,24 @@ class PullRequestWorkflow:
         if held is None:
             return False
         record, now = held.record, self._live.now()
+        if await self._withdrawn(key, record):
+            return True
         terms = self._terms.with_options(record.pull_options)
         step = next_step(record, terms, self._work(record), now, self._pace)
         if step is None:
             return False
         await self._change(key, await self._decided(step, record, terms))
+        return True
+
+    async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
+        """Withdraw a merge that a user wants and that will not take place; returns whether there was one."""
+        found, pull = merge_obstacle(record, self._pace), record.pull
+        if found is None or pull is None or pull.merge_wanted is None:
+            return False
+        obstacle, reason = found
+        now = self._live.now()
+        decide = partial(merge_withdrawn, wanted=pull.merge_wanted, obstacle=obstacle, reason=reason, now=now)
+        await self._change(key, decide)
         return True
 
     async def _decided(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
