@@ -212,6 +212,19 @@ async def test_refusal_is_published_once_and_repeated_at_request_only(world: Wor
     assert list(world.site.shop.pulls) == [1]
 
 
+async def test_branch_that_is_deleted_at_the_forge_is_refused_after_some_minutes(world: World) -> None:
+    """The forge may see a push late, so it is tried again before."""
+    await world.branch(READY)
+    await world.mirrors.with_branch(await world.record())
+    world.site.shop.git.run("update-ref", "-d", "refs/heads/feature/sum")
+    with pytest.raises(ForgeError):
+        await world.run()
+    world.pass_time()
+    await world.run()
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("open_pull_request", "not_found")
+
+
 async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -> None:
     """A user's decision; new commits do not overrule it either, a request does."""
     await world.branch(MERGED)

@@ -28,6 +28,7 @@ from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step, target_of
 from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.unseen import is_unseen_for_long, unseen
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord, ReceivedCommits
 
@@ -330,3 +331,27 @@ def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> Non
     outcome = early_outcome(merged, COMMIT)
     assert outcome is not None
     assert outcome.result is MergeResult.WAITING
+
+
+def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
+    """As one that was deleted at the forge; another commit begins anew."""
+    first = unseen(branch(), COMMIT, NOW)
+    assert unseen(first, COMMIT, LATER) == first
+    assert not is_unseen_for_long(first, NOW, PACE)
+    assert is_unseen_for_long(first, LATER, PACE)
+    refused = decisions.refused(first, Step.OPEN, COMMIT, reason="r", code="not_found", now=LATER)
+    assert step(refused, READY) is None
+    assert not is_unseen_for_long(refused, LATER, PACE)
+    assert not is_unseen_for_long(first.model_copy(update={"commit": OTHER}), LATER, PACE)
+
+
+@pytest.mark.parametrize("known", [{}, {"changed_at": NOW}])
+def test_denied_polls_end(known: dict[str, Any]) -> None:
+    """Every hour until the documented age."""
+    record, now, polls = branch(pull(**known)), NOW, 0
+    while now is not None and polls < 1000:
+        record, polls = decisions.not_polled(record, "denied", "denied", now, PACE), polls + 1
+        assert record.pull is not None
+        now = record.pull.poll_at  # type: ignore[assignment]  # None ends it
+    assert polls == PACE.age / timedelta(hours=1) + 1
+    assert len(record.outbox) == 1

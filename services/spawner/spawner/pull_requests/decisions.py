@@ -87,7 +87,7 @@ def _opened(
     changed = pull.changed(
         shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now + pace.first, wanted=wanted,
         queued_at=None, first_queued_at=None, readied=commit if ready and not found.draft else pull.readied,
-        problem=unapplied, refused={},
+        problem=unapplied, refused={}, unseen=None,
     )  # fmt: skip
     if known:
         event: EventData = BranchPullRequestUpdated(**_about(record), **_ids(changed), pull_request=view)
@@ -128,11 +128,13 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
     return _with(record, changed, now, *(_updated(record, pull, changed) if is_changed else []))
 
 
-def not_polled(record: BranchRecord, reason: str, code: str, now: datetime) -> BranchRecord:
+def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace: Pace) -> BranchRecord:
     """The branch after its forge refused the poll: it is asked again much later, as its token may be replaced."""
     pull = pull_of(record)
+    changed_at = pull.changed_at or now
+    poll_at = None if pace.delay(pull.polls, now - changed_at) is None else now + DENIED_DELAY
     problem = f"{_NOT_POLLED}{reason}"
-    changed = pull.changed(poll_at=now + DENIED_DELAY, problem=problem)
+    changed = pull.changed(poll_at=poll_at, changed_at=changed_at, problem=problem)
     event = refusal(record, Step.POLL, reason, code)
     return _with(record, changed, now, *([] if pull.problem == problem else [event]))
 
@@ -143,7 +145,7 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
         return record
     pull = pull_of(record)
     changed = pull.changed(
-        refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None,
+        refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None, unseen=None,
         followed=commit if step is Step.FOLLOW_UP else pull.followed,
     )  # fmt: skip
     return _with(record, changed, now, refusal(record, step, reason, code))

@@ -60,6 +60,8 @@ class Pace:
     """After so long without a change, it is not asked for any more."""
     no_checks: timedelta = timedelta(minutes=1)
     """How long checks may take to begin: a commit without any is merged after that."""
+    unseen: timedelta = timedelta(minutes=5)
+    """How long a forge may not see a branch that was pushed; then the step is refused."""
     queued: timedelta = timedelta(hours=1)
     """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
 

@@ -28,6 +28,7 @@ from spawner.pull_requests.requested import merge_obstacle, merge_withdrawn
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import Step, TaskWork, next_step, work_on
 from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.unseen import is_unseen_for_long, unseen
 from spawner.repositories.decisions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
@@ -163,11 +164,19 @@ class PullRequestWorkflow:
             decide = await self._do(step, record, terms)
         except (ForgeError, GitError) as error:
             self._count(step, _outcome(error))
-            if not error.permanent:
+            if not error.permanent and not await self._unseen(record, error):
                 raise
-            return self._refused(step, record, str(error), error.fault.value)
+            return self._refused(step, record, str(error), _code(error))
         self._count(step, DONE)
         return decide
+
+    async def _unseen(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
+        """Whether the forge does not see the branch for too long; since when is stored."""
+        if error.fault is not ForgeFault.NOT_SEEN:
+            return False
+        now = self._live.now()
+        await self._change(record.key, partial(unseen, commit=record.commit, now=now))
+        return is_unseen_for_long(record, now, self._pace)
 
     async def _do(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
         match step:
@@ -202,7 +211,7 @@ class PullRequestWorkflow:
     def _refused(self, step: Step, record: BranchRecord, reason: str, code: str) -> Decide:
         now = self._live.now()
         if step is Step.POLL:
-            return partial(decisions.not_polled, reason=reason, code=code, now=now)
+            return partial(decisions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
         return partial(decisions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
 
     async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
@@ -217,6 +226,11 @@ class PullRequestWorkflow:
 
     def _count(self, step: Step, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step.value, outcome=outcome)
+
+
+def _code(error: ForgeError | GitError) -> str:
+    """The fault as events have it."""
+    return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 
 def _outcome(error: ForgeError | GitError) -> str:

@@ -52,6 +52,9 @@ class PullRequestRecord(BaseModel):
     """The commit for whose conflicts a task was submitted, or refused."""
     follow_ups: tuple[SafeName, ...] = ()
     """These tasks."""
+    unseen: str | None = None
+    """The commit whose branch the forge does not see, since `unseen_since`."""
+    unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
     """The commit for which the forge refused a step, by step."""
     problem: str | None = None
