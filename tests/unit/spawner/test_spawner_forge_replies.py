@@ -22,9 +22,11 @@ from spawner.forges.github_replies import (
     BranchRule,
     CheckRun,
     CombinedStatus,
+    GraphReply,
     github_checks,
     github_mergeability,
     protects,
+    refused_text,
     required_checks,
     review_rule,
 )
@@ -355,3 +357,23 @@ def test_default_branch_is_a_valid_name(name: str) -> None:
 def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
     """Also those that users write; words of the title are none."""
     assert title_parts(f"{mark}Draft the sums") == (mark, "Draft the sums")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "passes"),
+    [
+        ("RATE_LIMITED", "API rate limit exceeded for installation ID 1.", True), ("SERVICE_UNAVAILABLE", "", True),
+        ("", "Something went wrong while executing your query.", True), ("FORBIDDEN", "not accessible", False),
+        ("UNPROCESSABLE", "not a draft; try again", False), ("", "unknown", False),
+    ],
+)  # fmt: skip
+def test_error_of_graphql_that_passes_is_no_refusal(kind: str, text: str, passes: bool) -> None:  # a column
+    """By its type: GitHub sends status 200 with it. A limit is waited for."""
+    reply = GraphReply.model_validate({"errors": [{"type": kind, "message": text}]})
+    if not passes:
+        assert refused_text(reply) == text
+        return
+    with pytest.raises(ForgeError) as failed:
+        refused_text(reply)
+    assert not failed.value.permanent
+    assert (failed.value.retry_after is not None) == (kind == "RATE_LIMITED")

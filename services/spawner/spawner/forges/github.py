@@ -31,9 +31,9 @@ from spawner.forges.github_replies import (
     MergeReply,
     github_checks,
     github_mergeability,
-    graph_error,
     graphql_url,
     protects,
+    refused_text,
     required_checks,
     review_rule,
 )
@@ -216,10 +216,10 @@ class Github:
         return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
 
     async def _mutate(self, query: str, variables: dict[str, str]) -> str:
-        """Send a mutation of GraphQL; returns the text of its errors, empty if it took effect."""
+        """Send a mutation of GraphQL; returns why it is refused, empty if it took effect. Raises `ForgeError`."""
         url = graphql_url(self._api.base_url)
         sent = await self._api.send("POST", url, {"query": query, "variables": variables})
-        return graph_error(read_as(GraphReply, sent, "graphql"))
+        return refused_text(read_as(GraphReply, sent, "graphql"))
 
     # --- the repository ------------------------------------------------------------------------------------------
 
