@@ -21,7 +21,6 @@ from spawner.forges.gitea_replies import GiteaBranch, gitea_mergeability
 from spawner.forges.github_replies import (
     BranchRule,
     CheckRun,
-    CombinedStatus,
     GraphReply,
     github_checks,
     github_mergeability,
@@ -228,7 +227,7 @@ def test_worst_result_of_a_name_counts() -> None:
 def test_conclusion_of_a_check_run(status: str, conclusion: str | None, state: ChecksState) -> None:
     """Only known ones are success."""
     run = CheckRun(name="ci", status=status, conclusion=conclusion)
-    assert github_checks([run], CombinedStatus(), []).state is state
+    assert github_checks([run], [], []).state is state
 
 
 def test_rules_of_github() -> None:
@@ -254,7 +253,13 @@ def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review
         ([review("ada", "APPROVED"), review("ada", "DISMISSED")], ReviewsState.REQUIRED, 1),
         ([review("ada", "APPROVED", OTHER)], ReviewsState.REQUIRED, 1),
         ([review("eve", "APPROVED", author_association="NONE")], ReviewsState.REQUIRED, 1),
-        ([review("eve", "CHANGES_REQUESTED", author_association="NONE")], ReviewsState.REQUIRED, 1),
+        ([review("eve", "CHANGES_REQUESTED", author_association="CONTRIBUTOR")], ReviewsState.CHANGES_REQUESTED, 1),
+        (
+            [review("eve", "CHANGES_REQUESTED", author_association="NONE"), review("eve", "DISMISSED")],
+            ReviewsState.REQUIRED,
+            1,
+        ),
+        ([review("eve", "REQUEST_CHANGES", official=False)], ReviewsState.CHANGES_REQUESTED, 1),
         ([review("ada", "APPROVED"), review("bob", "REQUEST_CHANGES")], ReviewsState.CHANGES_REQUESTED, 0),
         ([review("bob", "REQUEST_CHANGES"), review("bob", "APPROVED")], ReviewsState.APPROVED, 0),
         ([review("ada", "APPROVED", stale=True)], ReviewsState.REQUIRED, 1),
@@ -263,7 +268,7 @@ def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review
     ],
 )
 def test_last_decision_of_each_reviewer_counts(reviews: list[Review], state: ReviewsState, missing: int) -> None:
-    """For the head commit, and only by users with a role in the repository."""
+    """For the head commit; approvals only by users with a role in the repository, requests for changes by anyone."""
     found = reviews_of(reviews, HEAD, ReviewRule(1))
     assert (found.state, found.missing) == (state, missing)
     assert reviews_of([], HEAD, ReviewRule()).state is ReviewsState.NONE

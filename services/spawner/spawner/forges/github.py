@@ -24,7 +24,7 @@ from spawner.forges.github_replies import (
     MARK_READY,
     BranchRule,
     CheckRun,
-    CombinedStatus,
+    CommitStatus,
     GithubBranch,
     GraphReply,
     IssueReply,
@@ -168,8 +168,8 @@ class Github:
         path = "/repos/{owner}/{repo}/commits/{commit}"
         values: dict[str, str | int] = {"commit": commit, "per_page": 100}
         runs = await self._api.get_all(CheckRun, f"{path}/check-runs{{?per_page}}", values, key="check_runs")
-        combined = await self._api.get(CombinedStatus, f"{path}/status{{?per_page}}", **values)
-        return github_checks(runs, combined, required_checks(rules))
+        statuses = await self._api.get_all(CommitStatus, f"{path}/status{{?per_page}}", values, key="statuses")
+        return github_checks(runs, statuses, required_checks(rules))
 
     def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
         state = pull.current

@@ -71,6 +71,7 @@ class CombinedStatus(BaseModel):
     """The last status of each context. Its own state is `pending` also if there are none, so it is not used."""
 
     statuses: list[CommitStatus] | None = None
+    total_count: int = 0
 
 
 class BranchRule(BaseModel):
@@ -133,9 +134,9 @@ def review_rule(rules: Iterable[BranchRule]) -> ReviewRule:
     return ReviewRule(max([0, *(count for count in counts if isinstance(count, int))]))
 
 
-def github_checks(runs: Sequence[CheckRun], combined: CombinedStatus, required: Iterable[str]) -> Checks:
+def github_checks(runs: Sequence[CheckRun], commit: Sequence[CommitStatus], required: Iterable[str]) -> Checks:
     """Check runs and commit statuses are two lists; both count."""
-    statuses = [(status.context, status.result) for status in combined.statuses or []]
+    statuses = [(status.context, status.result) for status in commit]
     return checks_of([*((run.name, run.state) for run in runs), *statuses], required)
 
 
