@@ -28,6 +28,7 @@ from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step, target_of
 from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.text import About
 from spawner.pull_requests.unseen import is_unseen_for_long, unseen
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord, ReceivedCommits
@@ -239,6 +240,7 @@ def test_open_pull_requests_are_counted_by_state() -> None:
         branch(pull(queued_at=NOW, first_queued_at=BEFORE)),
         branch(pull(refused={"merge": COMMIT})),
         branch(pull(shown={"state": "closed"})),
+        branch(pull(queued_at=NOW, first_queued_at=BEFORE), state=BranchState.DELETED),
         branch(),
     ]
     assert counts_of(states, NOW, PACE) == {"open": 1, "queued": 1, "stuck": 1, "refused": 1}
@@ -355,3 +357,14 @@ def test_denied_polls_end(known: dict[str, Any]) -> None:
         now = record.pull.poll_at  # type: ignore[assignment]  # None ends it
     assert polls == PACE.age / timedelta(hours=1) + 1
     assert len(record.outbox) == 1
+
+
+def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() -> None:
+    """As the documentation of `$title` states; later tasks do not change it."""
+    several = branch(tasks=("task-1", "task-2"))
+    assert About.of(several, None).task == "task-2"
+    opened = opened_at(several, found(), COMMIT)
+    assert opened.pull is not None
+    named = opened.pull.changed(task="task-2", text="the second")
+    later = branch(named, tasks=("task-1", "task-2", "task-3"))
+    assert (About.of(later, None).task, About.of(later, None).text) == ("task-2", "the second")
