@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import (
     Mergeability,
@@ -23,7 +25,7 @@ from spawner.forges.merge_refusals import early_outcome
 from spawner.forges.rate_limits import RateLimit
 from spawner.forges.replies import ForgePull
 from spawner.pull_requests import decisions, requested
-from spawner.pull_requests.follow_up import text_of
+from spawner.pull_requests.follow_up import follow_up_problem, follow_up_spec, text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step, target_of
@@ -169,11 +171,11 @@ def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> 
     """For each commit."""
     terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     assert step(branch(pull(shown=conflict)), terms) is Step.EXPLAIN
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), terms) is Step.FOLLOW_UP
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), READY) is None
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT, followed=COMMIT)), terms) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is Step.FOLLOW_UP
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), READY) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), followed=COMMIT)), terms) is None
     often = tuple(f"task-{number}" for number in range(MAX_FOLLOW_UPS))
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT, follow_ups=often)), terms) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), follow_ups=often)), terms) is None
     assert step(branch(pull(conflicted=COMMIT)), terms) is None
 
 
@@ -368,3 +370,24 @@ def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() ->
     named = opened.pull.changed(task="task-2", text="the second")
     later = branch(named, tasks=("task-1", "task-2", "task-3"))
     assert (About.of(later, None).task, About.of(later, None).text) == ("task-2", "the second")
+
+
+def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
+    """Neither an event nor a task; once the forge reports another one, it is explained again."""
+    terms, shown = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
+    record = decisions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
+    assert (record.outbox, step(record, terms)) == ((), None)
+    gone = decisions.polled(record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE)
+    assert gone.pull is not None
+    assert step(branch(gone.pull.showing(**shown)), terms) is Step.EXPLAIN
+
+
+def test_follow_up_leaves_out_what_is_not_committed_as_the_last_task_did() -> None:
+    """And merges only a base that its sandbox has."""
+    repository = Repository(url="https://r/a/b", commit_rest=False)
+    last = TaskSpec(text="x", harness=CommandHarness(argv=["true"]), repository=repository)
+    after = follow_up_spec(branch(pull(conflicts=("a",))), last)
+    assert after.repository is not None
+    assert not after.repository.commit_rest
+    moved = branch(pull(shown={"base": "develop"}, conflicts=("a",)))
+    assert "develop" in (follow_up_problem(moved, None) or "")

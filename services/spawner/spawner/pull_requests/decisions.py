@@ -123,6 +123,7 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
         shown=view, changed_at=changed_at, polls=polls, poll_at=None if delay is None else now + delay,
         queued_at=None if moved else pull.queued_at,
         first_queued_at=None if moved else pull.first_queued_at,
+        conflicted=pull.conflicted if moved or pull.conflicts else None,
         problem=None if (pull.problem or "").startswith(_NOT_POLLED) else pull.problem,
     )  # fmt: skip
     return _with(record, changed, now, *(_updated(record, pull, changed) if is_changed else []))
@@ -215,7 +216,7 @@ def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetim
     files = paths[:MAX_PATHS]
     changed = pull.changed(conflicted=commit, conflicted_at=now, conflicts=tuple(files))
     event = BranchConflicted(**_about(record), files=files, commit=commit, base=target_of(record))
-    return _with(record, changed, now, event)
+    return _with(record, changed, now, *([event] if files else []))
 
 
 def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> BranchRecord:

@@ -110,7 +110,7 @@ def _conflicts(pull: PullRequestRecord) -> bool:
 
 
 def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: Terms) -> bool:
-    explained = pull.conflicted == record.commit and pull.followed != record.commit
+    explained = pull.conflicted == record.commit and bool(pull.conflicts) and pull.followed != record.commit
     return terms.follow_up and _conflicts(pull) and explained and len(pull.follow_ups) < MAX_FOLLOW_UPS
 
 

@@ -198,7 +198,7 @@ class PullRequestWorkflow:
         """Submit the task that resolves the conflicts: its name and command are derived, so it is submitted once."""
         now, last = self._live.now(), await self._last_task(record)
         at = record.pull.conflicted_at if record.pull else None
-        problem = follow_up_problem(last)
+        problem = follow_up_problem(record, last)
         if last is None or problem is not None or at is None:
             return self._refused(Step.FOLLOW_UP, record, problem or "", "refused")
         name = follow_up_name(self._ids, record, at, record.commit)
