@@ -41,8 +41,10 @@ class Terms:
         )
 
     def with_options(self, options: PullRequestOptions | None) -> "Terms":
-        """With what a task chooses."""
+        """With what a task chooses: one that chooses a merge, and not how a pull request is opened, wants one."""
         chosen = (options or NO_OPTIONS).model_dump(exclude_none=True)
+        if chosen.get("merge", "never") != "never" and self.open == "none":
+            chosen.setdefault("open", "ready")
         return Terms(**{**self.__dict__, **chosen})
 
 
