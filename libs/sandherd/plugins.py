@@ -38,7 +38,7 @@ class Plugin:
     @property
     def origin(self) -> str:
         """The distribution and its version, as `acme-boxes 1.2`; all of them if several use the name."""
-        return " and ".join(map(_origin, self.entries))
+        return " and ".join(sorted(map(_origin, self.entries)))
 
     @property
     def is_builtin(self) -> bool:

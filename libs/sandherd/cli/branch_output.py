@@ -92,7 +92,9 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
 
     async def work(herd: Herd) -> int:
         view = await branch_named(herd, name)
-        if approve_paths and view.approve and not yes:
+        if approve_paths and not view.approve:
+            raise _unseen(view)
+        if approve_paths and not yes:
             _confirm(f"these paths of {view.branch} need approval:", view.approve, "Approve them, and push?")
         await herd.push_branch(view.id, approved_commit=view.commit if approve_paths else None, by=login_name())
         with Activity("waiting until it is pushed"):
@@ -101,6 +103,16 @@ def push(name: str, output: Format, *, approve_paths: bool, yes: bool, timeout: 
         return 0 if view.pushed_commit == view.commit else 1
 
     return work
+
+
+def _unseen(view: BranchView) -> HerdError:
+    """A user approves only paths that were shown: those of a commit are known once its push was tried."""
+    return HerdError.of(
+        Code.CONFLICT,
+        f"no paths of {view.branch} at {view.commit[:12]} are waiting for approval",
+        field="approve_paths",
+        remedy="push it without --approve-paths: paths that need approval are shown then",
+    )
 
 
 def _is_pushed_or_stays(view: BranchView) -> bool:

@@ -349,8 +349,12 @@ async def test_push_waits_for_the_outcome(branches: StoredBranches, sandherd: Sa
 async def test_approval_of_paths_is_confirmed(
     branches: StoredBranches, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal they are shown first; without one, `--yes` agrees."""
+    """On a terminal they are shown first; without one, `--yes` agrees. What is not known yet can't be approved."""
     paths = [".github/workflows/ci.yml", "\x1b[2Jx"]
+    branches.views = [a_branch(pushed_commit=None)]
+    status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths", "--yes")
+    assert (status != 0, branches.pushes) == (True, [])
+    assert "push it without --approve-paths" in err
     branches.views = [a_branch(pushed_commit=None, approve=paths)]
     status, _, err = await sandherd("branches", "push", BRANCH, "--approve-paths")
     assert (status, branches.pushes) == (2, [])

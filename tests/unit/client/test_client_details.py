@@ -1,12 +1,12 @@
 """What `tasks get` and `sandboxes get` show on a screen."""
 
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sandherd.cli.render.details import sandbox_facts, show, task_facts
+from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import SandboxState, TaskState
 
@@ -85,7 +85,7 @@ def another(value: Any) -> Any:
     """A value of the same kind."""
     changes = {list: ["other"], dict: {"other": "1"}, datetime: NOON + timedelta(hours=5), bool: False}
     if value is None:
-        return SimpleNamespace(url="https://example.org/pull/1", state="open")
+        return PullRequestView(number=1, url="https://example.org/pull/1")
     return value + 1 if type(value) in {int, float} else changes.get(type(value), "other")
 
 

@@ -57,6 +57,8 @@ NO_NAMES: Final = {
     (r"^[^\x00-\x1f\x7f]*$",): "what an agent calls its tools and sessions",
     (r"^[^\x00-\x20\x7f]*$",): "a model, or a URL",
     (r"^[^\x00-\x1f\x7f]{1,128}$",): "what an agent calls an approval; in subjects its digest stands for it",
+    (r"^[^<>\x00-\x1f\x7f]+$",): "the name of a user, in the trailer of a commit",
+    (r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$",): "the address of a user, in the trailer of a commit",
     (r"^[0-9a-f]{64}$",): "a digest",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
     (r"^U[A-Z2-7]{55}$",): "a public key",

@@ -117,6 +117,7 @@ def test_identity_is_that_of_the_tasks_variables(env: dict[str, str], secret: li
         ("\x00\x1b\n", "\N{REPLACEMENT CHARACTER}"),
         ("\x1b", "Work of the agent"),
         ("", "Work of the agent"),
+        ("Closes #3, @octocat [skip ci]", "Closes #\u200b3, @\u200boctocat [\u200bskip ci]"),
     ],
 )
 def test_summary_is_one_short_line_of_the_task(text: str, summary: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
+from sandherd.inert_text import inert
 from sandherd_worker.repository.git import Git, GitError, Repository
 from sandherd_worker.repository.identity import Identity
 from sandherd_worker.text import valid_text
@@ -56,14 +57,14 @@ class RestContext:
 
 
 def message_of(text: str, task: str | None, identity: Identity) -> str:
-    """The commit's message: the first line of the task's text, which has no secrets by now."""
+    """The message: the first line of the task's text, which has no secrets by now, without effects on a forge."""
     first = next((line for line in valid_text(text).splitlines() if line.strip()), _UNNAMED)
     summary = " ".join("".join(char if char.isprintable() else " " for char in first).split())
     if len(summary) > _SUMMARY:
         summary = summary[: _SUMMARY - 1].rstrip() + "…"
     trailers = [f"Sandherd-Task: {task}"] if task else []
     trailers += [f"Co-authored-by: {identity.co_author}"] if identity.co_author else []
-    return "\n".join([summary or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
+    return "\n".join([inert(summary) or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
 
 
 class RestCommit:
