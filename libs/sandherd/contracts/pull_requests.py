@@ -85,6 +85,8 @@ class PullRequestView(Model):
     url: str
     state: str = "open"
     """`open`, `merged` or `closed` (without a merge)."""
+    base: str = ""
+    """The branch that it is to be merged into; empty if it was not read yet. Users may change it at the forge."""
     draft: bool = False
     commit: str = ""
     """The commit that it was found at."""

@@ -1,15 +1,21 @@
 """The way of a pull request at GitHub: a real broker, real git, and the double of the forge."""
 
+import asyncio
+
 import pytest
 
+from sandherd.bus.lease import LeaseLostError
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.forges.faults import ForgeError
 from spawner.pull_requests.gauges import state_of
+from spawner.pull_requests.workflow import PullRequestWorkflow
+from spawner.repositories.decisions import Decide
 from spawner.repositories.record import BranchRecord
 from tests.doubles.forges.github_faults import secondary_limit
 from tests.doubles.forges.replies import Reply
-from tests.integration.pull_requests.world import MERGED, PACE, READY, Killed, KilledWorkflow, World
+from tests.integration.pull_requests.world import MERGED, PACE, READY, Held, Killed, KilledWorkflow, World
+from tests.patience import PATIENCE
 from tests.polling import eventually
 
 FEWEST = 2 + 2 * 5 + 2
@@ -118,6 +124,20 @@ async def test_another_head_is_never_merged(world: World) -> None:
     await world.poll()
     assert not world.site.shop.pulls[1].merged
     assert not world.site.shop.git.contains(world.site.shop.git.head("main") or "", moved)
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("merge", "head_moved")
+
+
+async def test_merge_at_the_forge_with_more_commits_merges_the_branch(world: World) -> None:
+    """As after "Update branch": the mirror has what was merged, and the branch's commit is in it."""
+    await world.branch(READY)
+    await world.run()
+    pull, double = world.site.shop.pulls[1], world.site.double
+    pull.head_sha = world.site.shop.git.commit("feature/sum", {"more.py": "1\n"}, "by a user")
+    double._merge(world.site.shop, pull, "merge")  # type: ignore[attr-defined]  # as a user does
+    record = await world.poll(1)
+    assert record.state is not BranchState.LIVE
+    await world.published("branch.merged", 1)
 
 
 async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) -> None:
@@ -192,6 +212,19 @@ async def test_refusal_is_published_once_and_repeated_at_request_only(world: Wor
     assert list(world.site.shop.pulls) == [1]
 
 
+async def test_branch_that_is_deleted_at_the_forge_is_refused_after_some_minutes(world: World) -> None:
+    """The forge may see a push late, so it is tried again before."""
+    await world.branch(READY)
+    await world.mirrors.with_branch(await world.record())
+    world.site.shop.git.run("update-ref", "-d", "refs/heads/feature/sum")
+    with pytest.raises(ForgeError):
+        await world.run()
+    world.pass_time()
+    await world.run()
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("open_pull_request", "not_found")
+
+
 async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -> None:
     """A user's decision; new commits do not overrule it either, a request does."""
     await world.branch(MERGED)
@@ -205,6 +238,22 @@ async def test_closed_pull_request_is_not_opened_again_by_itself(world: World) -
     await world.request_open()
     await world.poll()
     assert list(world.site.shop.pulls) == [1, 2]
+
+
+async def test_known_pull_request_is_read_before_another_one_is_opened(world: World) -> None:
+    """A user retargets it: the next commit updates it there. A user closes it before the next poll: none follows."""
+    await world.branch(READY)
+    await world.run()
+    pulls = world.site.shop.pulls
+    world.site.shop.git.commit("develop", {"d.txt": "1\n"}, "develop", base="main")
+    pulls[1].base = "develop"
+    await world.continued({"more.py": "1\n"})
+    record = await world.run()
+    assert ("more.py" in (pulls[1].body or ""), shown(record).base) == (True, "develop")
+    pulls[1].state = "closed"
+    await world.continued({"last.py": "1\n"})
+    await world.poll()
+    assert list(pulls) == [1]
 
 
 async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(world: World) -> None:
@@ -249,3 +298,38 @@ async def test_rate_limit_is_respected_and_shown(world: World) -> None:
     [limit] = world.forges.rate_limits().values()
     assert (limit.blocked_until is not None, (limit.remaining or 0) > 0) == (True, True)
     assert (await world.record()).pull is None
+
+
+async def test_step_in_which_the_lease_is_lost_is_repeated_once_it_is_acquired_again(world: World) -> None:
+    """By the same replica: no change of the record makes it due then."""
+    lease = Held(world.bus, "test.pulls", "test")
+    flow = PullRequestWorkflow(
+        world.live, lease, world.mirrors, world.forges, terms=world.terms, submit=world.submit, ids=world.bus.ids,
+        pace=PACE,
+    )  # fmt: skip
+    poll, lost = flow._forge.poll, asyncio.Event()
+
+    async def without_lease(record: BranchRecord) -> Decide:
+        if lost.is_set():
+            return await poll(record)
+        lost.set()
+        raise LeaseLostError("test.pulls")
+
+    async def written() -> bool:
+        record = await world.record()
+        return record.pull is not None and not record.outbox
+
+    flow._forge.poll = without_lease  # type: ignore[method-assign]
+    await world.branch(MERGED)
+    running = asyncio.create_task(flow.run())
+    try:
+        await eventually(written)
+        await world.live.catch_up()
+        world.pass_time()
+        async with asyncio.timeout(PATIENCE):
+            await lost.wait()
+        lease.fence += 1
+        await eventually(lambda: world.site.double.calls.number("pulls/get"))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -24,6 +24,7 @@ LARGE = {
     "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",
     "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
+    "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }

@@ -21,10 +21,11 @@ from spawner.forges.gitea_replies import GiteaBranch, gitea_mergeability
 from spawner.forges.github_replies import (
     BranchRule,
     CheckRun,
-    CombinedStatus,
+    GraphReply,
     github_checks,
     github_mergeability,
     protects,
+    refused_text,
     required_checks,
     review_rule,
 )
@@ -226,7 +227,7 @@ def test_worst_result_of_a_name_counts() -> None:
 def test_conclusion_of_a_check_run(status: str, conclusion: str | None, state: ChecksState) -> None:
     """Only known ones are success."""
     run = CheckRun(name="ci", status=status, conclusion=conclusion)
-    assert github_checks([run], CombinedStatus(), []).state is state
+    assert github_checks([run], [], []).state is state
 
 
 def test_rules_of_github() -> None:
@@ -252,7 +253,13 @@ def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review
         ([review("ada", "APPROVED"), review("ada", "DISMISSED")], ReviewsState.REQUIRED, 1),
         ([review("ada", "APPROVED", OTHER)], ReviewsState.REQUIRED, 1),
         ([review("eve", "APPROVED", author_association="NONE")], ReviewsState.REQUIRED, 1),
-        ([review("eve", "CHANGES_REQUESTED", author_association="NONE")], ReviewsState.REQUIRED, 1),
+        ([review("eve", "CHANGES_REQUESTED", author_association="CONTRIBUTOR")], ReviewsState.CHANGES_REQUESTED, 1),
+        (
+            [review("eve", "CHANGES_REQUESTED", author_association="NONE"), review("eve", "DISMISSED")],
+            ReviewsState.REQUIRED,
+            1,
+        ),
+        ([review("eve", "REQUEST_CHANGES", official=False)], ReviewsState.CHANGES_REQUESTED, 1),
         ([review("ada", "APPROVED"), review("bob", "REQUEST_CHANGES")], ReviewsState.CHANGES_REQUESTED, 0),
         ([review("bob", "REQUEST_CHANGES"), review("bob", "APPROVED")], ReviewsState.APPROVED, 0),
         ([review("ada", "APPROVED", stale=True)], ReviewsState.REQUIRED, 1),
@@ -261,7 +268,7 @@ def review(login: str, state: str, commit: str = HEAD, **changes: Any) -> Review
     ],
 )
 def test_last_decision_of_each_reviewer_counts(reviews: list[Review], state: ReviewsState, missing: int) -> None:
-    """For the head commit, and only by users with a role in the repository."""
+    """For the head commit; approvals only by users with a role in the repository, requests for changes by anyone."""
     found = reviews_of(reviews, HEAD, ReviewRule(1))
     assert (found.state, found.missing) == (state, missing)
     assert reviews_of([], HEAD, ReviewRule()).state is ReviewsState.NONE
@@ -355,3 +362,23 @@ def test_default_branch_is_a_valid_name(name: str) -> None:
 def test_mark_of_a_draft_is_separated_from_its_title(mark: str) -> None:
     """Also those that users write; words of the title are none."""
     assert title_parts(f"{mark}Draft the sums") == (mark, "Draft the sums")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "passes"),
+    [
+        ("RATE_LIMITED", "API rate limit exceeded for installation ID 1.", True), ("SERVICE_UNAVAILABLE", "", True),
+        ("", "Something went wrong while executing your query.", True), ("FORBIDDEN", "not accessible", False),
+        ("UNPROCESSABLE", "not a draft; try again", False), ("", "unknown", False),
+    ],
+)  # fmt: skip
+def test_error_of_graphql_that_passes_is_no_refusal(kind: str, text: str, passes: bool) -> None:  # a column
+    """By its type: GitHub sends status 200 with it. A limit is waited for."""
+    reply = GraphReply.model_validate({"errors": [{"type": kind, "message": text}]})
+    if not passes:
+        assert refused_text(reply) == text
+        return
+    with pytest.raises(ForgeError) as failed:
+        refused_text(reply)
+    assert not failed.value.permanent
+    assert (failed.value.retry_after is not None) == (kind == "RATE_LIMITED")

@@ -9,7 +9,11 @@ import pytest
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
 from sandherd.contracts.states import BranchState
-from spawner.forges.forge import MergeOutcome, MergeResult, Obstacle
+from spawner.forges.forge import (
+    MergeOutcome,
+    MergeResult,
+    Obstacle,
+)
 from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
 from spawner.pull_requests.follow_up import text_of
@@ -156,11 +160,11 @@ def test_conflict_is_explained_once_and_followed_a_bounded_number_of_times() -> 
     """For each commit."""
     terms, conflict = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     assert step(branch(pull(shown=conflict)), terms) is Step.EXPLAIN
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), terms) is Step.FOLLOW_UP
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT)), READY) is None
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT, followed=COMMIT)), terms) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), terms) is Step.FOLLOW_UP
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",))), READY) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), followed=COMMIT)), terms) is None
     often = tuple(f"task-{number}" for number in range(MAX_FOLLOW_UPS))
-    assert step(branch(pull(shown=conflict, conflicted=COMMIT, follow_ups=often)), terms) is None
+    assert step(branch(pull(shown=conflict, conflicted=COMMIT, conflicts=("a",), follow_ups=often)), terms) is None
     assert step(branch(pull(conflicted=COMMIT)), terms) is None
 
 
@@ -219,6 +223,14 @@ def test_task_chooses_otherwise_than_the_settings() -> None:
     assert (terms.open, terms.merge, terms.labels) == ("draft", "when_permitted", ())
 
 
+def test_task_that_chooses_a_merge_wants_a_pull_request() -> None:
+    """Unless it states otherwise: a merge without one would never take place."""
+    queued = PullRequestOptions(merge="queue")
+    assert (NONE.with_options(queued).open, DRAFT.with_options(queued).open) == ("ready", "draft")
+    assert NONE.with_options(PullRequestOptions(merge="queue", open="none")).open == "none"
+    assert NONE.with_options(PullRequestOptions(merge="never")).open == "none"
+
+
 def test_open_pull_requests_are_counted_by_state() -> None:
     """Each once; one without progress in a queue is stuck, and one that the forge refused a step of is refused."""
     states = [
@@ -227,6 +239,7 @@ def test_open_pull_requests_are_counted_by_state() -> None:
         branch(pull(queued_at=NOW, first_queued_at=BEFORE)),
         branch(pull(refused={"merge": COMMIT})),
         branch(pull(shown={"state": "closed"})),
+        branch(pull(queued_at=NOW, first_queued_at=BEFORE), state=BranchState.DELETED),
         branch(),
     ]
     assert counts_of(states, NOW, PACE) == {"open": 1, "queued": 1, "stuck": 1, "refused": 1}

@@ -67,7 +67,11 @@ PullRequest = Annotated[
 ]
 Merge = Annotated[
     MergeChoice | None,
-    typer.Option("--merge", help="Whether the pull request is merged once checks and reviews permit it."),
+    typer.Option(
+        "--merge",
+        help="Whether the pull request is merged once checks and reviews permit it; without --pr it is opened as "
+        "ready, unless the spawner is configured otherwise.",
+    ),
 ]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")

@@ -74,6 +74,7 @@ def pull_request_facts(shown: "PullRequestView | None") -> dict[str, Any]:
     checks = ", ".join((*shown.failed_checks, *shown.pending_checks)[:_SHOWN_CHECKS])
     return {
         "pull_request": f"{shown.url} ({_state(shown)})",
+        "into": shown.base or None,
         "checks": f"{shown.checks}: {checks}" if checks else shown.checks,
         "reviews": shown.reviews,
         "mergeable": shown.mergeable,

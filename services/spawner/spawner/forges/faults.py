@@ -34,6 +34,8 @@ class ForgeFault(StrEnum):
     """It does not exist, or the credential can't see it."""
     CONFLICT = "conflict"
     """It is not as it was expected."""
+    NOT_SEEN = "not_seen"
+    """The forge does not see a branch or pull request that was created right before: it soon does, or it is deleted."""
     UNAVAILABLE = "unavailable"
     """The forge does not respond, or a rate limit is reached; the same may be tried again."""
 
@@ -63,7 +65,7 @@ class ForgeError(Exception):
     @property
     def permanent(self) -> bool:
         """Whether a retry can't succeed."""
-        return self.fault is not ForgeFault.UNAVAILABLE
+        return self.fault not in {ForgeFault.UNAVAILABLE, ForgeFault.NOT_SEEN}
 
 
 def refusal(
@@ -82,7 +84,7 @@ def refusal(
 def not_seen(refused: ForgeError) -> ForgeError:
     """The error instead of a refusal because a branch or pull request does not exist that was created right before."""
     return ForgeError(
-        ForgeFault.UNAVAILABLE,
+        ForgeFault.NOT_SEEN,
         "the forge does not see the branch or its pull request yet",
         status=refused.status,
         reason=refused.reason,

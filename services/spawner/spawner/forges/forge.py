@@ -188,6 +188,13 @@ class Forge(Protocol):
         """
         ...
 
+    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
+        """The pull request with this number, whatever its base is by now; title, body and labels are updated.
+
+        One that is merged or closed is returned unchanged.
+        """
+        ...
+
     async def mark_ready(self, number: int) -> None:
         """Make a draft ready for review; no request to change it is sent if it is."""
         ...

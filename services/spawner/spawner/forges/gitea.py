@@ -19,7 +19,7 @@ from spawner.forges.forge import (
     ReviewsState,
 )
 from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
-from spawner.forges.github_replies import CombinedStatus, IssueReply
+from spawner.forges.github_replies import CombinedStatus, CommitStatus, IssueReply
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import (
@@ -40,6 +40,7 @@ _REPO: Final = "/repos/{owner}/{repo}"
 _PULLS: Final = f"{_REPO}/pulls"
 _PULL: Final = f"{_PULLS}/{{number}}"
 _PAGE: Final = 50
+_PAGES: Final = 20
 _COLOR: Final = "#ededed"
 """Of a label that is created."""
 
@@ -54,7 +55,13 @@ class Gitea:
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        pull = await self._found(draft) or await self._created(draft)
+        return await self._written(await self._found(draft) or await self._created(draft), draft)
+
+    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        return await self._written(await self._pull(number), draft)
+
+    async def _written(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         if pull.current is not PullRequestState.OPEN:
             return self._pull_request(pull)
         await self._update(pull, draft)
@@ -144,15 +151,27 @@ class Gitea:
         """See `Forge`. One request if it is merged or closed, else four."""
         pull = await self._pull(number)
         checks, reviews = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
+        binding = reviews
         if pull.current is PullRequestState.OPEN:
             branch = await self._branch(pull.base.ref) or GiteaBranch()
-            path = f"{_REPO}/commits/{{commit}}/status{{?limit}}"
-            combined = await self._api.get(CombinedStatus, path, commit=pull.head.sha, limit=_PAGE)
-            results = ((status.context, status.result) for status in combined.statuses or [])
+            results = [(one.context, one.result) for one in await self._statuses(pull.head.sha)]
             checks = checks_of(results, branch.required_checks())
             rule = ReviewRule(branch.required_approvals)
-            reviews = reviews_of(await self._review_list(number), pull.head.sha, rule)
-        return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, reviews), checks, reviews)
+            found = await self._review_list(number)
+            reviews = reviews_of(found, pull.head.sha, rule)
+            binding = reviews_of([review for review in found if review.official], pull.head.sha, rule)
+        return PullRequestStatus(self._pull_request(pull), gitea_mergeability(pull, binding), checks, reviews)
+
+    async def _statuses(self, commit: str) -> list[CommitStatus]:
+        """The last status of each context, over all pages, which no header links. Raises `ForgeError`."""
+        path, found = f"{_REPO}/commits/{{commit}}/status{{?limit,page}}", list[CommitStatus]()
+        for page in range(1, _PAGES + 1):
+            values: dict[str, str | int] = {"commit": commit, "limit": _PAGE}
+            combined = await self._api.get(CombinedStatus, path, **values, **({"page": page} if page > 1 else {}))
+            found += combined.statuses or []
+            if len(combined.statuses or []) < _PAGE and combined.total_count <= len(found):
+                return found
+        raise ForgeError(ForgeFault.REFUSED, f"the commit has more than {_PAGES * _PAGE} statuses")
 
     async def _pull(self, number: int) -> ForgePull:
         return await self._api.get(ForgePull, _PULL, number=number)

@@ -24,16 +24,16 @@ from spawner.forges.github_replies import (
     MARK_READY,
     BranchRule,
     CheckRun,
-    CombinedStatus,
+    CommitStatus,
     GithubBranch,
     GraphReply,
     IssueReply,
     MergeReply,
     github_checks,
     github_mergeability,
-    graph_error,
     graphql_url,
     protects,
+    refused_text,
     required_checks,
     review_rule,
 )
@@ -56,7 +56,13 @@ class Github:
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        pull = await self._found(draft) or await self._created(draft)
+        return await self._written(await self._found(draft) or await self._created(draft), draft)
+
+    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        return await self._written(await self._pull(number), draft)
+
+    async def _written(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         if pull.current is not PullRequestState.OPEN:
             return self._pull_request(pull)
         unapplied = [*await self._update(pull, draft), *await self._request_reviews(pull, draft)]
@@ -162,8 +168,8 @@ class Github:
         path = "/repos/{owner}/{repo}/commits/{commit}"
         values: dict[str, str | int] = {"commit": commit, "per_page": 100}
         runs = await self._api.get_all(CheckRun, f"{path}/check-runs{{?per_page}}", values, key="check_runs")
-        combined = await self._api.get(CombinedStatus, f"{path}/status{{?per_page}}", **values)
-        return github_checks(runs, combined, required_checks(rules))
+        statuses = await self._api.get_all(CommitStatus, f"{path}/status{{?per_page}}", values, key="statuses")
+        return github_checks(runs, statuses, required_checks(rules))
 
     def _pull_request(self, pull: ForgePull, unapplied: tuple[str, ...] = ()) -> PullRequest:
         state = pull.current
@@ -210,10 +216,10 @@ class Github:
         return refused_merge(ForgeError(ForgeFault.REFUSED, "graphql", reason=reason), pull, commit)
 
     async def _mutate(self, query: str, variables: dict[str, str]) -> str:
-        """Send a mutation of GraphQL; returns the text of its errors, empty if it took effect."""
+        """Send a mutation of GraphQL; returns why it is refused, empty if it took effect. Raises `ForgeError`."""
         url = graphql_url(self._api.base_url)
         sent = await self._api.send("POST", url, {"query": query, "variables": variables})
-        return graph_error(read_as(GraphReply, sent, "graphql"))
+        return refused_text(read_as(GraphReply, sent, "graphql"))
 
     # --- the repository ------------------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """GitHub's replies: what its states, rules and texts mean. All pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pydantic import AliasChoices, BaseModel, Field
 
+from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
     Checks,
     ChecksState,
@@ -18,6 +20,11 @@ from spawner.forges.plain_text import plain
 from spawner.forges.replies import Commit, ForgePull, Name, ReviewRule, Text, checks_of, obstacle_of
 
 _PASSED: Final = frozenset({"success", "neutral", "skipped"})
+_LIMITED: Final = frozenset({"RATE_LIMITED", "RATE_LIMIT", "RESOURCE_LIMITS_EXCEEDED"})
+_LIMITED_SECONDS: Final = 60.0
+_FAILED: Final = frozenset({"INTERNAL", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT", "LOADING"})
+_PASSING: Final = re.compile(r"something went wrong|rate limit|timed? ?out|try again", re.IGNORECASE)
+"""Texts of errors without a type, as of a request that took too long."""
 _PROTECTING: Final = frozenset({"update", "pull_request", "merge_queue", "required_status_checks"})
 """Rules that prevent a push to a branch. Others, such as required signatures, may apply to every branch."""
 
@@ -64,6 +71,7 @@ class CombinedStatus(BaseModel):
     """The last status of each context. Its own state is `pending` also if there are none, so it is not used."""
 
     statuses: list[CommitStatus] | None = None
+    total_count: int = 0
 
 
 class BranchRule(BaseModel):
@@ -126,9 +134,9 @@ def review_rule(rules: Iterable[BranchRule]) -> ReviewRule:
     return ReviewRule(max([0, *(count for count in counts if isinstance(count, int))]))
 
 
-def github_checks(runs: Sequence[CheckRun], combined: CombinedStatus, required: Iterable[str]) -> Checks:
+def github_checks(runs: Sequence[CheckRun], commit: Sequence[CommitStatus], required: Iterable[str]) -> Checks:
     """Check runs and commit statuses are two lists; both count."""
-    statuses = [(status.context, status.result) for status in combined.statuses or []]
+    statuses = [(status.context, status.result) for status in commit]
     return checks_of([*((run.name, run.state) for run in runs), *statuses], required)
 
 
@@ -162,6 +170,17 @@ def github_mergeability(pull: ForgePull, checks: Checks, reviews: Reviews) -> Me
 def graph_error(reply: GraphReply) -> str:
     """The text of a GraphQL request's errors; empty if it succeeded."""
     return plain("; ".join(error.message or error.type or "error" for error in (reply.errors or [])[:5]), 300)
+
+
+def refused_text(reply: GraphReply) -> str:
+    """Why a GraphQL request is refused; empty if it succeeded. Raises `ForgeError` if it may succeed later."""
+    reason = graph_error(reply)
+    for error in reply.errors or []:
+        if error.type in _LIMITED:
+            raise ForgeError(ForgeFault.UNAVAILABLE, "graphql", reason=reason, retry_after=_LIMITED_SECONDS)
+        if error.type in _FAILED or (not error.type and _PASSING.search(error.message)):
+            raise ForgeError(ForgeFault.UNAVAILABLE, "graphql", reason=reason)
+    return reason
 
 
 def graphql_url(api_url: str) -> str:

@@ -58,7 +58,13 @@ class Gitlab:
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
         """See `Forge`."""
-        request = await self._found(draft) or await self._created(draft)
+        return await self._written(await self._found(draft) or await self._created(draft), draft)
+
+    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
+        """See `Forge`."""
+        return await self._written(await self._request(number), draft)
+
+    async def _written(self, request: MergeRequest, draft: PullRequestDraft) -> PullRequest:
         if request.current is not PullRequestState.OPEN:
             return self._pull_request(request)
         changes, unapplied = await self._changes(request, draft)

@@ -42,6 +42,8 @@ def refused_merge(refused: ForgeError, pull: ForgePull, commit: str) -> MergeOut
     One that is merged now was merged by a request whose response was lost, or by a user: that is a success.
     """
     reason = refused.reason
+    if pull.current is PullRequestState.MERGED and pull.head.sha not in {"", commit}:
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.HEAD_MOVED, reason="merged with other commits")
     if pull.current is PullRequestState.MERGED:
         return MergeOutcome(MergeResult.MERGED, commit=pull.merge_commit_sha or None)
     if pull.current is PullRequestState.CLOSED:

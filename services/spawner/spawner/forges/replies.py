@@ -186,13 +186,13 @@ class ReviewRule:
 def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) -> Reviews:
     """The reviews, of which the last decision of each account counts.
 
-    Those of users without a role in the repository do not count, and an approval counts for the commit that was
-    reviewed only: otherwise an agent could add to the branch what no user has seen.
+    An approval counts for the commit that was reviewed only, and by users with a role in the repository: otherwise an
+    agent could add to the branch what no user has seen. Anyone can request changes: a forge does not show the roles of
+    all, as of private members of an organization, and without a merge nothing is lost.
     """
     last: dict[str, Review] = {}
     for review in reviews:
-        counts = review.user and review.author_association in _TRUSTED and review.official
-        if counts and review.user and review.state in _DECISIONS:
+        if review.user and review.state in _DECISIONS:
             last[review.user.login] = review
     current = {login: review for login, review in last.items() if not review.dismissed}
     requested = tuple(sorted(login for login, review in current.items() if review.state in _REQUESTED))
@@ -202,7 +202,8 @@ def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) ->
 
 
 def _approves(review: Review, head_commit: str) -> bool:
-    return review.state == _APPROVED and review.commit_id == head_commit and not review.stale
+    trusted = review.author_association in _TRUSTED and review.official
+    return trusted and review.state == _APPROVED and review.commit_id == head_commit and not review.stale
 
 
 def _reviews_state(requested: bool, missing: int, approved: bool) -> ReviewsState:  # noqa: FBT001  # three facts

@@ -3,6 +3,7 @@
 from typing import Final
 
 from sandherd.contracts.repositories import Repository
+from spawner.pull_requests.steps import target_of
 from spawner.repositories.differences import shown_path
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord
@@ -14,7 +15,7 @@ async def conflicting_paths(mirrors: Mirrors, record: BranchRecord) -> list[str]
     """The conflicting paths with the base as it is now; empty if there are none by now. Raises `GitError`."""
     mirror = await mirrors.with_branch(record)
     await mirrors.fetch(record.project, Repository(url=record.url))
-    base = (await mirror.remote_branches()).get(record.base)
+    base = (await mirror.remote_branches()).get(target_of(record))
     if base is None:
         return []
     return [shown_path(path) for path in (await mirror.conflicts(record.commit, base))[:_PATHS]]

@@ -18,7 +18,7 @@ from sandherd.contracts.events.branch import (
 )
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
-from spawner.pull_requests.steps import CONFLICT, Step
+from spawner.pull_requests.steps import CONFLICT, Step, target_of
 from spawner.pull_requests.terms import Pace
 from spawner.pull_requests.views import differs, opened_view, polled_view
 from spawner.repositories.pull_request_record import PullRequestRecord
@@ -49,15 +49,31 @@ def opened(
     """The branch after its pull request was found or created with the title and body for this commit.
 
     `ready`: it was to be ready for review when it was created; `about`: the task that it is about, and its text.
-    One that is merged or closed was found for this commit.
+    One that is merged or closed was found for this commit, or is the known one, which does not have it then.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
         return record
+    pull = pull_of(record)
+    if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now)
     written = _opened(record, found, commit, now, ready=ready, pace=pace)
     written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
-    if found.state is PullRequestState.MERGED:
-        return merged(written, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    return _closed(written, now) if found.state is PullRequestState.CLOSED else written
+    return written if found.state is PullRequestState.OPEN else _ended(written, found, now)
+
+
+def _ended(record: BranchRecord, found: PullRequest, now: datetime) -> BranchRecord:
+    """The branch after its pull request was merged or closed at the forge; a merge without its commit is refused."""
+    if found.state is PullRequestState.CLOSED:
+        return _unmerged(record, _closed(record, now), "its pull request was closed", now)
+    done = merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
+    return _unmerged(record, done, f"its pull request was merged at {found.head_commit[:12]}, without this commit", now)
+
+
+def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datetime) -> BranchRecord:
+    """The branch with the reason why a merge that a user wanted is no longer wanted."""
+    if pull_of(before).merge_wanted is None or after is before or after.state is not BranchState.LIVE:
+        return after
+    return _with(after, pull_of(after).changed(problem=reason), now, refusal(before, Step.MERGE, reason, "closed"))
 
 
 def _opened(
@@ -71,7 +87,7 @@ def _opened(
     changed = pull.changed(
         shown=view, written=commit, written_at=now, changed_at=now, polls=0, poll_at=now + pace.first, wanted=wanted,
         queued_at=None, first_queued_at=None, readied=commit if ready and not found.draft else pull.readied,
-        problem=unapplied, refused={},
+        problem=unapplied, refused={}, unseen=None,
     )  # fmt: skip
     if known:
         event: EventData = BranchPullRequestUpdated(**_about(record), **_ids(changed), pull_request=view)
@@ -95,10 +111,8 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
     pull, found = pull_of(record), status.pull_request
     if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
         return record
-    if found.state is PullRequestState.MERGED:
-        return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    if found.state is PullRequestState.CLOSED:
-        return _closed(record, now)
+    if found.state is not PullRequestState.OPEN:
+        return _ended(record, found, now)
     view = polled_view(pull.shown, status, now)
     is_changed = differs(view, pull.shown)
     changed_at = now if is_changed else (pull.changed_at or now)
@@ -109,17 +123,20 @@ def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace:
         shown=view, changed_at=changed_at, polls=polls, poll_at=None if delay is None else now + delay,
         queued_at=None if moved else pull.queued_at,
         first_queued_at=None if moved else pull.first_queued_at,
+        conflicted=pull.conflicted if moved or pull.conflicts else None,
         problem=None if (pull.problem or "").startswith(_NOT_POLLED) else pull.problem,
     )  # fmt: skip
     return _with(record, changed, now, *(_updated(record, pull, changed) if is_changed else []))
 
 
-def not_polled(record: BranchRecord, reason: str, code: str, now: datetime) -> BranchRecord:
+def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace: Pace) -> BranchRecord:
     """The branch after its forge refused the poll: it is asked again much later, as its token may be replaced."""
     pull = pull_of(record)
+    changed_at = pull.changed_at or now
+    poll_at = None if pace.delay(pull.polls, now - changed_at) is None else now + DENIED_DELAY
     problem = f"{_NOT_POLLED}{reason}"
-    changed = pull.changed(poll_at=now + DENIED_DELAY, problem=problem)
-    event = _refusal(record, Step.POLL, reason, code)
+    changed = pull.changed(poll_at=poll_at, changed_at=changed_at, problem=problem)
+    event = refusal(record, Step.POLL, reason, code)
     return _with(record, changed, now, *([] if pull.problem == problem else [event]))
 
 
@@ -129,10 +146,10 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
         return record
     pull = pull_of(record)
     changed = pull.changed(
-        refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None,
+        refused={**pull.refused, step.value: commit}, problem=reason, wanted=None, merge_wanted=None, unseen=None,
         followed=commit if step is Step.FOLLOW_UP else pull.followed,
     )  # fmt: skip
-    return _with(record, changed, now, _refusal(record, step, reason, code))
+    return _with(record, changed, now, refusal(record, step, reason, code))
 
 
 def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace) -> BranchRecord:
@@ -155,7 +172,7 @@ def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now
     reason = outcome.reason or f"the forge does not merge it ({obstacle})"
     shown = again.showing(mergeable="no", obstacle=obstacle)
     if obstacle in _PASSING:
-        events = [_refusal(record, Step.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
+        events = [refusal(record, Step.MERGE, reason, obstacle or "")] if pull.merge_wanted else []
         return _with(record, shown.changed(merge_wanted=None, problem=reason), now, *events)
     return refused(
         record.model_copy(update={"pull": shown}),
@@ -198,8 +215,8 @@ def conflicted(record: BranchRecord, commit: str, paths: list[str], now: datetim
         return record
     files = paths[:MAX_PATHS]
     changed = pull.changed(conflicted=commit, conflicted_at=now, conflicts=tuple(files))
-    event = BranchConflicted(**_about(record), files=files, commit=commit, base=record.base)
-    return _with(record, changed, now, event)
+    event = BranchConflicted(**_about(record), files=files, commit=commit, base=target_of(record))
+    return _with(record, changed, now, *([event] if files else []))
 
 
 def followed_up(record: BranchRecord, commit: str, task: str, now: datetime) -> BranchRecord:
@@ -223,7 +240,8 @@ def _updated(record: BranchRecord, before: PullRequestRecord, after: PullRequest
     return [] if view is None else [BranchPullRequestUpdated(**_about(record), **_ids(before), pull_request=view)]
 
 
-def _refusal(record: BranchRecord, step: Step, reason: str, code: str) -> EventData:
+def refusal(record: BranchRecord, step: Step, reason: str, code: str) -> EventData:
+    """The event that states why a step is not done."""
     return BranchPullRequestRefused(**_about(record), commit=record.commit, step=step.value, reason=reason, code=code)
 
 

@@ -7,6 +7,7 @@ from sandherd.contracts.commands import SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.repositories import Repository
+from spawner.pull_requests.steps import target_of
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskRecord
 
@@ -14,8 +15,10 @@ _PATHS: Final = 20
 SUBMITTED_BY: Final = "branch workflow"
 
 
-def follow_up_problem(task: TaskRecord | None) -> str | None:
+def follow_up_problem(record: BranchRecord, task: TaskRecord | None) -> str | None:
     """Why the branch's last task can't be followed by another one like it, or None."""
+    if target_of(record) != record.base:
+        return f"the base of its pull request was changed to {target_of(record)}, which its sandboxes do not have"
     if task is None:
         return "the record of its last task was removed"
     if task.spec.secret_env or task.erased:
@@ -34,7 +37,7 @@ def follow_up(
     """The command that submits this task: identical whenever it is made."""
     name = follow_up_name(ids, record, at, commit)
     return wrap(
-        SubmitTask(task=name, spec=_spec(record, last.spec), submitted_by=SUBMITTED_BY),
+        SubmitTask(task=name, spec=follow_up_spec(record, last.spec), submitted_by=SUBMITTED_BY),
         SubmitTask.type,
         source=f"/sandherd/spawner/{record.id}/{name}",
         sequence=1,
@@ -45,11 +48,11 @@ def follow_up(
     )
 
 
-def _spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
+def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
     """Like the last task, on the same branch, with another text."""
     repository = Repository(
         url=record.url, base=record.base, branch=record.branch, ticket=record.ticket, push=record.push,
-        pull_request=record.pull_options,
+        pull_request=record.pull_options, commit_rest=last.repository.commit_rest if last.repository else True,
     )  # fmt: skip
     changes = {
         "text": text_of(record), "repository": repository, "depends_on": (), "inputs": (), "deadline": None,

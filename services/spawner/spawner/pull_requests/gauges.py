@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from sandherd.contracts.states import BranchState
 from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests.terms import Pace
 from spawner.repositories.record import BranchRecord
@@ -20,9 +21,9 @@ def counts_of(records: Iterable[BranchRecord], now: datetime, pace: Pace) -> Map
 
 
 def state_of(record: BranchRecord, now: datetime, pace: Pace) -> str:
-    """Its state; empty without an open pull request."""
+    """Its state; empty without an open pull request, and if the branch was deleted: it is not followed then."""
     pull = record.pull
-    if pull is None or not pull.is_open:
+    if pull is None or not pull.is_open or record.state is not BranchState.LIVE:
         return ""
     if pull.queued_at is not None:
         return "stuck" if pull.stuck_since(now, pace.queued) else "queued"

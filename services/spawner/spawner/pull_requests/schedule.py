@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from spawner.pull_requests.requested import merge_obstacle
 from spawner.pull_requests.steps import TaskWork, is_resting, next_step
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.repositories.record import BranchRecord
@@ -9,6 +10,8 @@ from spawner.repositories.record import BranchRecord
 
 def due_at(record: BranchRecord, terms: Terms, work: TaskWork, now: datetime, pace: Pace) -> datetime | None:
     """When the next step is due; None: not before the branch or one of its tasks changes."""
+    if merge_obstacle(record, pace) is not None:
+        return now
     if work.active or not is_resting(record):
         return None
     if next_step(record, terms, work, now, pace) is not None:

@@ -57,6 +57,12 @@ def is_resting(record: BranchRecord) -> bool:
     return record.state is BranchState.LIVE and saved and not record.local and not waits
 
 
+def target_of(record: BranchRecord) -> str:
+    """The branch that it is to be merged into: users may have changed that of its pull request at the forge."""
+    shown = record.pull.shown if record.pull is not None and record.pull.is_open else None
+    return (shown.base if shown else "") or record.base
+
+
 def next_step(record: BranchRecord, terms: Terms, work: TaskWork, now: datetime, pace: Pace) -> Step | None:
     """The next step of the branch's pull request; None: there is none now."""
     pull = record.pull or PullRequestRecord()
@@ -84,7 +90,8 @@ def _opens(record: BranchRecord, pull: PullRequestRecord, terms: Terms) -> bool:
     """Whether another pull request is to be opened. After one that a user closed, only at a user's request."""
     if pull.wanted is not None or pull.shown is None:
         return terms.open != "none" or pull.wanted is not None or pull.merge_wanted is not None
-    return terms.open != "none" and pull.shown.state == "merged" and pull.written != record.commit
+    wanted = terms.open != "none" or pull.merge_wanted == record.commit
+    return wanted and pull.shown.state == "merged" and pull.written != record.commit
 
 
 def _may(pull: PullRequestRecord, record: BranchRecord, step: Step) -> bool:
@@ -103,7 +110,7 @@ def _conflicts(pull: PullRequestRecord) -> bool:
 
 
 def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: Terms) -> bool:
-    explained = pull.conflicted == record.commit and pull.followed != record.commit
+    explained = pull.conflicted == record.commit and bool(pull.conflicts) and pull.followed != record.commit
     return terms.follow_up and _conflicts(pull) and explained and len(pull.follow_ups) < MAX_FOLLOW_UPS
 
 

@@ -41,8 +41,10 @@ class Terms:
         )
 
     def with_options(self, options: PullRequestOptions | None) -> "Terms":
-        """With what a task chooses."""
+        """With what a task chooses: one that chooses a merge, and not how a pull request is opened, wants one."""
         chosen = (options or NO_OPTIONS).model_dump(exclude_none=True)
+        if chosen.get("merge", "never") != "never" and self.open == "none":
+            chosen.setdefault("open", "ready")
         return Terms(**{**self.__dict__, **chosen})
 
 
@@ -60,6 +62,8 @@ class Pace:
     """After so long without a change, it is not asked for any more."""
     no_checks: timedelta = timedelta(minutes=1)
     """How long checks may take to begin: a commit without any is merged after that."""
+    unseen: timedelta = timedelta(minutes=5)
+    """How long a forge may not see a branch that was pushed; then the step is refused."""
     queued: timedelta = timedelta(hours=1)
     """How long a merge queue may take; then the pull request is added to it again, and counts as stuck."""
 

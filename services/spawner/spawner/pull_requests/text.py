@@ -28,7 +28,7 @@ class About:
 
     @classmethod
     def of(cls, record: BranchRecord, last: TaskRecord | None) -> "About":
-        """From the branch's pull request, if it has one, or else from its last task."""
+        """From the branch's pull request, if it has one, or else from its last task until now."""
         pull = record.pull or PullRequestRecord()
         text = last.view(whole=True).text[:MAX_TEXT] if last else ""
         named = (pull.task, pull.text) if pull.task else (record.name, text)

@@ -7,7 +7,7 @@ from sandherd.contracts.pull_requests import MAX_CHECKS, PullRequestView
 from spawner.forges.forge import PullRequest, PullRequestState, PullRequestStatus
 from spawner.repositories.pull_request_record import PullRequestRecord
 
-_COMPARED: Final = ("state", "draft", "commit", "checks", "failed_checks", "reviews")
+_COMPARED: Final = ("state", "base", "draft", "commit", "checks", "failed_checks", "reviews")
 """What of a pull request is a change, beside whether it can be merged once that is known."""
 
 
@@ -22,6 +22,7 @@ def polled_view(shown: PullRequestView, status: PullRequestStatus, now: datetime
     found, can, checks, reviews = status.pull_request, status.mergeability, status.checks, status.reviews
     return shown.model_copy(
         update={
+            "base": found.base,
             "draft": found.draft,
             "commit": found.head_commit,
             "checks": checks.state.value,
@@ -46,6 +47,7 @@ def opened_view(found: PullRequest, pull: PullRequestRecord) -> PullRequestView:
         number=found.number,
         url=found.url,
         state=PullRequestState.OPEN.value,
+        base=found.base,
         draft=found.draft,
         commit=found.head_commit,
         **known,

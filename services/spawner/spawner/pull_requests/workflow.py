@@ -24,9 +24,11 @@ from spawner.pull_requests import decisions
 from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.follow_up import follow_up, follow_up_name, follow_up_problem
 from spawner.pull_requests.forge_steps import ForgeSteps
+from spawner.pull_requests.requested import merge_obstacle, merge_withdrawn
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import Step, TaskWork, next_step, work_on
 from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.unseen import is_unseen_for_long, unseen
 from spawner.repositories.decisions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
@@ -73,14 +75,17 @@ class PullRequestWorkflow:
         """Run until cancelled."""
         await self._live.branch_index.complete.wait()
         await self._live.task_index.complete.wait()
-        for key, known in self._live.branch_index.items():
-            self._on_branch(key, known.view)
         await run_until_first(self._tick(), self._queue.run())
 
     async def _tick(self) -> None:
-        """Request what is due. What is due once is also due for the next holder of the lease: the records have it."""
+        """Request what is due; whenever the lease is acquired, find that anew: a step ends without it, unrepeated."""
+        fence = None
         while True:
             await self._lease.wait_held()
+            if fence != self._lease.fence:
+                fence = self._lease.fence
+                for key, known in self._live.branch_index.items():
+                    self._on_branch(key, known.view)
             now = self._live.now()
             for key in [key for key, at in self._due.items() if at <= now]:
                 del self._due[key]
@@ -133,11 +138,24 @@ class PullRequestWorkflow:
         if held is None:
             return False
         record, now = held.record, self._live.now()
+        if await self._withdrawn(key, record):
+            return True
         terms = self._terms.with_options(record.pull_options)
         step = next_step(record, terms, self._work(record), now, self._pace)
         if step is None:
             return False
         await self._change(key, await self._decided(step, record, terms))
+        return True
+
+    async def _withdrawn(self, key: str, record: BranchRecord) -> bool:
+        """Withdraw a merge that a user wants and that will not take place; returns whether there was one."""
+        found, pull = merge_obstacle(record, self._pace), record.pull
+        if found is None or pull is None or pull.merge_wanted is None:
+            return False
+        obstacle, reason = found
+        now = self._live.now()
+        decide = partial(merge_withdrawn, wanted=pull.merge_wanted, obstacle=obstacle, reason=reason, now=now)
+        await self._change(key, decide)
         return True
 
     async def _decided(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
@@ -146,11 +164,19 @@ class PullRequestWorkflow:
             decide = await self._do(step, record, terms)
         except (ForgeError, GitError) as error:
             self._count(step, _outcome(error))
-            if not error.permanent:
+            if not error.permanent and not await self._unseen(record, error):
                 raise
-            return self._refused(step, record, str(error), error.fault.value)
+            return self._refused(step, record, str(error), _code(error))
         self._count(step, DONE)
         return decide
+
+    async def _unseen(self, record: BranchRecord, error: ForgeError | GitError) -> bool:
+        """Whether the forge does not see the branch for too long; since when is stored."""
+        if error.fault is not ForgeFault.NOT_SEEN:
+            return False
+        now = self._live.now()
+        await self._change(record.key, partial(unseen, commit=record.commit, now=now))
+        return is_unseen_for_long(record, now, self._pace)
 
     async def _do(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
         match step:
@@ -172,7 +198,7 @@ class PullRequestWorkflow:
         """Submit the task that resolves the conflicts: its name and command are derived, so it is submitted once."""
         now, last = self._live.now(), await self._last_task(record)
         at = record.pull.conflicted_at if record.pull else None
-        problem = follow_up_problem(last)
+        problem = follow_up_problem(record, last)
         if last is None or problem is not None or at is None:
             return self._refused(Step.FOLLOW_UP, record, problem or "", "refused")
         name = follow_up_name(self._ids, record, at, record.commit)
@@ -185,7 +211,7 @@ class PullRequestWorkflow:
     def _refused(self, step: Step, record: BranchRecord, reason: str, code: str) -> Decide:
         now = self._live.now()
         if step is Step.POLL:
-            return partial(decisions.not_polled, reason=reason, code=code, now=now)
+            return partial(decisions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
         return partial(decisions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
 
     async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
@@ -200,6 +226,11 @@ class PullRequestWorkflow:
 
     def _count(self, step: Step, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step.value, outcome=outcome)
+
+
+def _code(error: ForgeError | GitError) -> str:
+    """The fault as events have it."""
+    return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 
 def _outcome(error: ForgeError | GitError) -> str:

@@ -23,16 +23,32 @@ def continued(task: TaskRecord, repository: Repository, known: Iterable[BranchRe
 
     Raises `GitError` if it names a branch that no task has worked on.
     """
-    live = [record for record in known if record.state is BranchState.LIVE]
+    every = list(known)
+    live = [record for record in every if record.state is BranchState.LIVE]
     for record in live:
         if record.life == task.life or record.branch == repository.branch:
             return record
     if repository.branch is not None:
-        raise GitError(GitFault.NOT_FOUND, f"{repository.branch} is no live branch of an earlier task")
+        raise GitError(GitFault.NOT_FOUND, _not_live(repository.branch, every))
     if repository.join:
-        of_ticket = [record for record in live if record.ticket == repository.ticket]
+        of_ticket = [record for record in live if _is_same_ticket(record.ticket, repository.ticket)]
         return max(of_ticket, key=lambda record: record.updated_at, default=None)
     return None
+
+
+def _not_live(branch: str, known: Iterable[BranchRecord]) -> str:
+    """Why a branch can't be continued."""
+    ended = max((one for one in known if one.branch == branch), key=lambda one: one.updated_at, default=None)
+    if ended is None:
+        return f"{branch} is no live branch of an earlier task"
+    shown = ended.pull.shown if ended.pull else None
+    merged = ended.state is BranchState.MERGED or (shown is not None and shown.state == "merged")
+    return f"{branch} was {'merged' if merged else 'deleted'}: begin a new branch, without naming one"
+
+
+def _is_same_ticket(one: str | None, other: str | None) -> bool:
+    """Whether two names are of the same ticket: `#42` is `42`."""
+    return one is not None and other is not None and one.removeprefix("#") == other.removeprefix("#")
 
 
 def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rules: Rules) -> str:

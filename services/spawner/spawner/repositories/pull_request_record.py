@@ -23,7 +23,7 @@ class PullRequestRecord(BaseModel):
     merge_wanted: str | None = None
     """The commit that a user wants to be merged."""
     task: SafeName | None = None
-    """The task that its title and body are about: the first one whose commits were in it."""
+    """The task that its title and body are about: the last one before it was opened. Later ones do not change it."""
     text: str = ""
     """The begin of that task's text."""
     written: str | None = None
@@ -52,6 +52,9 @@ class PullRequestRecord(BaseModel):
     """The commit for whose conflicts a task was submitted, or refused."""
     follow_ups: tuple[SafeName, ...] = ()
     """These tasks."""
+    unseen: str | None = None
+    """The commit whose branch the forge does not see, since `unseen_since`."""
+    unseen_since: AwareDatetime | None = None
     refused: dict[str, str] = {}
     """The commit for which the forge refused a step, by step."""
     problem: str | None = None

@@ -1,0 +1,22 @@
+"""How long a forge may not see a branch that was pushed, as pure functions of the branch's record."""
+
+from datetime import datetime
+
+from sandherd.contracts.states import BranchState
+from spawner.pull_requests.decisions import pull_of
+from spawner.pull_requests.terms import Pace
+from spawner.repositories.record import BranchRecord
+
+
+def unseen(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The branch that its forge does not see at this commit; the same if that is stored."""
+    pull = pull_of(record)
+    if pull.unseen == commit or record.commit != commit or record.state is not BranchState.LIVE:
+        return record
+    return record.model_copy(update={"pull": pull.changed(unseen=commit, unseen_since=now), "updated_at": now})
+
+
+def is_unseen_for_long(record: BranchRecord, now: datetime, pace: Pace) -> bool:
+    """Whether it is no delay any more: the branch or its base was deleted, or pull requests are disabled."""
+    pull = pull_of(record)
+    return pull.unseen == record.commit and pull.unseen_since is not None and now - pull.unseen_since >= pace.unseen

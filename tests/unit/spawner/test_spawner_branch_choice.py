@@ -1,0 +1,50 @@
+"""Which branch a task continues."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.pull_requests import PullRequestView
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.states import BranchState
+from spawner.repositories.branch_choice import continued
+from spawner.repositories.git import GitError
+from spawner.repositories.pull_request_record import PullRequestRecord
+from spawner.repositories.record import BranchRecord
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TASK: Any = SimpleNamespace(life="f" * 32)
+URL = "https://r/a/b"
+
+
+def branch(**changes: Any) -> BranchRecord:
+    known: dict[str, Any] = {
+        "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": URL, "url": URL,
+        "branch": "feature/x", "base": "main", "base_commit": "a" * 40, "commit": "b" * 40, "created_at": NOW,
+        "updated_at": NOW,
+    }  # fmt: skip
+    return BranchRecord(**(known | changes))
+
+
+@pytest.mark.parametrize(("one", "other"), [("42", "#42"), ("#42", "42"), ("#42", "#42")])
+def test_ticket_is_the_same_with_and_without_its_sign(one: str, other: str) -> None:
+    """Users and forges write both."""
+    known = branch(ticket=one)
+    assert continued(TASK, Repository(url=URL, join=True, ticket=other), [known]) == known
+    assert continued(TASK, Repository(url=URL, join=True, ticket="421"), [known, branch()]) is None
+
+
+def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
+    """One that was merged is deleted right after."""
+    wanted = Repository(url=URL, branch="feature/x")
+    merged = PullRequestRecord(shown=PullRequestView(number=1, url=URL, state="merged"))
+    for known, text in (
+        ([], "no live branch"),
+        ([branch(state=BranchState.DELETED)], "was deleted"),
+        ([branch(state=BranchState.DELETED, pull=merged)], "was merged"),
+        ([branch(state=BranchState.MERGED)], "was merged"),
+    ):
+        with pytest.raises(GitError, match=text):
+            continued(TASK, wanted, known)
