@@ -70,6 +70,7 @@ class CheckoutPreparer:
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
+        live.last_events.on_handled(self._request_waiting)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
@@ -85,11 +86,7 @@ class CheckoutPreparer:
         return current and branch is not None and self._at_work_on(branch, task) is None
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
-        def find(key: str) -> TaskFacts | None:
-            known = self._live.task_index.get(key)
-            return known.view if known else None
-
-        return at_work_on(branch, task.task, find)
+        return at_work_on(branch, task.task, self._live.task_facts)
 
     async def run(self) -> None:
         """Prepare what is requested, until cancelled."""
@@ -134,6 +131,7 @@ class CheckoutPreparer:
 
     async def _prepare(self, key: str) -> None:
         self._lease.check()
+        await self._live.read()
         held = await self._live.tasks.load(key)
         if held is None or held.record.state is not TaskState.PENDING or held.record.repository is None:
             return
@@ -170,7 +168,6 @@ class CheckoutPreparer:
             if held is None or held.record.state is not BranchState.LIVE:
                 raise GitError(GitFault.REFUSED, "the task's branch was deleted")
             return held.record
-        await self._live.branch_index.complete.wait()
         known = [view for view in self._live.branch_index.views() if view.project == task.project]
         known = [view for view in known if view.repository == repository_key(repository)]
         mirror = await self._mirrors.fetch(task.project, repository)
