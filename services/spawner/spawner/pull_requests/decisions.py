@@ -3,6 +3,7 @@
 Each changes nothing if the branch has another commit by now, or is no longer live.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from spawner.repositories.record import BranchRecord
 
 DENIED_DELAY: Final = timedelta(hours=1)
 """When a forge that denies a poll is asked again: its token may be replaced."""
+IsWorkedOn = Callable[[BranchRecord], bool]
+"""Whether a task may still save commits of the branch. It may have joined it while a forge was asked."""
 _NOT_POLLED: Final = "not polled: "
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
 """Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
@@ -45,6 +48,7 @@ def opened(
     ready: bool,
     about: tuple[str, str],
     pace: Pace,
+    worked_on: IsWorkedOn,
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
@@ -56,7 +60,8 @@ def opened(
     written = _opened(record, found, commit, now, ready=ready, pace=pace)
     written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
     if found.state is PullRequestState.MERGED:
-        return merged(written, found.merged_commit or found.head_commit, now, head=found.head_commit)
+        at = found.merged_commit or found.head_commit
+        return merged(written, at, now, head=found.head_commit, worked_on=worked_on)
     return _closed(written, now) if found.state is PullRequestState.CLOSED else written
 
 
@@ -90,13 +95,16 @@ def made_ready(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
     return _with(record, changed, now, *_updated(record, pull, changed))
 
 
-def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace: Pace) -> BranchRecord:
+def polled(
+    record: BranchRecord, status: PullRequestStatus, now: datetime, pace: Pace, *, worked_on: IsWorkedOn
+) -> BranchRecord:
     """The branch after its forge was asked for the pull request."""
     pull, found = pull_of(record), status.pull_request
     if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
         return record
     if found.state is PullRequestState.MERGED:
-        return merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
+        at = found.merged_commit or found.head_commit
+        return merged(record, at, now, head=found.head_commit, worked_on=worked_on)
     if found.state is PullRequestState.CLOSED:
         return _closed(record, now)
     view = polled_view(pull.shown, status, now)
@@ -135,11 +143,13 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
     return _with(record, changed, now, _refusal(record, step, reason, code))
 
 
-def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace) -> BranchRecord:
+def merge_answered(
+    record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace, *, worked_on: IsWorkedOn
+) -> BranchRecord:
     """The branch after a request to merge this commit of it."""
     pull = pull_of(record)
     if outcome.result is MergeResult.MERGED:
-        return merged(record, outcome.commit or commit, now, head=commit)
+        return merged(record, outcome.commit or commit, now, head=commit, worked_on=worked_on)
     if record.state is not BranchState.LIVE or record.commit != commit or not pull.is_open:
         return record
     delay = pace.delay(pull.polls, timedelta()) or pace.slow
@@ -167,17 +177,17 @@ def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now
     )
 
 
-def merged(record: BranchRecord, commit: str, now: datetime, *, head: str) -> BranchRecord:
+def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged as `commit`, with `head`; it is deleted then.
 
-    If it has other commits by now, it stays live, and they get a pull request of their own.
+    If it has other commits by now, or may get some, it stays live, and they get a pull request of their own.
     """
     pull = pull_of(record)
     if record.state is not BranchState.LIVE or not pull.is_open:
         return record
     shown = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
     done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
-    if record.commit != head:
+    if record.commit != head or record.received or worked_on(record):
         return _with(record, done, now, *_updated(record, pull, done))
     event = BranchMerged(**_about(record), commit=commit, pr_number=pull.shown.number if pull.shown else None)
     closed = record.entering(BranchState.MERGED, delete_wanted="everywhere", push_wanted=False)

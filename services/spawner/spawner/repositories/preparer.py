@@ -207,6 +207,8 @@ class CheckoutPreparer:
         held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined_by(record, task, now))
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
+        if held.record.state is not BranchState.LIVE:
+            raise StoreUnavailableError(f"{branch.key} was {held.record.state} meanwhile")
         await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
         return held.record
 

@@ -51,7 +51,7 @@ class LastEvents:
         return at is not None and (now >= at + SAVED_WITHIN or self._handled.get(key) == at)
 
     async def run(self, now: Callable[[], datetime]) -> None:
-        """Ask the broker whenever a sandbox has ended, until cancelled."""
+        """Check whenever a sandbox has ended, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -60,10 +60,10 @@ class LastEvents:
                 self._wake.set()
 
     async def check(self, now: datetime) -> bool:
-        """Ask once; returns whether all events of sandboxes that had ended before are handled."""
-        asked = dict(self._ended)
-        confirmed = await self._confirmed() if any(not _is_late(view, now) for view in asked.values()) else False
-        for key, view in asked.items():
+        """Request it once; returns whether all events of sandboxes that had ended before are handled."""
+        waiting = dict(self._ended)
+        confirmed = await self._confirmed() if any(not _is_late(view, now) for view in waiting.values()) else False
+        for key, view in waiting.items():
             if confirmed or _is_late(view, now):
                 self._release(key, view)
         self._handled = {key: at for key, at in self._handled.items() if now < at + SAVED_WITHIN}
