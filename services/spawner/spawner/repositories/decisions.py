@@ -115,7 +115,7 @@ def saved(
         "size": size,
         "diff": diff,
         "problem": None,
-        "push_wanted": record.push and record.pushed != commits.commit,
+        "push_wanted": (record.push or record.push_wanted) and record.pushed != commits.commit,
         "approve": (),
     }
     event = BranchSaved(

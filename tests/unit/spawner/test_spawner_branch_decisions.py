@@ -1,0 +1,36 @@
+"""State changes of a branch: what users and tasks want of its pushes is not lost."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.requests import PushBranch
+from spawner.repositories import decisions
+from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
+BUNDLE = ArtifactRef(artifact="a", subject="s", size=1, sha256="0" * 64, chunks=1, media_type="x/y")
+RECEIVED = ReceivedCommits(sandbox="sbx-1", task="task-1", commit=OTHER, bundle=BUNDLE)
+
+
+def branch(**changes: Any) -> BranchRecord:
+    known: dict[str, Any] = {
+        "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": "r", "url": "https://r/a/b",
+        "branch": "feature/x", "base": "main", "base_commit": BASE, "commit": COMMIT, "received": (RECEIVED,),
+        "created_at": NOW, "updated_at": NOW,
+    }  # fmt: skip
+    return BranchRecord(**(known | changes))
+
+
+def saved(record: BranchRecord) -> BranchRecord:
+    return decisions.saved(record, RECEIVED, size=BranchSize(), paths=[], diff=None, now=NOW)
+
+
+def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() -> None:
+    """Also of a branch that is pushed at a user's request only; the others are not."""
+    record = branch(push=False)
+    assert not saved(record).push_wanted
+    assert saved(decisions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
+    assert saved(branch()).push_wanted
+    assert not saved(branch(pushed=OTHER, push_wanted=True)).push_wanted
