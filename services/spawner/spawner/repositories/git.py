@@ -6,7 +6,6 @@ credential is passed in the environment of the git process alone: it is in no ar
 """
 
 import asyncio
-import base64
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.process_signals import send_group
+from spawner.repositories.printed_text import printed_text, secrets_of
 
 _LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
 _BLOCK: Final = 512
@@ -147,18 +147,13 @@ async def run_git(
     finally:
         await _end(process)
     if status not in accepted:
-        raise _error(status, _without(credential, err.decode(errors="replace")))
+        raise _error(status, shown_output(err, credential))
     return status, out
 
 
-def _without(credential: Credential | None, printed: str) -> str:
-    """The text without the credential, which a server may return in a message."""
-    if credential is None:
-        return printed
-    pair = base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
-    for secret in (credential.password, pair, base64.b64encode(credential.password.encode()).decode()):
-        printed = printed.replace(secret.rstrip("="), "***")
-    return printed
+def shown_output(printed: bytes, credential: Credential | None) -> str:
+    """What git printed, without the credential, which a server may return in a message."""
+    return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 
 def _environment(credential: Credential | None, config: Mapping[str, str]) -> dict[str, str]:
@@ -236,7 +231,7 @@ def _error(status: int, printed: str) -> GitError:
     """The failure, from git's messages in the locale C; what the remote printed (`remote: …`) never decides."""
     if status == _NO_PROGRAM:
         return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine")
-    lines = [line for line in printed.splitlines() if line.strip()]
+    lines = [line for line in printed.split("\n") if line.strip()]
     own = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
     fault = next((fault for fault, pattern in _MEANINGS if re.search(pattern, own)), GitFault.REFUSED)
     if status in _SIGXFSZ_STATUS:

@@ -21,6 +21,7 @@ from spawner.repositories.git import (
     RemoteRepository,
     in_repository,
     run_git,
+    shown_output,
 )
 from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
@@ -71,7 +72,7 @@ class Mirror:
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
-            raise _refused_push(shown.decode(errors="replace"))
+            raise _refused_push(shown_output(shown, remote.credential))
 
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
         """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`."""
@@ -85,7 +86,7 @@ class Mirror:
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
-            raise _refused_push(printed.decode(errors="replace"))
+            raise _refused_push(shown_output(printed, remote.credential))
 
     # --- branches ----------------------------------------------------------------------------------------------
 
@@ -296,7 +297,7 @@ def _blamed(bundle: Path) -> Iterator[None]:
 
 def _refused_push(shown: str) -> GitError:
     """From the machine-readable lines: `!`, the refs, and a summary with the reason in parentheses (git-push(1))."""
-    line = next((line for line in shown.splitlines() if line.startswith("!")), "")
+    line = next((line for line in shown.split("\n") if line.startswith("!")), "")
     reason = line.rsplit("\t", 1)[-1]
     stale = any(word in reason for word in ("stale info", "fetch first", "non-fast-forward", "already exists"))
     return GitError(GitFault.CONFLICT if stale else GitFault.REFUSED, f"push: {reason[:500] or 'no reason printed'}")
