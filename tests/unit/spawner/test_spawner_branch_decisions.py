@@ -1,12 +1,17 @@
 """State changes of a branch: what users and tasks want of its pushes is not lost."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import decisions
+from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
+from spawner.repositories.workflow import BranchWorkflow
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
@@ -34,3 +39,16 @@ def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() 
     assert saved(decisions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
     assert saved(branch()).push_wanted
     assert not saved(branch(pushed=OTHER, push_wanted=True)).push_wanted
+
+
+async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
+    """A token that has expired is no fault of the commits: they are added once it is replaced."""
+
+    async def denied(_: BranchRecord) -> None:
+        raise GitError(GitFault.DENIED, "Authentication failed")
+
+    index, meters = SimpleNamespace(on_change=lambda _: None), SimpleNamespace(count=lambda *_, **__: None)
+    live: Any = SimpleNamespace(branch_index=index, meters=meters, now=lambda: NOW)
+    parts: Any = SimpleNamespace(with_branch=denied)
+    with pytest.raises(GitError):
+        await BranchWorkflow(live, parts, parts, parts, [])._add(branch(), RECEIVED)

@@ -106,6 +106,29 @@ async def test_reason_for_a_refused_push_is_hidden_as_well(tmp_path: Path, monke
     assert str(refused.value) == "push: [remote rejected] (\ufffd[31mtoken *** may not push)"
 
 
+@pytest.mark.parametrize(
+    ("status", "printed"),
+    [
+        (-15, ""), (-9, ""), (137, ""), (128, "fatal: write error: Disk quota exceeded"),
+        (128, "error: cannot fork() for index-pack: Resource temporarily unavailable"),
+        (128, "fatal: unable to create temporary file: Read-only file system"),
+        (128, "error: unable to open /x/objects: Too many open files"),
+        (128, "error: index-pack died of signal 9"), (128, "fatal: write error: No space left on device"),
+    ],
+)  # fmt: skip
+def test_fault_of_the_machine_is_none_of_the_commits(status: int, printed: str) -> None:
+    """The same bundle may be added later: it is not refused, also where its own faults are permanent."""
+    error = git._error(status, printed)
+    assert (error.fault, error.permanent, error.of_machine) == (git.GitFault.UNAVAILABLE, False, True)
+
+
+def test_signals_that_a_bundle_may_cause_are_permanent() -> None:
+    """Git's own crash, and the size limit; what a remote prints decides nothing."""
+    for status, printed in ((-11, ""), (-25, ""), (128, "remote: Disk quota exceeded\nfatal: index-pack failed")):
+        error = git._error(status, printed)
+        assert (error.permanent, error.of_machine) == (True, False)
+
+
 def task(**values: object) -> TaskRecord:
     spec = TaskSpec(text="x", harness=CommandHarness(argv=["true"]))
     now = datetime(2026, 11, 27, tzinfo=UTC)

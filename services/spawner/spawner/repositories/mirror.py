@@ -285,12 +285,11 @@ def folder_bytes(folder: Path) -> int:
 
 @contextmanager
 def _blamed(bundle: Path) -> Iterator[None]:
-    """Errors within are the bundle's, which is the same at each retry, unless the disk is full or git is missing."""
+    """Errors within are the bundle's, which is the same at each retry, unless this machine is short of something."""
     try:
         yield
     except GitError as error:
-        of_machine = any(text in str(error).lower() for text in ("no space left", "not installed"))
-        if error.permanent or of_machine:
+        if error.permanent or error.of_machine:
             raise
         raise GitError(GitFault.REFUSED, f"the bundle of {bundle.stat().st_size} bytes is damaged: {error}") from error
 

@@ -117,10 +117,10 @@ class BranchWorkflow:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
-        """Check a bundle and add it to the branch in the mirror."""
+        """Check a bundle and add it to the branch in the mirror. Only faults of the bundle itself refuse it."""
         now = self._live.now()
+        mirror = await self._restored(record)
         try:
-            mirror = await self._mirrors.with_branch(record)
             if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
             commit = await self._import(mirror, record, commits)
@@ -136,6 +136,14 @@ class BranchWorkflow:
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
         return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
+
+    async def _restored(self, record: BranchRecord) -> Mirror:
+        """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
+        try:
+            return await self._mirrors.with_branch(record)
+        except GitError as error:
+            self._count("save", outcome_of(error.fault))
+            raise
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
         await self._mirrors.check_size(mirror)
