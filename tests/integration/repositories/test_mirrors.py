@@ -45,6 +45,15 @@ async def test_work_of_a_sandbox_is_pushed(
     assert (upstream.head(BRANCH), upstream.head("main")) == (made, upstream.first)
 
 
+async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
+    """Another reader has reset the mirror's branch to an earlier commit meanwhile."""
+    second = upstream.commit({"shop.py": "total = 2\n"})
+    await mirror.fetch(remote)
+    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.push(remote, BRANCH, expected=NO_COMMIT, commit=second)
+    assert upstream.head(BRANCH) == second
+
+
 async def test_lost_response_makes_nothing_twice(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
 ) -> None:

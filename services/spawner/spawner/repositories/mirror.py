@@ -59,16 +59,16 @@ class Mirror:
                 return target.removeprefix(f"ref: {_HEADS}")
         raise GitError(GitFault.NOT_FOUND, "the repository has no default branch; name a base branch")
 
-    async def push(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
+    async def push(self, remote: RemoteRepository, branch: str, *, expected: str, commit: str | None = None) -> None:
         """Push the branch if the remote's is `expected`, or already equals it. Raises `GitError`.
 
-        `NO_COMMIT` expects that the remote does not have it.
+        `NO_COMMIT` expects that the remote does not have it. `commit`: it is pushed, wherever the branch is by now.
         """
         name = f"{_HEADS}{branch}"
         lease = f"--force-with-lease={name}:{'' if expected == NO_COMMIT else expected}"
         options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
         status, shown = await run_git(
-            *in_repository(self.path), *options, "--end-of-options", remote.url, f"{name}:{name}",
+            *in_repository(self.path), *options, "--end-of-options", remote.url, f"{commit or name}:{name}",
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:

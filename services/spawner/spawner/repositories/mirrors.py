@@ -161,8 +161,12 @@ class Mirrors:
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Push the branch if the repository's is where it was pushed last."""
-        push = partial(mirror.push, branch=record.branch, expected=record.pushed or NO_COMMIT)
+        """Push the commit of the record if the repository's branch is where it was pushed last.
+
+        Another reader may have reset the mirror's branch to an earlier record's commit by now.
+        """
+        expected = record.pushed or NO_COMMIT
+        push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
         await self._hosts.use(_url(record), push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
