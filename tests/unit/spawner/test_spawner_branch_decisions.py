@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import decisions
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
 from spawner.repositories.workflow import BranchWorkflow
+from spawner.tasks.record import TaskRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
@@ -52,3 +55,20 @@ async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
     parts: Any = SimpleNamespace(with_branch=denied)
     with pytest.raises(GitError):
         await BranchWorkflow(live, parts, parts, parts, [])._add(branch(), RECEIVED)
+
+
+@pytest.mark.parametrize("push", [True, False])
+def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> None:  # a column
+    """Whatever the tasks before it chose."""
+    spec = TaskSpec(
+        text="x",
+        harness=CommandHarness(argv=["true"]),
+        repository=Repository(url="https://r/a/b", branch="feature/x", push=push),
+    )
+    task = TaskRecord.model_validate(
+        {"project": "p1", "task": "task-2", "life": "1" * 32, "spec": spec, "runtime": "process", "limits": {}}
+        | {"submitted_at": NOW}
+    )
+    record = decisions.begun_by(branch(push=not push), task, NOW)
+    assert (record.push, saved(record).push_wanted) == (push, push)
+    assert decisions.begun_by(record, task, NOW) is record

@@ -86,6 +86,12 @@ def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
     return record.model_copy(update={"tasks": tasks, "updated_at": now})
 
 
+def begun_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
+    """The branch that this task begins to work on now: the task decides whether its commits are pushed when saved."""
+    push = task.repository is not None and task.repository.push and record.url is not None
+    return record if record.push == push else record.model_copy(update={"push": push, "updated_at": now})
+
+
 def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
     """The branch with a bundle to be checked; the same if it was received before. One that is not live refuses it."""
     known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}

@@ -149,6 +149,8 @@ class CheckoutPreparer:
             return
         checkout = await self._checkout(task, branch)
         self._lease.check()
+        begun = partial(decisions.begun_by, task=task, now=self._live.now())
+        await self._live.branches.change(branch.key, lambda record, _: begun(record))
         await self._artifacts.delete(task.checkout.bundle if task.checkout else None)
         now = self._live.now()
         await self._live.change_task(
