@@ -12,6 +12,7 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.repositories import Checkout, Repository
@@ -66,6 +67,7 @@ class CheckoutPreparer:
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
         self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
         live.task_index.on_change(self._on_task)
@@ -170,11 +172,13 @@ class CheckoutPreparer:
             if held is None or held.record.state is not BranchState.LIVE:
                 raise GitError(GitFault.REFUSED, "the task's branch was deleted")
             return held.record
-        known = [view for view in self._live.branch_index.views() if view.project == task.project]
-        known = [view for view in known if view.repository == repository_key(repository)]
+        name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
-        return await self._join(found, task)
+        async with self._choosing.hold((task.project, name)):  # each task knows the branches of those before it
+            known = [view for view in self._live.branch_index.views() if view.project == task.project]
+            known = [view for view in known if view.repository == name]
+            found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
+            return await self._join(found, task)
 
     async def _create(
         self, task: TaskRecord, repository: Repository, mirror: Mirror, known: Iterable[BranchRecord]
