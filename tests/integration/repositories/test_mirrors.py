@@ -54,6 +54,19 @@ async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepo
     assert upstream.head(BRANCH) == second
 
 
+async def test_branch_is_deleted_without_its_mirror(
+    remote: RemoteRepository, upstream: Upstream, tmp_path: Path
+) -> None:
+    """The spawner's folder was lost; an empty mirror is enough, and another commit is not deleted."""
+    pushed = upstream.commit({"search.py": "found = 1\n"}, BRANCH)
+    lost = Mirror(tmp_path / "mirrors" / "lost.git")
+    with pytest.raises(GitError) as refused:
+        await lost.delete_remote_branch(remote, BRANCH, expected=upstream.first)
+    assert refused.value.fault is GitFault.CONFLICT
+    await lost.delete_remote_branch(remote, BRANCH, expected=pushed)
+    assert upstream.head(BRANCH) == ""
+
+
 async def test_lost_response_makes_nothing_twice(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
 ) -> None:

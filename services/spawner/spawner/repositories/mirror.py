@@ -75,7 +75,13 @@ class Mirror:
             raise _refused_push(shown_output(shown, remote.credential))
 
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
-        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`."""
+        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`.
+
+        The mirror needs no commit for that, and is created empty if it was removed.
+        """
+        if not (self.path / "HEAD").exists():
+            async with self.writing():
+                pass
         name = f"{_HEADS}{branch}"
         shown = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
         if not shown:
