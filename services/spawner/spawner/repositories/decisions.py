@@ -221,10 +221,10 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
         return record
     changes = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": (), "updated_at": now}
     event = BranchDeleted(repository=record.repository, branch=record.branch)
-    gone = record.entering(BranchState.DELETED, **changes).with_events(now, event)
+    ended = record.entering(BranchState.DELETED, **changes).with_events(now, event)
     for commits in record.received:
-        gone = _too_late(gone, commits, BranchState.DELETED, now)
-    return gone
+        ended = _too_late(ended, commits, BranchState.DELETED, now)
+    return ended
 
 
 def not_deleted(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:

@@ -192,27 +192,41 @@ class Mirror:
 
     async def conflicts(self, head: str, base: str) -> list[str]:
         """The paths with conflicts if these commits are merged; nothing is stored. Raises `GitError`."""
-        async with self.writing():
-            return await self._try_merge(head, base)
+        async with self._trial() as own:
+            return sorted(set((await self._merged_tree(head, base, own))[1]))
 
-    async def _try_merge(self, head: str, base: str) -> list[str]:
-        with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
-            own = {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
-            arguments = (
-                "merge-tree",
-                "--write-tree",
-                "-z",
-                "--name-only",
-                "--no-messages",
-                "--end-of-options",
-                head,
-                base,
-            )
-            status, shown = await run_git(
-                *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
-            )
-        paths = shown.decode("utf-8", "surrogateescape").split("\0")[1:]
-        return sorted({path for path in paths if path}) if status else []
+    async def merge_changes(self, head: str, base: str) -> list[str]:
+        """The paths that the merge of `head` changes of `base`, or has conflicts in; nothing is stored.
+
+        Raises `GitError`.
+        """
+        async with self._trial() as own:
+            tree, conflicts = await self._merged_tree(head, base, own)
+            arguments = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", base, tree)
+            _, shown = await run_git(*in_repository(self.path), *arguments, environment=own, limits=self.limits)
+        return sorted({*_paths(shown), *conflicts})
+
+    async def merge_bases(self, head: str, base: str) -> list[str]:
+        """The best common ancestors of two commits, usually one. Raises `GitError`."""
+        arguments = ("merge-base", "--all", "--end-of-options", head, base)
+        _, shown = await run_git(*in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1}))
+        return shown.decode().split()
+
+    @asynccontextmanager
+    async def _trial(self) -> AsyncIterator[dict[str, str]]:
+        """The environment in which git stores objects in a folder that is removed afterwards."""
+        async with self.writing():
+            with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
+                yield {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
+
+    async def _merged_tree(self, head: str, base: str, own: Mapping[str, str]) -> tuple[str, list[str]]:
+        """The tree of a merge, and the paths with conflicts."""
+        arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", head, base)
+        status, shown = await run_git(
+            *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
+        )
+        tree, *paths = _paths(shown)
+        return tree, paths if status else []
 
     # --- the repository ----------------------------------------------------------------------------------------
 
@@ -277,6 +291,10 @@ class Mirror:
                 if new:
                     await asyncio.to_thread(shutil.rmtree, self.path)
                 raise
+
+
+def _paths(printed: bytes) -> list[str]:
+    return [path for path in printed.decode("utf-8", "surrogateescape").split("\0") if path]
 
 
 def folder_bytes(folder: Path) -> int:

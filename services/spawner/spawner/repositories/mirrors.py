@@ -160,6 +160,10 @@ class Mirrors:
             limit = self._limits.file_bytes // _MIB
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
+    async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Fetch the current branches of the repository of a branch."""
+        await self._hosts.use(_url(record), mirror.fetch)
+
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 

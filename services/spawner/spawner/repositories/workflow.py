@@ -168,8 +168,8 @@ class BranchWorkflow:
             return partial(decisions.pushed, commit=record.commit, now=now)
         try:
             mirror = await self._mirrors.with_branch(record)
-            sensitive = await self._approval.paths(mirror, record)
-            if sensitive and record.approved != record.commit:
+            sensitive = await self._to_approve(mirror, record)
+            if sensitive:
                 reason = "it changes paths that a user has to approve"
                 return partial(
                     decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
@@ -182,6 +182,13 @@ class BranchWorkflow:
             return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
         self._count("push", DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _to_approve(self, mirror: Mirror, record: BranchRecord) -> tuple[str, ...]:
+        """The paths that a user still has to approve: compared with the base as the repository has it now."""
+        if record.approved == record.commit:
+            return ()
+        await self._mirrors.refresh(mirror, record)
+        return await self._approval.paths(mirror, record)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
         known = list(self._live.branch_index.views())
