@@ -100,6 +100,7 @@ class Mirrors:
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
+        await self.check_size(mirror)  # branches that were overwritten or deleted leave their objects
         mirror.mark_used()
         return mirror
 
@@ -152,7 +153,7 @@ class Mirrors:
             yield file
 
     async def check_size(self, mirror: Mirror) -> None:
-        """Raise `GitError` if the mirror has reached its maximum: commits that are refused use its disk for a while."""
+        """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
             return
         await collect_garbage(mirror)
