@@ -161,6 +161,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("branches not compared", "Conflicts of one branch with others are not known."),
         _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
         _error("branch step failed, retrying", "One step of a branch failed by an unexpected error.", _REPORT),
+        _warning("events of ended sandboxes not checked, retrying", "Others wait for their branches.", _BROKER),
         _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
         _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
         _info("command rejected", "A command does not apply; the event `sandbox.refused` has the reason."),

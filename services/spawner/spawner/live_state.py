@@ -21,6 +21,8 @@ from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
 from spawner.repositories.record import BranchRecord
 from spawner.sandboxes import decisions
+from spawner.sandboxes.event_barrier import event_barrier
+from spawner.sandboxes.last_events import LastEvents
 from spawner.sandboxes.record import SandboxRecord
 from spawner.schedules.record import ScheduleRecord
 from spawner.task_spans import count, record_sandbox_span
@@ -60,6 +62,9 @@ class LiveState:
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
         )
+        self._settled = event_barrier(bus)
+        self.last_events = LastEvents(self._are_events_handled)
+        self.sandbox_index.on_change(self.last_events.change)
         self._indexes = (
             self.task_index,
             self.sandbox_index,
@@ -68,6 +73,26 @@ class LiveState:
             self.schedule_index,
             self.branch_index,
         )
+
+    def task_facts(self, key: str) -> TaskFacts | None:
+        """What is known of a task, with whether its sandbox may still save commits; None if it has no record."""
+        known = self.task_index.get(key)
+        if known is None:
+            return None
+        last = known.view.sandbox or known.view.left
+        if last is None:
+            return known.view
+        last_key = f"{known.view.project}.{last}"
+        sandbox = self.sandbox_index.get(last_key)
+        handled = self.last_events.are_handled(last_key, sandbox.view if sandbox else None, self.now())
+        return known.view if handled else known.view.model_copy(update={"saves": True})
+
+    async def _are_events_handled(self) -> bool:
+        """Whether every event of agents until now was handled, and the indexes have what resulted from them."""
+        if not await self._settled():
+            return False
+        await self.catch_up()
+        return True
 
     async def delete_task(self, held: StoredRecord[TaskRecord]) -> bool:
         """Delete a task's record, and what is stored for it alone. Returns whether the record was unchanged."""

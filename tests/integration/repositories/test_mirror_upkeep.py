@@ -91,6 +91,22 @@ async def test_mirror_that_is_full_of_refused_bundles_takes_commits_again(
     assert mirror.size_bytes() < 2**20
 
 
+async def test_branches_that_are_overwritten_do_not_fill_a_mirror(
+    mirrors: Mirrors, remote: RemoteRepository, upstream: Upstream
+) -> None:
+    """Their objects are removed after a fetch that exceeds the maximum; what is needed and too large is an error."""
+    repository = Repository(url=remote.url)
+    for number in range(4):
+        git(upstream.clone, "checkout", "--quiet", "-B", f"try-{number}", "main")
+        (upstream.clone / "large.bin").write_bytes(os.urandom(LARGE))
+        commit(upstream.clone, {})
+        git(upstream.clone, "push", "--quiet", "--force", "origin", "HEAD:overwritten")
+        assert (await mirrors.fetch("p1", repository)).size_bytes() < 2**20
+    git(upstream.clone, "push", "--quiet", "origin", *(f"try-{number}" for number in range(4)))
+    with pytest.raises(GitError, match="SANDHERD_MAX_REPOSITORY_MB"):
+        await mirrors.fetch("p1", repository)
+
+
 async def test_project_has_a_maximum_of_mirrors(
     mirrors: Mirrors, remote: RemoteRepository, server: GitServer, upstream: Upstream
 ) -> None:

@@ -45,6 +45,28 @@ async def test_work_of_a_sandbox_is_pushed(
     assert (upstream.head(BRANCH), upstream.head("main")) == (made, upstream.first)
 
 
+async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
+    """Another reader has reset the mirror's branch to an earlier commit meanwhile."""
+    second = upstream.commit({"shop.py": "total = 2\n"})
+    await mirror.fetch(remote)
+    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.push(remote, BRANCH, expected=NO_COMMIT, commit=second)
+    assert upstream.head(BRANCH) == second
+
+
+async def test_branch_is_deleted_without_its_mirror(
+    remote: RemoteRepository, upstream: Upstream, tmp_path: Path
+) -> None:
+    """The spawner's folder was lost; an empty mirror is enough, and another commit is not deleted."""
+    pushed = upstream.commit({"search.py": "found = 1\n"}, BRANCH)
+    lost = Mirror(tmp_path / "mirrors" / "lost.git")
+    with pytest.raises(GitError) as refused:
+        await lost.delete_remote_branch(remote, BRANCH, expected=upstream.first)
+    assert refused.value.fault is GitFault.CONFLICT
+    await lost.delete_remote_branch(remote, BRANCH, expected=pushed)
+    assert upstream.head(BRANCH) == ""
+
+
 async def test_lost_response_makes_nothing_twice(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
 ) -> None:

@@ -21,6 +21,7 @@ from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
 from spawner.pull_requests.terms import Pace, Terms
+from spawner.repositories import decisions as of_branch
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord, ReceivedCommits
 
@@ -52,6 +53,11 @@ def pull(*, shown: dict[str, Any] | None = None, **changes: Any) -> PullRequestR
     view |= shown or {}
     known: dict[str, Any] = {"written": COMMIT, "written_at": BEFORE, "poll_at": LATER}
     return PullRequestRecord(shown=PullRequestView(**view), **(known | changes))
+
+
+def resting(_: BranchRecord) -> bool:
+    """No task works on the branch."""
+    return False
 
 
 def step(record: BranchRecord, terms: Terms = MERGED, work: TaskWork = DONE, now: datetime = NOW) -> Step | None:
@@ -191,7 +197,7 @@ def test_polls_slow_down_and_end() -> None:
 def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obstacle: Obstacle) -> None:
     """It is published with the reason."""
     outcome = MergeOutcome(MergeResult.REFUSED, obstacle=obstacle, reason="no")
-    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE)
+    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert (record.pull.refused, record.pull.problem) == ({"merge": COMMIT}, "no")
     assert step(record, now=LATER + timedelta(hours=1)) is Step.POLL
@@ -202,7 +208,7 @@ def test_merge_that_is_refused_for_good_is_not_tried_again_for_this_commit(obsta
 def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacle) -> None:
     """Once a poll shows that they permit it."""
     outcome = MergeOutcome(MergeResult.WAITING, obstacle=obstacle)
-    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE)
+    record = decisions.merge_answered(branch(pull()), outcome, COMMIT, NOW, PACE, worked_on=resting)
     assert record.pull is not None
     assert step(record) is None
     assert step(branch(record.pull.showing(checked_at=LATER)), now=LATER) is Step.MERGE
@@ -210,11 +216,37 @@ def test_merge_that_waits_for_checks_or_reviews_is_tried_again(obstacle: Obstacl
 
 def test_merge_that_a_lost_response_reported_is_written_once() -> None:
     """The branch is deleted then; with other commits by now, it stays live."""
-    merged = decisions.merged(branch(pull()), OTHER, NOW, head=COMMIT)
+    merged = decisions.merged(branch(pull()), OTHER, NOW, head=COMMIT, worked_on=resting)
     assert (merged.state, merged.delete_wanted, len(merged.outbox)) == (BranchState.MERGED, "everywhere", 1)
-    assert decisions.merged(merged, OTHER, NOW, head=COMMIT) == merged
-    newer = decisions.merged(branch(pull()), OTHER, NOW, head=OTHER)
+    assert decisions.merged(merged, OTHER, NOW, head=COMMIT, worked_on=resting) == merged
+    newer = decisions.merged(branch(pull()), OTHER, NOW, head=OTHER, worked_on=resting)
     assert (newer.state, newer.delete_wanted) == (BranchState.LIVE, None)
+
+
+def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
+    """They were received, or a task joined, while the forge merged or was polled: they are in no pull request yet."""
+    answer = MergeOutcome(MergeResult.MERGED, commit=OTHER)
+    waiting = branch(pull(), received=RECEIVED)
+    for record, worked_on in ((waiting, resting), (branch(pull(), tasks=("task-1", "task-2")), lambda _: True)):
+        after = decisions.merge_answered(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
+        assert (after.state, after.delete_wanted, after.received) == (BranchState.LIVE, None, record.received)
+        assert after.pull is not None
+        assert after.pull.shown is not None
+        assert (after.pull.shown.state, after.pull.shown.merged_commit) == ("merged", OTHER)
+        assert step(after.model_copy(update={"received": (), "commit": OTHER, "pushed": OTHER})) is Step.OPEN
+
+
+def test_commits_for_a_branch_that_is_not_live_are_refused_with_an_event() -> None:
+    """Once each, also if they waited when it was deleted; no task joins it."""
+    ended = branch(state=BranchState.MERGED)
+    refused = of_branch.received(ended, RECEIVED[0], NOW)
+    assert refused.received == ()
+    assert "branch.refused" in refused.outbox[0]
+    assert "merged" in (refused.problem or "")
+    assert of_branch.received(refused, RECEIVED[0], LATER) is refused
+    deleted = of_branch.deleted(branch(received=RECEIVED), NOW)
+    assert [event for event in deleted.outbox if "branch.refused" in event]
+    assert deleted.received == ()
 
 
 def test_task_chooses_otherwise_than_the_settings() -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from sandherd.settings.repositories import RepositorySettings
 from spawner.repositories import git
 from spawner.repositories.branch_choice import base_problem
 from spawner.repositories.differences import paths_to_approve, shown_path
+from spawner.repositories.mirror import NO_COMMIT, Mirror
 from spawner.repositories.overlaps import PAIR_PATHS, overlap_of
 from spawner.repositories.work_queue import WorkQueue
 from spawner.tasks.decisions import accepts_commits
@@ -79,14 +82,51 @@ def test_base_with_an_unusual_name_is_refused_with_the_reason(base: str) -> None
     assert base_problem("release/1.0") is None
 
 
+CREDENTIAL = git.Credential("https://git.example", "x-access-token", "ghs_16C7e42F292c6912E7710c838347Ae178B4a")
+
+
 def test_credential_that_a_server_returns_is_hidden() -> None:
-    """As it is, and as it is in the header."""
-    credential = git.Credential("https://git.example", "x-access-token", "ghs_16C7e42F292c6912E7710c838347Ae178B4a")
-    pair = base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
-    shown = git._without(credential, f"remote: denied: Basic {pair} and {credential.password}")
-    assert shown.count("***") == 2
-    assert credential.password not in shown
-    assert pair.rstrip("=") not in shown
+    """As it is, and as it is in the header; control characters are replaced."""
+    pair = base64.b64encode(f"{CREDENTIAL.username}:{CREDENTIAL.password}".encode()).decode()
+    printed = f"remote: denied: Basic {pair.rstrip(chr(61))}\tand\n{CREDENTIAL.password}\x1b[31m\r\u202e"
+    shown = git.shown_output(printed.encode(), CREDENTIAL)
+    assert shown == "remote: denied: Basic ***\tand\n***\ufffd[31m\ufffd\ufffd"
+
+
+async def test_reason_for_a_refused_push_is_hidden_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server chooses it; git prints it to its standard output, for programs."""
+    reason = f"\\033[31mtoken {CREDENTIAL.password} may not push"
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\nprintf '!\\trefs/heads/f:refs/heads/f\\t[remote rejected] ({reason})\\n'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    remote = git.RemoteRepository("https://git.example/a/b", CREDENTIAL)
+    with pytest.raises(git.GitError) as refused:
+        await Mirror(tmp_path / "mirror.git").push(remote, "f", expected=NO_COMMIT)
+    assert str(refused.value) == "push: [remote rejected] (\ufffd[31mtoken *** may not push)"
+
+
+@pytest.mark.parametrize(
+    ("status", "printed"),
+    [
+        (-15, ""), (-9, ""), (137, ""), (128, "fatal: write error: Disk quota exceeded"),
+        (128, "error: cannot fork() for index-pack: Resource temporarily unavailable"),
+        (128, "fatal: unable to create temporary file: Read-only file system"),
+        (128, "error: unable to open /x/objects: Too many open files"),
+        (128, "error: index-pack died of signal 9"), (128, "fatal: write error: No space left on device"),
+    ],
+)  # fmt: skip
+def test_fault_of_the_machine_is_none_of_the_commits(status: int, printed: str) -> None:
+    """The same bundle may be added later: it is not refused, also where its own faults are permanent."""
+    error = git._error(status, printed)
+    assert (error.fault, error.permanent, error.of_machine) == (git.GitFault.UNAVAILABLE, False, True)
+
+
+def test_signals_that_a_bundle_may_cause_are_permanent() -> None:
+    """Git's own crash, and the size limit; what a remote prints decides nothing."""
+    for status, printed in ((-11, ""), (-25, ""), (128, "remote: Disk quota exceeded\nfatal: index-pack failed")):
+        error = git._error(status, printed)
+        assert (error.permanent, error.of_machine) == (True, False)
 
 
 def task(**values: object) -> TaskRecord:

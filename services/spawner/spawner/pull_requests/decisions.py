@@ -3,6 +3,7 @@
 Each changes nothing if the branch has another commit by now, or is no longer live.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from spawner.repositories.record import BranchRecord
 
 DENIED_DELAY: Final = timedelta(hours=1)
 """When a forge that denies a poll is asked again: its token may be replaced."""
+IsWorkedOn = Callable[[BranchRecord], bool]
+"""Whether a task may still save commits of the branch. It may have joined it while a forge was asked."""
 _NOT_POLLED: Final = "not polled: "
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
 """Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
@@ -45,6 +48,7 @@ def opened(
     ready: bool,
     about: tuple[str, str],
     pace: Pace,
+    worked_on: IsWorkedOn,
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
@@ -55,18 +59,21 @@ def opened(
         return record
     pull = pull_of(record)
     if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
-        return _ended(record, found, now)
+        return _ended(record, found, now, worked_on)
     written = _opened(record, found, commit, now, ready=ready, pace=pace)
     written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
-    return written if found.state is PullRequestState.OPEN else _ended(written, found, now)
+    return written if found.state is PullRequestState.OPEN else _ended(written, found, now, worked_on)
 
 
-def _ended(record: BranchRecord, found: PullRequest, now: datetime) -> BranchRecord:
+def _ended(record: BranchRecord, found: PullRequest, now: datetime, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged or closed at the forge; a merge without its commit is refused."""
     if found.state is PullRequestState.CLOSED:
         return _unmerged(record, _closed(record, now), "its pull request was closed", now)
-    done = merged(record, found.merged_commit or found.head_commit, now, head=found.head_commit)
-    return _unmerged(record, done, f"its pull request was merged at {found.head_commit[:12]}, without this commit", now)
+    at, head = found.merged_commit or found.head_commit, found.head_commit
+    done = merged(record, at, now, head=head, worked_on=worked_on)
+    if record.commit == head:
+        return done
+    return _unmerged(record, done, f"its pull request was merged at {head[:12]}, without this commit", now)
 
 
 def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datetime) -> BranchRecord:
@@ -106,13 +113,15 @@ def made_ready(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
     return _with(record, changed, now, *_updated(record, pull, changed))
 
 
-def polled(record: BranchRecord, status: PullRequestStatus, now: datetime, pace: Pace) -> BranchRecord:
+def polled(
+    record: BranchRecord, status: PullRequestStatus, now: datetime, pace: Pace, *, worked_on: IsWorkedOn
+) -> BranchRecord:
     """The branch after its forge was asked for the pull request."""
     pull, found = pull_of(record), status.pull_request
     if pull.shown is None or pull.shown.number != found.number or record.state is not BranchState.LIVE:
         return record
     if found.state is not PullRequestState.OPEN:
-        return _ended(record, found, now)
+        return _ended(record, found, now, worked_on)
     view = polled_view(pull.shown, status, now)
     is_changed = differs(view, pull.shown)
     changed_at = now if is_changed else (pull.changed_at or now)
@@ -152,11 +161,13 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
     return _with(record, changed, now, refusal(record, step, reason, code))
 
 
-def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace) -> BranchRecord:
+def merge_answered(
+    record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: Pace, *, worked_on: IsWorkedOn
+) -> BranchRecord:
     """The branch after a request to merge this commit of it."""
     pull = pull_of(record)
     if outcome.result is MergeResult.MERGED:
-        return merged(record, outcome.commit or commit, now, head=commit)
+        return merged(record, outcome.commit or commit, now, head=commit, worked_on=worked_on)
     if record.state is not BranchState.LIVE or record.commit != commit or not pull.is_open:
         return record
     delay = pace.delay(pull.polls, timedelta()) or pace.slow
@@ -184,17 +195,17 @@ def merge_answered(record: BranchRecord, outcome: MergeOutcome, commit: str, now
     )
 
 
-def merged(record: BranchRecord, commit: str, now: datetime, *, head: str) -> BranchRecord:
+def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged as `commit`, with `head`; it is deleted then.
 
-    If it has other commits by now, it stays live, and they get a pull request of their own.
+    If it has other commits by now, or may get some, it stays live, and they get a pull request of their own.
     """
     pull = pull_of(record)
     if record.state is not BranchState.LIVE or not pull.is_open:
         return record
     shown = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
     done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
-    if record.commit != head:
+    if record.commit != head or record.received or worked_on(record):
         return _with(record, done, now, *_updated(record, pull, done))
     event = BranchMerged(**_about(record), commit=commit, pr_number=pull.shown.number if pull.shown else None)
     closed = record.entering(BranchState.MERGED, delete_wanted="everywhere", push_wanted=False)

@@ -8,7 +8,7 @@ from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, MergeMethod, PullRequest, PullRequestState
 from spawner.live_state import LiveState
 from spawner.pull_requests import decisions
-from spawner.pull_requests.steps import TaskWork, wants_ready
+from spawner.pull_requests.steps import TaskWork, wants_ready, work_on
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.pull_requests.text import About, draft_of, issue_of
 from spawner.repositories.decisions import Decide
@@ -51,6 +51,7 @@ class ForgeSteps:
             ready=ready,
             about=(about.task, about.text),
             pace=self._pace,
+            worked_on=self._is_worked_on,
         )
 
     async def make_ready(self, record: BranchRecord) -> Decide:
@@ -62,7 +63,8 @@ class ForgeSteps:
         """Read its state, checks and reviews."""
         status = await self._forge(record).pull_request(_number(record))
         status = replace(status, pull_request=await self._as_merged(record, status.pull_request))
-        return partial(decisions.polled, status=status, now=self._live.now(), pace=self._pace)
+        now = self._live.now()
+        return partial(decisions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on)
 
     async def merge(self, record: BranchRecord, terms: Terms) -> Decide:
         """Merge it, if its head is the commit that was pushed."""
@@ -70,7 +72,17 @@ class ForgeSteps:
             _number(record), record.commit, MergeMethod(terms.method), queue=terms.merge == "queue"
         )
         now = self._live.now()
-        return partial(decisions.merge_answered, outcome=outcome, commit=record.commit, now=now, pace=self._pace)
+        return partial(
+            decisions.merge_answered,
+            outcome=outcome,
+            commit=record.commit,
+            now=now,
+            pace=self._pace,
+            worked_on=self._is_worked_on,
+        )
+
+    def _is_worked_on(self, record: BranchRecord) -> bool:
+        return work_on(record, self._live.task_facts).active
 
     async def _as_merged(self, record: BranchRecord, found: PullRequest) -> PullRequest:
         """The pull request, at the branch's commit if it was merged with it and with others, as of "Update branch"."""

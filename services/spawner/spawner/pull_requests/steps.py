@@ -34,7 +34,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class TaskWork:
-    """What the tasks of a branch do: whether one of them has not ended, and whether the last one has completed."""
+    """What the tasks of a branch do: whether one may still save commits, and whether the last one has completed."""
 
     active: bool = False
     completed: bool = False
@@ -45,7 +45,7 @@ def work_on(record: BranchRecord, find: Callable[[str], TaskFacts | None]) -> Ta
     found = {name: find(f"{record.project}.{name}") for name in record.tasks}
     last = found[record.name]
     return TaskWork(
-        active=any(task is not None and task.state not in TASK_ENDED for task in found.values()),
+        active=any(task is not None and (task.state not in TASK_ENDED or task.saves) for task in found.values()),
         completed=last is not None and last.state is TaskState.COMPLETED,
     )
 

@@ -70,11 +70,11 @@ class PullRequestWorkflow:
         self._due: dict[str, datetime] = {}
         live.branch_index.on_change(self._on_branch)
         live.task_index.on_change(self._on_task)
+        live.last_events.on_handled(self._on_task_key)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await self._live.branch_index.complete.wait()
-        await self._live.task_index.complete.wait()
+        await self._live.read()
         await run_until_first(self._tick(), self._queue.run())
 
     async def _tick(self) -> None:
@@ -108,11 +108,12 @@ class PullRequestWorkflow:
             self._on_branch(key, known.view)
 
     def _work(self, record: BranchRecord) -> TaskWork:
-        return work_on(record, self._facts)
+        return work_on(record, self._live.task_facts)
 
-    def _facts(self, key: str) -> TaskFacts | None:
+    def _on_task_key(self, key: str) -> None:
         known = self._live.task_index.get(key)
-        return known.view if known else None
+        if known is not None:
+            self._on_task(key, known.view)
 
     # --- one branch ----------------------------------------------------------------------------------------------
 

@@ -73,9 +73,12 @@ def is_fresh(task: TaskRecord, now: datetime) -> bool:
 
 
 def at_work_on(branch: BranchRecord, task: str, find: Callable[[str], TaskFacts | None]) -> str | None:
-    """The other task that works on the branch now, or None: two at once would each miss the other's commits."""
+    """The other task that works on the branch now, or None: two at once would each miss the other's commits.
+
+    One that has ended works on it until its sandbox has ended, too, and its last events are handled.
+    """
     others = (find(f"{branch.project}.{name}") for name in branch.tasks if name != task)
-    return next((other.task for other in others if other is not None and other.state in AT_WORK), None)
+    return next((one.task for one in others if one is not None and (one.state in AT_WORK or one.saves)), None)
 
 
 def is_current(task: TaskRecord, branch: BranchRecord | None, *, mounted: bool) -> bool:

@@ -29,8 +29,14 @@ class BranchService:
     """Runs on the replica that schedules. The mirrors are in the folder `repositories` of the home."""
 
     def __init__(
-        self, mirrors: Mirrors, preparer: CheckoutPreparer, workflow: BranchWorkflow, upkeep: MirrorUpkeep
+        self,
+        live: LiveState,
+        mirrors: Mirrors,
+        preparer: CheckoutPreparer,
+        workflow: BranchWorkflow,
+        upkeep: MirrorUpkeep,
     ) -> None:
+        self._live = live
         self.mirrors = mirrors
         self._preparer = preparer
         self._workflow = workflow
@@ -48,6 +54,7 @@ class BranchService:
             mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
         )
         return cls(
+            live,
             mirrors,
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
             BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
@@ -64,7 +71,8 @@ class BranchService:
 
     def work(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs until cancelled."""
-        return self._preparer.run(), self._workflow.run(), self._upkeep.run()
+        handled = self._live.last_events.run(self._live.now)
+        return self._preparer.run(), self._workflow.run(), self._upkeep.run(), handled
 
 
 def mirror_limits(settings: Settings) -> MirrorLimits:

@@ -66,7 +66,12 @@ def created(
 
 
 def joined_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
-    """The branch with a task that begins to work on it, and what that task wants of its pull request."""
+    """The branch with a task that begins to work on it, and what that task wants of its pull request.
+
+    The same if it is no longer live.
+    """
+    if record.state is not BranchState.LIVE:
+        return record
     options = task.repository.pull_request if task.repository else None
     if options is not None and options != record.pull_options:
         record = record.model_copy(update={"pull_options": options, "updated_at": now})
@@ -81,11 +86,19 @@ def joined(record: BranchRecord, task: str, now: datetime) -> BranchRecord:
     return record.model_copy(update={"tasks": tasks, "updated_at": now})
 
 
+def begun_by(record: BranchRecord, task: TaskRecord, now: datetime) -> BranchRecord:
+    """The branch that this task begins to work on now: the task decides whether its commits are pushed when saved."""
+    push = task.repository is not None and task.repository.push and record.url is not None
+    return record if record.push == push else record.model_copy(update={"push": push, "updated_at": now})
+
+
 def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
-    """The branch with a bundle to be checked; the same if it was received before, or the branch is not live."""
+    """The branch with a bundle to be checked; the same if it was received before. One that is not live refuses it."""
     known = {commits.bundle.artifact} & {one.bundle.artifact for one in record.received}
-    if known or record.bundle == commits.bundle or record.state is not BranchState.LIVE:
+    if known or record.bundle == commits.bundle:
         return record
+    if record.state is not BranchState.LIVE:
+        return _too_late(record, commits, record.state, now)
     waiting = (*(one for one in record.received if one.sandbox != commits.sandbox), commits)[-MAX_RECEIVED:]
     return record.model_copy(update={"received": waiting, "updated_at": now})
 
@@ -108,7 +121,7 @@ def saved(
         "size": size,
         "diff": diff,
         "problem": None,
-        "push_wanted": record.push and record.pushed != commits.commit,
+        "push_wanted": (record.push or record.push_wanted) and record.pushed != commits.commit,
         "approve": (),
     }
     event = BranchSaved(
@@ -208,12 +221,25 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
         return record
     changes = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": (), "updated_at": now}
     event = BranchDeleted(repository=record.repository, branch=record.branch)
-    return record.entering(BranchState.DELETED, **changes).with_events(now, event)
+    ended = record.entering(BranchState.DELETED, **changes).with_events(now, event)
+    for commits in record.received:
+        ended = _too_late(ended, commits, BranchState.DELETED, now)
+    return ended
 
 
 def not_deleted(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
     """The branch after it could not be deleted in its repository."""
     return record.model_copy(update={"delete_wanted": None, "problem": f"not deleted: {reason}", "updated_at": now})
+
+
+def _too_late(record: BranchRecord, commits: ReceivedCommits, state: BranchState, now: datetime) -> BranchRecord:
+    """The branch after a bundle was refused because it is no longer live; the same if that is stored already."""
+    reason = f"{commits.commit[:12]} was saved by {commits.sandbox}, but the branch is {state}"
+    problem = f"commits refused: {reason}"
+    if record.problem == problem:
+        return record
+    event = BranchRefused(repository=record.repository, branch=record.branch, reason=reason)
+    return record.model_copy(update={"problem": problem, "updated_at": now}).with_events(now, event)
 
 
 def _without(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:

@@ -6,7 +6,6 @@ credential is passed in the environment of the git process alone: it is in no ar
 """
 
 import asyncio
-import base64
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.process_signals import send_group
+from spawner.repositories.printed_text import printed_text, secrets_of
 
 _LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
 _BLOCK: Final = 512
@@ -68,11 +68,11 @@ class GitFault(StrEnum):
 
 
 class GitError(Exception):
-    """A git command failed. `fault` is the kind of failure."""
+    """A git command failed. `fault` is the kind of failure; `of_machine`: this machine is short of something."""
 
-    def __init__(self, fault: GitFault, message: str) -> None:
+    def __init__(self, fault: GitFault, message: str, *, of_machine: bool = False) -> None:
         super().__init__(message)
-        self.fault = fault
+        self.fault, self.of_machine = fault, of_machine
 
     @property
     def permanent(self) -> bool:
@@ -147,18 +147,13 @@ async def run_git(
     finally:
         await _end(process)
     if status not in accepted:
-        raise _error(status, _without(credential, err.decode(errors="replace")))
+        raise _error(status, shown_output(err, credential))
     return status, out
 
 
-def _without(credential: Credential | None, printed: str) -> str:
-    """The text without the credential, which a server may return in a message."""
-    if credential is None:
-        return printed
-    pair = base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
-    for secret in (credential.password, pair, base64.b64encode(credential.password.encode()).decode()):
-        printed = printed.replace(secret.rstrip("="), "***")
-    return printed
+def shown_output(printed: bytes, credential: Credential | None) -> str:
+    """What git printed, without the credential, which a server may return in a message."""
+    return printed_text(printed, secrets_of(credential.username, credential.password) if credential else ())
 
 
 def _environment(credential: Credential | None, config: Mapping[str, str]) -> dict[str, str]:
@@ -183,13 +178,8 @@ def _environment(credential: Credential | None, config: Mapping[str, str]) -> di
 
 
 _PASSED: Final = (
-    "HTTPS_PROXY",
-    "https_proxy",
-    "NO_PROXY",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "GIT_SSL_CAINFO",
+    *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
 
 
@@ -225,23 +215,34 @@ _MEANINGS: Final = (
     (GitFault.TOO_LARGE, r"file size limit exceeded|file too large|died of signal 25\b"),
     (GitFault.UNAVAILABLE, r"could not resolve|failed to connect|connection (timed out|refused|reset)|timed out"),
     (GitFault.UNAVAILABLE, r"error: (429|5\d\d)\b|early eof|hung up|unexpected disconnect|operation too slow"),
-    (GitFault.UNAVAILABLE, r"ssl_|gnutls|no space left"),
+    (GitFault.UNAVAILABLE, r"ssl_|gnutls"),
 )
+_OF_MACHINE: Final = (
+    r"no space left|quota exceeded|read-only file system|too many open files|input/output error|stale file handle"
+    r"|cannot fork|unable to create thread|resource temporarily unavailable|died of signal (1|2|9|15)\b"
+)
+"""What is no fault of a repository or a bundle: an operator, or time, removes it."""
 _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
+_ENDING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+"""Signals of others: the machine is stopped, or short of memory."""
+_ENDED_STATUS: Final = (*(-one for one in _ENDING), 128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 
 
 def _error(status: int, printed: str) -> GitError:
     """The failure, from git's messages in the locale C; what the remote printed (`remote: …`) never decides."""
     if status == _NO_PROGRAM:
-        return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine")
-    lines = [line for line in printed.splitlines() if line.strip()]
+        return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine", of_machine=True)
+    lines = [line for line in printed.split("\n") if line.strip()]
     own = "\n".join(line for line in lines if not line.startswith("remote:")).lower()
     fault = next((fault for fault, pattern in _MEANINGS if re.search(pattern, own)), GitFault.REFUSED)
     if status in _SIGXFSZ_STATUS:
         fault = GitFault.TOO_LARGE
-    return GitError(fault, " ".join(lines)[-_MESSAGE_CHARACTERS:] or f"git ended with status {status}")
+    message = " ".join(lines)[-_MESSAGE_CHARACTERS:] or f"git ended with status {status}"
+    if status in _ENDED_STATUS or re.search(_OF_MACHINE, own):
+        return GitError(GitFault.UNAVAILABLE, message, of_machine=True)
+    return GitError(fault, message)
 
 
 def in_repository(path: Path) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from spawner.repositories.git import (
     RemoteRepository,
     in_repository,
     run_git,
+    shown_output,
 )
 from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
@@ -58,23 +59,29 @@ class Mirror:
                 return target.removeprefix(f"ref: {_HEADS}")
         raise GitError(GitFault.NOT_FOUND, "the repository has no default branch; name a base branch")
 
-    async def push(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
+    async def push(self, remote: RemoteRepository, branch: str, *, expected: str, commit: str | None = None) -> None:
         """Push the branch if the remote's is `expected`, or already equals it. Raises `GitError`.
 
-        `NO_COMMIT` expects that the remote does not have it.
+        `NO_COMMIT` expects that the remote does not have it. `commit`: it is pushed, wherever the branch is by now.
         """
         name = f"{_HEADS}{branch}"
         lease = f"--force-with-lease={name}:{'' if expected == NO_COMMIT else expected}"
         options = ("push", "--porcelain", "--no-verify", "--no-follow-tags", lease)
         status, shown = await run_git(
-            *in_repository(self.path), *options, "--end-of-options", remote.url, f"{name}:{name}",
+            *in_repository(self.path), *options, "--end-of-options", remote.url, f"{commit or name}:{name}",
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
-            raise _refused_push(shown.decode(errors="replace"))
+            raise _refused_push(shown_output(shown, remote.credential))
 
     async def delete_remote_branch(self, remote: RemoteRepository, branch: str, *, expected: str) -> None:
-        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`."""
+        """Delete the remote's branch if it is `expected`; no error if it has none. Raises `GitError`.
+
+        The mirror needs no commit for that, and is created empty if it was removed.
+        """
+        if not (self.path / "HEAD").exists():
+            async with self.writing():
+                pass
         name = f"{_HEADS}{branch}"
         shown = await self.run("ls-remote", "--end-of-options", remote.url, name, remote=remote)
         if not shown:
@@ -85,7 +92,7 @@ class Mirror:
             credential=remote.credential, limits=self.limits, accepted=frozenset({0, 1}), over_network=True,
         )  # fmt: skip
         if status:
-            raise _refused_push(printed.decode(errors="replace"))
+            raise _refused_push(shown_output(printed, remote.credential))
 
     # --- branches ----------------------------------------------------------------------------------------------
 
@@ -185,27 +192,41 @@ class Mirror:
 
     async def conflicts(self, head: str, base: str) -> list[str]:
         """The paths with conflicts if these commits are merged; nothing is stored. Raises `GitError`."""
-        async with self.writing():
-            return await self._try_merge(head, base)
+        async with self._trial() as own:
+            return sorted(set((await self._merged_tree(head, base, own))[1]))
 
-    async def _try_merge(self, head: str, base: str) -> list[str]:
-        with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
-            own = {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
-            arguments = (
-                "merge-tree",
-                "--write-tree",
-                "-z",
-                "--name-only",
-                "--no-messages",
-                "--end-of-options",
-                head,
-                base,
-            )
-            status, shown = await run_git(
-                *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
-            )
-        paths = shown.decode("utf-8", "surrogateescape").split("\0")[1:]
-        return sorted({path for path in paths if path}) if status else []
+    async def merge_changes(self, head: str, base: str) -> list[str]:
+        """The paths that the merge of `head` changes of `base`, or has conflicts in; nothing is stored.
+
+        Raises `GitError`.
+        """
+        async with self._trial() as own:
+            tree, conflicts = await self._merged_tree(head, base, own)
+            arguments = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", base, tree)
+            _, shown = await run_git(*in_repository(self.path), *arguments, environment=own, limits=self.limits)
+        return sorted({*_paths(shown), *conflicts})
+
+    async def merge_bases(self, head: str, base: str) -> list[str]:
+        """The best common ancestors of two commits, usually one. Raises `GitError`."""
+        arguments = ("merge-base", "--all", "--end-of-options", head, base)
+        _, shown = await run_git(*in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1}))
+        return shown.decode().split()
+
+    @asynccontextmanager
+    async def _trial(self) -> AsyncIterator[dict[str, str]]:
+        """The environment in which git stores objects in a folder that is removed afterwards."""
+        async with self.writing():
+            with tempfile.TemporaryDirectory(prefix=TRIALS, dir=self.path) as objects:
+                yield {"GIT_OBJECT_DIRECTORY": objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects")}
+
+    async def _merged_tree(self, head: str, base: str, own: Mapping[str, str]) -> tuple[str, list[str]]:
+        """The tree of a merge, and the paths with conflicts."""
+        arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", head, base)
+        status, shown = await run_git(
+            *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
+        )
+        tree, *paths = _paths(shown)
+        return tree, paths if status else []
 
     # --- the repository ----------------------------------------------------------------------------------------
 
@@ -272,6 +293,10 @@ class Mirror:
                 raise
 
 
+def _paths(printed: bytes) -> list[str]:
+    return [path for path in printed.decode("utf-8", "surrogateescape").split("\0") if path]
+
+
 def folder_bytes(folder: Path) -> int:
     """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
     size = 0
@@ -284,19 +309,18 @@ def folder_bytes(folder: Path) -> int:
 
 @contextmanager
 def _blamed(bundle: Path) -> Iterator[None]:
-    """Errors within are the bundle's, which is the same at each retry, unless the disk is full or git is missing."""
+    """Errors within are the bundle's, which is the same at each retry, unless this machine is short of something."""
     try:
         yield
     except GitError as error:
-        of_machine = any(text in str(error).lower() for text in ("no space left", "not installed"))
-        if error.permanent or of_machine:
+        if error.permanent or error.of_machine:
             raise
         raise GitError(GitFault.REFUSED, f"the bundle of {bundle.stat().st_size} bytes is damaged: {error}") from error
 
 
 def _refused_push(shown: str) -> GitError:
     """From the machine-readable lines: `!`, the refs, and a summary with the reason in parentheses (git-push(1))."""
-    line = next((line for line in shown.splitlines() if line.startswith("!")), "")
+    line = next((line for line in shown.split("\n") if line.startswith("!")), "")
     reason = line.rsplit("\t", 1)[-1]
     stale = any(word in reason for word in ("stale info", "fetch first", "non-fast-forward", "already exists"))
     return GitError(GitFault.CONFLICT if stale else GitFault.REFUSED, f"push: {reason[:500] or 'no reason printed'}")

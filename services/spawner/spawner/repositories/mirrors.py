@@ -100,6 +100,7 @@ class Mirrors:
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
+        await self.check_size(mirror)  # branches that were overwritten or deleted leave their objects
         mirror.mark_used()
         return mirror
 
@@ -152,7 +153,7 @@ class Mirrors:
             yield file
 
     async def check_size(self, mirror: Mirror) -> None:
-        """Raise `GitError` if the mirror has reached its maximum: commits that are refused use its disk for a while."""
+        """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
             return
         await collect_garbage(mirror)
@@ -160,9 +161,17 @@ class Mirrors:
             limit = self._limits.file_bytes // _MIB
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
+    async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Fetch the current branches of the repository of a branch."""
+        await self._hosts.use(_url(record), mirror.fetch)
+
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Push the branch if the repository's is where it was pushed last."""
-        push = partial(mirror.push, branch=record.branch, expected=record.pushed or NO_COMMIT)
+        """Push the commit of the record if the repository's branch is where it was pushed last.
+
+        Another reader may have reset the mirror's branch to an earlier record's commit by now.
+        """
+        expected = record.pushed or NO_COMMIT
+        push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
         await self._hosts.use(_url(record), push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from sandherd.backoff import Backoff
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.repositories import Checkout, Repository
@@ -66,10 +67,12 @@ class CheckoutPreparer:
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
         self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
         live.task_index.on_change(self._on_task)
         live.branch_index.on_change(self._on_branch)
+        live.last_events.on_handled(self._request_waiting)
 
     def is_prepared(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the task can be started; otherwise its checkout is prepared now."""
@@ -85,11 +88,7 @@ class CheckoutPreparer:
         return current and branch is not None and self._at_work_on(branch, task) is None
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
-        def find(key: str) -> TaskFacts | None:
-            known = self._live.task_index.get(key)
-            return known.view if known else None
-
-        return at_work_on(branch, task.task, find)
+        return at_work_on(branch, task.task, self._live.task_facts)
 
     async def run(self) -> None:
         """Prepare what is requested, until cancelled."""
@@ -134,6 +133,7 @@ class CheckoutPreparer:
 
     async def _prepare(self, key: str) -> None:
         self._lease.check()
+        await self._live.read()
         held = await self._live.tasks.load(key)
         if held is None or held.record.state is not TaskState.PENDING or held.record.repository is None:
             return
@@ -151,6 +151,8 @@ class CheckoutPreparer:
             return
         checkout = await self._checkout(task, branch)
         self._lease.check()
+        begun = partial(decisions.begun_by, task=task, now=self._live.now())
+        await self._live.branches.change(branch.key, lambda record, _: begun(record))
         await self._artifacts.delete(task.checkout.bundle if task.checkout else None)
         now = self._live.now()
         await self._live.change_task(
@@ -170,12 +172,13 @@ class CheckoutPreparer:
             if held is None or held.record.state is not BranchState.LIVE:
                 raise GitError(GitFault.REFUSED, "the task's branch was deleted")
             return held.record
-        await self._live.branch_index.complete.wait()
-        known = [view for view in self._live.branch_index.views() if view.project == task.project]
-        known = [view for view in known if view.repository == repository_key(repository)]
+        name = repository_key(repository)
         mirror = await self._mirrors.fetch(task.project, repository)
-        found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
-        return await self._join(found, task)
+        async with self._choosing.hold((task.project, name)):  # each task knows the branches of those before it
+            known = [view for view in self._live.branch_index.views() if view.project == task.project]
+            known = [view for view in known if view.repository == name]
+            found = continued(task, repository, known) or await self._create(task, repository, mirror, known)
+            return await self._join(found, task)
 
     async def _create(
         self, task: TaskRecord, repository: Repository, mirror: Mirror, known: Iterable[BranchRecord]
@@ -210,6 +213,8 @@ class CheckoutPreparer:
         held = await self._live.branches.change(branch.key, lambda record, _: decisions.joined_by(record, task, now))
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
+        if held.record.state is not BranchState.LIVE:
+            raise StoreUnavailableError(f"{branch.key} was {held.record.state} meanwhile")
         await self._live.change_task(task.key, partial(of_task.on_branch, branch=branch.id, life=task.life))
         return held.record
 

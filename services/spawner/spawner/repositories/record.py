@@ -68,7 +68,7 @@ class BranchRecord(Record):
     ticket: str | None = None
     state: BranchState = BranchState.LIVE
     push: bool = True
-    """Whether it is pushed whenever commits are saved."""
+    """Whether it is pushed whenever commits are saved, as the task chose that began to work on it last."""
     overlaps: tuple[BranchOverlap, ...] = ()
     """The branches that it conflicts with, by trial merges of `merged_on_trial`."""
     merged_on_trial: str | None = None

@@ -117,10 +117,10 @@ class BranchWorkflow:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
-        """Check a bundle and add it to the branch in the mirror."""
+        """Check a bundle and add it to the branch in the mirror. Only faults of the bundle itself refuse it."""
         now = self._live.now()
+        mirror = await self._restored(record)
         try:
-            mirror = await self._mirrors.with_branch(record)
             if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
             commit = await self._import(mirror, record, commits)
@@ -136,6 +136,14 @@ class BranchWorkflow:
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
         return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
+
+    async def _restored(self, record: BranchRecord) -> Mirror:
+        """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
+        try:
+            return await self._mirrors.with_branch(record)
+        except GitError as error:
+            self._count("save", outcome_of(error.fault))
+            raise
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
         await self._mirrors.check_size(mirror)
@@ -160,8 +168,8 @@ class BranchWorkflow:
             return partial(decisions.pushed, commit=record.commit, now=now)
         try:
             mirror = await self._mirrors.with_branch(record)
-            sensitive = await self._approval.paths(mirror, record)
-            if sensitive and record.approved != record.commit:
+            sensitive = await self._to_approve(mirror, record)
+            if sensitive:
                 reason = "it changes paths that a user has to approve"
                 return partial(
                     decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
@@ -174,6 +182,13 @@ class BranchWorkflow:
             return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
         self._count("push", DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _to_approve(self, mirror: Mirror, record: BranchRecord) -> tuple[str, ...]:
+        """The paths that a user still has to approve: compared with the base as the repository has it now."""
+        if record.approved == record.commit:
+            return ()
+        await self._mirrors.refresh(mirror, record)
+        return await self._approval.paths(mirror, record)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
         known = list(self._live.branch_index.views())

@@ -123,7 +123,9 @@ class AgentEventHandler:
             sandbox=sandbox.sandbox, task=task.record.task, commit=saved.commit, bundle=saved.bundle
         )
         key = f"{sandbox.project}.{task.record.branch}"
-        await self._live.branches.change(key, lambda record, _: of_branch.received(record, commits, now))
+        held = await self._live.branches.change(key, lambda record, _: of_branch.received(record, commits, now))
+        if held is not None:
+            await self._live.branches.flush(held)
 
     async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
         reasons: list[str] = []

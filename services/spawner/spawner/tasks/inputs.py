@@ -1,18 +1,17 @@
 """What a task takes from the results of its dependencies: whether it may, and where these are stored."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.task_inputs import TaskInput
 from spawner.live_state import LiveState
+from spawner.sandboxes.last_events import SAVED_WITHIN
 from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskRecord
 
 FIELD: Final = "spec.inputs"
-SAVED_WITHIN: Final = timedelta(seconds=30)
-"""How long after the end of an attempt what it has saved may still be received."""
 
 Dependencies = Mapping[str, TaskRecord]
 """The records of the tasks that inputs name, by name, as far as they exist."""

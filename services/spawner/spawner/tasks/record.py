@@ -39,6 +39,8 @@ class TaskFacts(TaskView):
     """The id of the branch that it works on."""
     prepares_because: str | None = None
     """Why that takes so long."""
+    saves: bool = False
+    """Whether its last sandbox has not ended, or not all of its events are handled: commits may still arrive."""
 
 
 class TaskRecord(Record, SharedTaskRecord):

@@ -16,10 +16,11 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState, task_key
 from spawner.records.store import StoredRecord
 from spawner.sandboxes.admission import Admission
+from spawner.sandboxes.last_events import SAVED_WITHIN
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
-from spawner.tasks.inputs import SAVED_WITHIN, with_results
+from spawner.tasks.inputs import with_results
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts, TaskRecord
 from spawner.tasks.task_reaper import TaskEnd, TaskReaper

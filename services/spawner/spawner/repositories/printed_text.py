@@ -1,0 +1,18 @@
+"""What git printed, as text that may be shown: a server chooses parts of it."""
+
+import base64
+from collections.abc import Sequence
+
+
+def secrets_of(username: str, password: str) -> tuple[str, ...]:
+    """The forms in which a server may return a password."""
+    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return password, pair, base64.b64encode(password.encode()).decode()
+
+
+def printed_text(printed: bytes, secrets: Sequence[str] = ()) -> str:
+    """The text, in lines and with tabs as printed, without other control characters and without these secrets."""
+    text = printed.decode(errors="replace")
+    for secret in secrets:
+        text = text.replace(secret.rstrip("="), "***")
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -1,0 +1,74 @@
+"""State changes of a branch: what users and tasks want of its pushes is not lost."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import PushBranch
+from spawner.repositories import decisions
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
+from spawner.repositories.workflow import BranchWorkflow
+from spawner.tasks.record import TaskRecord
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
+BUNDLE = ArtifactRef(artifact="a", subject="s", size=1, sha256="0" * 64, chunks=1, media_type="x/y")
+RECEIVED = ReceivedCommits(sandbox="sbx-1", task="task-1", commit=OTHER, bundle=BUNDLE)
+
+
+def branch(**changes: Any) -> BranchRecord:
+    known: dict[str, Any] = {
+        "project": "p1", "id": "br-1", "life": "0" * 32, "tasks": ("task-1",), "repository": "r", "url": "https://r/a/b",
+        "branch": "feature/x", "base": "main", "base_commit": BASE, "commit": COMMIT, "received": (RECEIVED,),
+        "created_at": NOW, "updated_at": NOW,
+    }  # fmt: skip
+    return BranchRecord(**(known | changes))
+
+
+def saved(record: BranchRecord) -> BranchRecord:
+    return decisions.saved(record, RECEIVED, size=BranchSize(), paths=[], diff=None, now=NOW)
+
+
+def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() -> None:
+    """Also of a branch that is pushed at a user's request only; the others are not."""
+    record = branch(push=False)
+    assert not saved(record).push_wanted
+    assert saved(decisions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
+    assert saved(branch()).push_wanted
+    assert not saved(branch(pushed=OTHER, push_wanted=True)).push_wanted
+
+
+async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
+    """A token that has expired is no fault of the commits: they are added once it is replaced."""
+
+    async def denied(_: BranchRecord) -> None:
+        raise GitError(GitFault.DENIED, "Authentication failed")
+
+    index, meters = SimpleNamespace(on_change=lambda _: None), SimpleNamespace(count=lambda *_, **__: None)
+    live: Any = SimpleNamespace(branch_index=index, meters=meters, now=lambda: NOW)
+    parts: Any = SimpleNamespace(with_branch=denied)
+    with pytest.raises(GitError):
+        await BranchWorkflow(live, parts, parts, parts, [])._add(branch(), RECEIVED)
+
+
+@pytest.mark.parametrize("push", [True, False])
+def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> None:  # a column
+    """Whatever the tasks before it chose."""
+    spec = TaskSpec(
+        text="x",
+        harness=CommandHarness(argv=["true"]),
+        repository=Repository(url="https://r/a/b", branch="feature/x", push=push),
+    )
+    task = TaskRecord.model_validate(
+        {"project": "p1", "task": "task-2", "life": "1" * 32, "spec": spec, "runtime": "process", "limits": {}}
+        | {"submitted_at": NOW}
+    )
+    record = decisions.begun_by(branch(push=not push), task, NOW)
+    assert (record.push, saved(record).push_wanted) == (push, push)
+    assert decisions.begun_by(record, task, NOW) is record
