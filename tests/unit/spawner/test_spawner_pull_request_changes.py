@@ -39,6 +39,7 @@ from tests.unit.spawner.test_spawner_pull_request_steps import (
     READY,
     branch,
     pull,
+    resting,
     step,
 )
 
@@ -50,7 +51,7 @@ def found(**changes: Any) -> PullRequest:
 
 
 def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> BranchRecord:
-    return decisions.opened(record, one, commit, NOW, ready=True, about=("task-1", ""), pace=PACE)
+    return decisions.opened(record, one, commit, NOW, ready=True, about=("task-1", ""), pace=PACE, worked_on=resting)
 
 
 def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another_one() -> None:
@@ -104,7 +105,7 @@ def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() ->
     """Of a merge that a user wants here; one with the commit is a success."""
     for state in (PullRequestState.MERGED, PullRequestState.CLOSED):
         status = PullRequestStatus(found(state=state, head_commit=OTHER), Mergeability(Verdict.NO))
-        record = decisions.polled(branch(pull(merge_wanted=COMMIT)), status, NOW, PACE)
+        record = decisions.polled(branch(pull(merge_wanted=COMMIT)), status, NOW, PACE, worked_on=resting)
         assert record.state is BranchState.LIVE
         assert (len(record.outbox), "branch.pull_request_refused" in record.outbox[1]) == (2, True)
         assert not record.view().pull_request_waits
@@ -160,7 +161,7 @@ def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
     terms, shown = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     record = decisions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
     assert (record.outbox, step(record, terms)) == ((), None)
-    gone = decisions.polled(record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE)
+    gone = decisions.polled(record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting)
     assert gone.pull is not None
     assert step(branch(gone.pull.showing(**shown)), terms) is Step.EXPLAIN
 
