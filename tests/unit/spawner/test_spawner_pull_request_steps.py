@@ -224,16 +224,21 @@ def test_merge_that_a_lost_response_reported_is_written_once() -> None:
 
 
 def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
-    """They were received, or a task joined, while the forge merged or was polled: they are in no pull request yet."""
+    """They were received, or a task joined, while the forge merged: a later poll finds which commits were merged."""
     answer = MergeOutcome(MergeResult.MERGED, commit=OTHER)
     waiting = branch(pull(), received=RECEIVED)
     for record, worked_on in ((waiting, resting), (branch(pull(), tasks=("task-1", "task-2")), lambda _: True)):
         after = decisions.merge_answered(record, answer, COMMIT, NOW, PACE, worked_on=worked_on)
         assert (after.state, after.delete_wanted, after.received) == (BranchState.LIVE, None, record.received)
         assert after.pull is not None
-        assert after.pull.shown is not None
-        assert (after.pull.shown.state, after.pull.shown.merged_commit) == ("merged", OTHER)
-        assert step(after.model_copy(update={"received": (), "commit": OTHER, "pushed": OTHER})) is Step.OPEN
+        assert after.pull.is_open
+        rested = after.model_copy(update={"received": ()})
+        assert step(rested, NONE) is Step.POLL
+        assert decisions.merged(rested, OTHER, NOW, head=COMMIT, worked_on=resting).state is BranchState.MERGED
+        newer = decisions.merged(
+            rested.model_copy(update={"commit": OTHER, "pushed": OTHER}), OTHER, NOW, head=COMMIT, worked_on=resting
+        )
+        assert (newer.state, step(newer)) == (BranchState.LIVE, Step.OPEN)
 
 
 def test_commits_for_a_branch_that_is_not_live_are_refused_with_an_event() -> None:

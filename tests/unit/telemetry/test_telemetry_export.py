@@ -171,7 +171,7 @@ def still_held(collector: Collector) -> bool:
 
 @pytest.mark.parametrize("away", [True, False])
 async def test_unreachable_collector_is_counted_and_logged_once(
-    away: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    away: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused spans count as lost, and the log has one line about them."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
@@ -181,11 +181,11 @@ async def test_unreachable_collector_is_counted_and_logged_once(
         await exported.stop()
     assert (exported.exported("traces", "sent"), exported.exported("traces", "lost")) == (0, 1)
     assert exported.exported("metrics", "lost")
-    assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+    assert len([line for line in capfd.readouterr().err.splitlines() if "collector" in line]) == 1
 
 
 async def test_collector_for_traces_only_is_logged_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store of traces refuses metrics: that is logged the first time, not at every export."""
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
@@ -198,7 +198,7 @@ async def test_collector_for_traces_only_is_logged_once(
                 await asyncio.sleep(0.02)
         await exported.stop()
     assert exported.exported("traces", "lost") == 0
-    assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+    assert len([line for line in capfd.readouterr().err.splitlines() if "collector" in line]) == 1
 
 
 def test_log_line_of_any_thread_names_its_service() -> None:

@@ -198,14 +198,17 @@ def merge_answered(
 def merged(record: BranchRecord, commit: str, now: datetime, *, head: str, worked_on: IsWorkedOn) -> BranchRecord:
     """The branch after its pull request was merged as `commit`, with `head`; it is deleted then.
 
-    If it has other commits by now, or may get some, it stays live, and they get a pull request of their own.
+    While it may get other commits, that is left to a later poll. If it has some by then, it stays live, and they get a
+    pull request of their own.
     """
     pull = pull_of(record)
     if record.state is not BranchState.LIVE or not pull.is_open:
         return record
+    if record.received or worked_on(record):
+        return _with(record, pull.changed(poll_at=now), now)
     shown = pull.showing(state="merged", merged_commit=commit, mergeable="no", obstacle="closed", checked_at=now)
     done = shown.changed(poll_at=None, queued_at=None, merge_wanted=None, wanted=None, problem=None, changed_at=now)
-    if record.commit != head or record.received or worked_on(record):
+    if record.commit != head:
         return _with(record, done, now, *_updated(record, pull, done))
     event = BranchMerged(**_about(record), commit=commit, pr_number=pull.shown.number if pull.shown else None)
     closed = record.entering(BranchState.MERGED, delete_wanted="everywhere", push_wanted=False)
