@@ -5,6 +5,7 @@ import pytest
 from tests.drivers.openhands.conftest import StartOpenHands, appears
 from tests.models.openai import OpenAIModel
 from tests.models.openai_answers import Failure, calls, says
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
 
@@ -16,17 +17,20 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
     model.script(
         calls("terminal", command="sh -c 'exit 3'"),
         calls("file_editor", command="view", path="/missing"),
-        calls("terminal", command=ENDLESS.format(1), timeout=1),
-        calls("terminal", command="C-c", is_input=True),
+        calls("terminal", command="while [ ! -e continued ]; do sleep 0.05; done", timeout=1),
+        # Waits for the end of the same command: another one is refused before.
+        calls("terminal", command="", is_input=True, timeout=PATIENCE),
         calls("terminal", command=ENDLESS.format(2)),
     )
     driver = await openhands("work")
+    await driver.heard("agent.tool_result", outcome="timed_out")
+    (driver.work_dir / "continued").touch()
     await appears(driver.work_dir / "begun2")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle")
     results = [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_result")]
     assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
-    assert results[4:] == [("cancelled", None)]
+    assert results[4:] == [("cancelled", None)]  # the one before: that of the command, or that it has ended already
     assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
 
 
