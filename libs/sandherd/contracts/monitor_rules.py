@@ -46,6 +46,12 @@ RULES: Final[tuple[RuleRow, ...]] = (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results in a row. As many after a message are needed to ignore it.",
             whole=True, minimum=2, setting="loop_repeats"),
+        ThresholdRow("interrupt_at", "calls", 8,
+            "As many interrupt the agent.",
+            whole=True, minimum=2),
+        ThresholdRow("pause_at", "calls", 12,
+            "As many pause it, and a user is asked.",
+            whole=True, minimum=2),
     )),
 )  # fmt: skip
 """In the order of their evaluation."""

@@ -8,6 +8,7 @@ from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, Obse
 from monitor.state import SandboxActivity
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
+from sandherd.contracts.events.call_facts import CallEnd
 from sandherd.contracts.events.tools import (
     AgentApprovalRequested,
     AgentToolCompleted,
@@ -74,8 +75,22 @@ def closed(
         state = _without_call(state, key)
     if digest is None:
         return state, None
-    result = result_digest(_result_of(data))
-    return state, EndedCall(_tool(call, data), digest, result, seen.id, seen.number, seen.at)
+    return state, _ended(call, data, digest, seen)
+
+
+def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent) -> EndedCall:
+    tool, result = _tool(call, data), result_digest(_result_of(data))
+    if not isinstance(data, CallEnd):
+        return EndedCall(tool, digest, result, seen.id, seen.number, seen.at)
+    return EndedCall(
+        *(tool, digest, result, seen.id, seen.number, seen.at),
+        outcome=data.outcome,
+        exit_code=data.exit_code,
+        check=data.check,
+        check_passed=data.check_passed,
+        turn=data.turn,
+        parent=data.parent_tool_use_id,
+    )
 
 
 def _key(field: str, call_id: str) -> str:

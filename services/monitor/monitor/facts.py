@@ -7,6 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import TaskKind
+from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
 
 MAX_CALLS: Final = 64
 """Maximum in-flight calls tracked per sandbox; extra calls are ignored."""
@@ -72,6 +74,15 @@ class EndedCall:
     number: int
     """The stream sequence of that event."""
     at: datetime
+    outcome: ToolOutcome | None = None
+    """How it ended, as in `agent.tool_completed`; None if the harness does not report it."""
+    exit_code: int | None = None
+    check: CheckKind | None = None
+    """What it checked, if it is known to check the work."""
+    check_passed: bool | None = None
+    turn: int = 0
+    parent: str | None = None
+    """The call of the sub-agent that made it; None if the agent itself did, or the harness does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,12 @@ class Facts:
     spool: int = 0
     """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
     finished_at: datetime | None = None
+    turn: int = 0
+    """The last turn of its agent."""
+    task_kind: TaskKind | None = None
+    """The kind of its work, if the submitter states it."""
+    episode_at: datetime | None = None
+    """When its episode began: with the last message of a user; None for the first one, of the task's text."""
     linger: float = 0.0
     """How long it is to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)

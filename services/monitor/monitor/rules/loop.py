@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -24,6 +25,10 @@ class LoopThresholds(Thresholds):
 
     repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
     """Equal calls with equal results in a row. As many after a message are needed to ignore it."""
+    interrupt_at: Annotated[int, Unit("calls"), Field(ge=2)] = 8
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
+    """As many pause it, and a user is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Loop(GuardianRule[Streak, LoopThresholds]):
     thresholds = LoopThresholds
     part = Streak
     folds_calls = True
+    steps = MappingProxyType({"nudge": "repeats", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
         condition="the same tool with the same input and the same result, `repeats` times in a row",
         avoids="a call that gets another result each time, such as a poll: it is no repetition; several events that "
