@@ -18,6 +18,7 @@ from sandherd.contracts.events.monitor import (
 )
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.task import TaskCancelled, TaskFailed, TaskRetryScheduled
+from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
@@ -27,7 +28,7 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
-    *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
+    *(AgentHeartbeat, AgentStarted, AgentFileEdited, SandboxRequested, SandboxExtended, MessageEvent),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
     *(model for rule in registry.RULES for model in rule.reads),
 )

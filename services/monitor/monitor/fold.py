@@ -11,6 +11,7 @@ from uuid import UUID
 
 from monitor import evaluation
 from monitor.calls import closed, opened
+from monitor.edits import edited
 from monitor.evaluation import RuleFailedError
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
@@ -26,6 +27,7 @@ from sandherd.contracts.events.message import (
 )
 from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested, SandboxResumed
+from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
 _OF_USERS: Final = frozenset({"user_message", "interrupt"})
@@ -106,6 +108,8 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
         changes["spool"] = data.spool_depth
     if isinstance(data, AgentStarted):
         changes["task_kind"] = data.task_kind
+    if isinstance(data, AgentFileEdited):
+        changes |= edited(state, data)
     if isinstance(data, AgentEvent) and data.turn > state.turn:
         changes["turn"] = data.turn
     return changes
