@@ -10,7 +10,7 @@ from sandherd.contracts.model import Count, MicroDollars, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import NotificationKind
 
-SteeringStep = Literal["nudge", "interrupt", "pause", "terminate"]
+SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
 
 
 class MonitorEvent(EventData):
