@@ -41,8 +41,7 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
         try:
             part = rule.fold(part_of(state, rule, rules), observation, state)
             steering = _observed(steering, rule, part, observation)
-            if rule.name in parts or part is not rules.new_parts.get(rule.name):
-                parts[rule.name] = part
+            parts[rule.name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
             disabled = {**disabled, rule.name: RuleFailedError(rule.name, "fold", error).reason}
             parts.pop(rule.name, None)

@@ -1,10 +1,12 @@
 """The guardian's rules on what an agent writes: monologue and chanting, and the false positives that they avoid."""
 
+from collections.abc import Callable
+
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.rule_set import ALL
 from monitor.rules.chanting import MAX_CHARS, repetitions
+from monitor.rules.monologue import RULE as MONOLOGUE
 from tests.unit.monitor.sessions import Session, ever_found, first_found
 
 SENTENCE = "I will now fix the failing test in the parser. "
@@ -26,14 +28,15 @@ def test_three_messages_without_a_call_are_a_monologue(session: Session) -> None
 
 def test_calls_and_waiting_end_a_monologue(session: Session) -> None:
     """A call, a sub-agent, an approval, or waiting for a user between: the texts before do not count."""
-    for between in (
+    betweens: tuple[Callable[[], list[ObservedEvent]], ...] = (
         lambda: session.call("ls"),
         lambda: [session.event("agent.subagent_invoked")],
         lambda: [session.event("agent.waiting", message="for a message")],
         lambda: [session.event("agent.approval_requested"), session.event("approval.granted")],
         lambda: [session.event("agent.turn_started", origin="agent")],
         lambda: [session.event("message.acknowledged", message_id="m", message_type="user_message")],
-    ):
+    )
+    for between in betweens:
         assert not ever_found("monologue", [*written(session, "a", "b"), *between(), *written(session, "c", "d")])
 
 
@@ -78,14 +81,13 @@ def test_ended_agent_has_no_monologue(session: Session) -> None:
 
 def test_monologue_is_obeyed_by_a_call_and_ignored_by_messages(session: Session) -> None:
     """As the rule judges what comes after its message."""
-    rule = ALL.by_name["monologue"]
     message = session.folded(
         "monologue",
         [*written(session, "a", "b", "c"), session.event("agent.message", 9, content="d", content_length=1)],
     )
-    assert rule.is_repeated("messages", *message) is True  # type: ignore[union-attr]
+    assert MONOLOGUE.is_repeated("messages", *message) is True
     acted = session.folded("monologue", [*written(session, "a"), session.event("agent.tool_use")])
-    assert rule.is_repeated("messages", *acted) is False  # type: ignore[union-attr]
+    assert MONOLOGUE.is_repeated("messages", *acted) is False
 
 
 @pytest.mark.parametrize("kind", ["agent.message", "agent.thinking"])

@@ -1,13 +1,15 @@
 """The guardian's rules on turns, files and checks, at their thresholds and with the false positives that they avoid."""
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
-from monitor.rule_set import ALL
+from monitor.rules.edit_thrash import RULE as EDIT_THRASH
+from monitor.rules.unverified_end import RULE as UNVERIFIED_END
 from monitor.snapshot import pack, unpack
 from tests.unit.monitor.sessions import Session, ever_found, first_found, states
 
@@ -46,7 +48,7 @@ def test_the_share_of_new_calls_decides(session: Session) -> None:
 
 def test_edits_and_newly_passing_checks_are_progress(session: Session) -> None:
     """A check that passes again without an edit is none, and a generated file is none."""
-    test = {"check": "test", "exit_code": 0}
+    test: dict[str, Any] = {"check": "test", "exit_code": 0}
     assert not ever_found("no_progress", [*stuck(session, 15), *session.edit("a.py", "1"), *stuck(session, 15)])
     passing = [*stuck(session, 15), *session.call("make test", check_passed=True, **test), *stuck(session, 15)]
     assert not ever_found("no_progress", passing)
@@ -90,7 +92,13 @@ def test_parallel_calls_of_one_response_count_once(session: Session) -> None:
 def test_no_progress_is_found_once_in_an_episode(session: Session) -> None:
     """After the message about it the rule finds it no more, until a user begins a new episode."""
     sent = session.event
-    decided = {"rule": "no_progress", "step": "nudge", "correlation_id": "c", "message": "m", "message_id": "msg-1"}
+    decided: dict[str, Any] = {
+        "rule": "no_progress",
+        "step": "nudge",
+        "correlation_id": "c",
+        "message": "m",
+        "message_id": "msg-1",
+    }
     first = stuck(session, 25)
     nudged = [*first, sent("monitor.intervention_decided", **decided), *stuck(session, 60)]
     assert first_found("no_progress", nudged) is None
@@ -123,11 +131,12 @@ def test_edits_of_the_same_lines_without_a_check_are_a_thrash(session: Session) 
 
 def test_checks_and_trials_between_edits_end_the_count(session: Session) -> None:
     """Tests and the project's own programs show what an edit has done; reading the file does not."""
-    for between in (
+    betweens: tuple[Callable[[], list[ObservedEvent]], ...] = (
         lambda: session.call("make test", check="test"),
         lambda: session.call("cd app && python train.py --epochs 1"),
         lambda: session.call({"command": ["./run.sh", "now"]}, tool="shell"),
-    ):
+    )
+    for between in betweens:
         events = [*reworked(session, 4), *between(), *reworked(session, 4, first=4)]
         assert not ever_found("edit_thrash", events)
     for reading in ("cat a.py", "git diff | head -20", "cd x && grep -n value a.py"):
@@ -210,7 +219,7 @@ def test_hostile_path_is_bounded_and_plain(session: Session) -> None:
     """What is written to the agent has the path as one line."""
     path = "a\n\x1b[2J" + "x" * 4000 + ".py"
     *_, last = states(contents(session, *"abab", path=path))
-    text = ALL.by_name["edit_thrash"].steering_text(last.parts["edit_thrash"])  # type: ignore[union-attr]
+    text = EDIT_THRASH.steering_text(last.parts["edit_thrash"])
     assert len(text) < 500
     assert text.isprintable()
 
@@ -259,7 +268,7 @@ def test_unverified_end_outlives_a_message_and_steers_nobody(session: Session) -
     """An edit before a user's message is still unverified; the only step is to observe."""
     edit = session.edit("a.py", "1")
     assert ended(session, edit, [session.event("message.acknowledged", message_id="m", message_type="user_message")])
-    assert list(ALL.by_name["unverified_end"].steps) == ["observe"]  # type: ignore[union-attr]
+    assert list(UNVERIFIED_END.steps) == ["observe"]
 
 
 # --- compaction_storm
