@@ -15,10 +15,10 @@ from tests.unit.house.texts import declared, prose, sentences, without_code
 ROOT: Final = Path(__file__).parents[3]
 
 CLASSES_IN_ING: Final = {
-    "ActedFinding", "Encoding", "Finding", "IdleFinding", "Reading", "Steering",
+    "ActedFinding", "Chanting", "Encoding", "Finding", "IdleFinding", "Reading", "Steering",
     "AgentThinking", "AgentWaiting", "SandboxRunning", "SandboxStopping", "TaskRunning",
 }  # fmt: skip
-"""Nouns that end in -ing, and events that are named by the state they report."""
+"""Nouns that end in -ing, and events that are named by the state they report; `Chanting` is a rule."""
 VAGUE: Final = {
     "asked", "common", "doing", "gone", "handed", "heard", "helpers", "kept", "left", "manager", "managers", "misc",
     "put", "recorded", "said", "settled", "stuff", "there", "told", "util", "utils",

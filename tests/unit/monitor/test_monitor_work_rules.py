@@ -264,7 +264,7 @@ def test_change_published_right_after_a_check_was_seen_by_it(session: Session) -
     assert not ended(session, check, session.edit("a.py", "1", after=0.4))
 
 
-def test_unverified_end_outlives_a_message_and_steers_nobody(session: Session) -> None:
+def test_unverified_end_outlives_a_message_and_steers_no_agent(session: Session) -> None:
     """An edit before a user's message is still unverified; the only step is to observe."""
     edit = session.edit("a.py", "1")
     assert ended(session, edit, [session.event("message.acknowledged", message_id="m", message_type="user_message")])

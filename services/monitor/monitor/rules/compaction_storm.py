@@ -18,7 +18,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 _KNOWN: Final = 64
 """How many calls are remembered."""
 _SHARE: Final = 3
-"""One of so many calls has to be a repeated one."""
+"""At least one call of this number has to be a repeated one."""
 
 
 class CompactionStormThresholds(Thresholds):

@@ -1,4 +1,4 @@
-"""The agent speaks, and does not act."""
+"""The agent writes messages, and does not act."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -105,8 +105,8 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         """The responses, if they are many and few of their calls were new."""
         if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
             return None
-        few_new = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
-        return self.pattern(part) if few_new else None
+        is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
+        return self.pattern(part) if is_repetitive else None
 
     def steering_text(self, part: Progress) -> str:
         """What it does, and what to do instead."""
