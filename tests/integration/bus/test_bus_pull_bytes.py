@@ -69,7 +69,7 @@ async def test_backlog_of_large_messages_does_not_disconnect_its_reader(
         await bus.flush(timeout=PATIENCE)
         async with reading_paused(bus):
             await eventually(no_request_is_open)
-        found = set()
+        found: set[int] = set()
         async with asyncio.timeout(PATIENCE):
             while len(found) < COUNT:
                 found |= {message.metadata.sequence.stream for message in await puller.next_batch(WINDOW)}

@@ -80,18 +80,18 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def closed_with(port: int, sent: bytes) -> bytes:
     """All that the server sends to a connection which then is silent, until it closes it."""
+    received = b""
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(sent)
-            received = b""
             while piece := await reader.read(65_536):
                 received += piece
         except ConnectionResetError:
             pass
         finally:
             writer.close()
-        return received
+    return received
 
 
 async def test_unauthenticated_connections_are_few_small_and_short(server: Server) -> None:
