@@ -1,4 +1,4 @@
-"""What the brokers of Compose and of the NATS chart grant to whoever has no credential, in the running server.
+"""What the brokers of Compose and of the NATS chart grant to a program without a credential, in the running server.
 
 Missing until then: the limits were tested on the local stack only, and by their presence in a file.
 """
