@@ -34,8 +34,8 @@ RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to reply, in seconds. After a later reply the message is delivered again, and the worker
 recognises it by its id."""
 REPEATED_AFTER: Final = 0.5
-"""Seconds without a reply after which the same is requested again. The broker loses replies to requests between accounts
-that are under way when it gets an account's new token, as it does whenever a sandbox ends."""
+"""Seconds without a reply after which the same is requested again. The broker loses replies to requests between
+accounts that are under way when it gets an account's new token, as it does whenever a sandbox ends."""
 _MAX_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
 """Message types that an agent may need before it can take what is queued ahead of them."""
@@ -185,8 +185,9 @@ class InboxDelivery:
         return receipt if receipt.message == message.message else Leftover.SILENT
 
     async def _request(self, subject: str, payload: bytes) -> bytes:
-        """A worker's reply, requested twice if need be. Raises `NoResponderError` if it has received nothing, and
-        `RequestTimeoutError` if it may have.
+        """A worker's reply, requested twice if need be.
+
+        Raises `NoResponderError` if it has received nothing, and `RequestTimeoutError` if it may have.
         """
         try:
             return await self._bus.request(subject, payload, timeout=min(REPEATED_AFTER, RECEIPT_WITHIN))
