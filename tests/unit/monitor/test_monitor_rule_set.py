@@ -26,9 +26,9 @@ Story = Any
 def test_registry_finds_each_module_in_the_order_of_evaluation() -> None:
     """A flood is found before all, and guardian rules come last."""
     assert [rule.name for rule in registry.RULES] == [
-        *("flooding", "dead", "too_old", "finished", "stuck", "idle", "loop"),
+        *("flooding", "dead", "too_old", "finished", "stuck", "idle", "steering_ignored", "loop"),
     ]
-    assert [rule.name for rule in registry.GUARDIAN] == ["loop"]
+    assert [rule.name for rule in registry.GUARDIAN] == ["steering_ignored", "loop"]
     assert [row.name for row in monitor_rules.RULES] == [rule.name for rule in registry.RULES]
 
 
@@ -62,7 +62,7 @@ class Odd(HousekeepingRule[Any, OddThresholds]):
 
 def test_invalid_rules_are_refused_with_all_reasons() -> None:
     """Two rules with one name or order, mutable parts, and thresholds without a default or unit."""
-    found = set(registry.problems([*registry.RULES, Odd(), registry.GUARDIAN[0]]))
+    found = set(registry.problems([*registry.RULES, Odd(), registry.GUARDIAN[-1]]))
     assert found == {
         "two rules have the name loop",
         "two rules have the order 20",
@@ -105,13 +105,13 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         assert (both.thresholds["dead"].after, both.thresholds["loop"].repeats) == (7.5, 3)
         assert both.thresholds["flooding"].bytes == 2 * 1024 * 1024
     for text in ("loop=off", "{loop: off}", '{"loop": "off"}'):
-        assert [rule.name for rule in thresholds_of({"SANDHERD_RULES": text}).guardian] == []
+        assert [rule.name for rule in thresholds_of({"SANDHERD_RULES": text}).guardian] == ["steering_ignored"]
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lop.repeats=3", "the rules are flooding, dead, too_old, finished, stuck, idle, loop"),
+        ("lop.repeats=3", "the rules are flooding, dead, too_old, finished, stuck, idle, steering_ignored, loop"),
         ("loop.times=3", "loop has no such threshold; it has: repeats"),
         ("loop.repeats=1", "loop.repeats has to be an integer at least 2"),
         ("loop.repeats=2.5", "loop.repeats has to be an integer"),
@@ -119,7 +119,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         ("dead.after=0", "dead.after has to be a number above 0"),
         ("dead.after=nan", "dead.after has to be a number above 0"),
         ("dead.after=inf", "dead.after has to be a number above 0"),
-        ("dead=off", "dead can't be off; these can: loop"),
+        ("dead=off", "dead can't be off; these can: steering_ignored, loop"),
         ("loop", "rule.threshold=value"),
         ("loop=on", "rule.threshold=value"),
         ("loop=off,loop.repeats=3", "loop is off"),
@@ -164,7 +164,7 @@ def test_unreadable_part_is_dropped_alone(story: Story, monkeypatch: pytest.Monk
     dropped: list[tuple[str, int]] = []
     without = RuleSet([rule for rule in ALL.rules if rule.name != "loop"])
     herd = unpack(manifest, pieces, without, lambda rule, count: dropped.append((rule, count)))
-    monkeypatch.setattr(type(registry.GUARDIAN[0]), "part", NewStreak)
+    monkeypatch.setattr(type(registry.GUARDIAN[-1]), "part", NewStreak)
     changed = unpack(manifest, pieces, RuleSet(), lambda rule, count: dropped.append((rule, count)))
     assert dropped == [("loop", 2), ("loop", 2)]
     for restored in (herd, changed):
