@@ -47,8 +47,10 @@ class MonitorCommands:
             taskid=record.task if record is not None else None,
             traceparent=command.traceparent,
         )
-        message = "rule muted" if isinstance(data, MuteRule) else "rule unmuted"
-        _log.info(message, sandbox=data.sandbox, rule=data.rule)
+        if isinstance(data, MuteRule):
+            _log.info("rule muted", sandbox=data.sandbox, rule=data.rule)
+        else:
+            _log.info("rule unmuted", sandbox=data.sandbox, rule=data.rule)
         return DONE
 
     async def _refuse(self, delivery: Delivery, problem: Problem) -> Outcome:

@@ -20,7 +20,7 @@ from sandherd.contracts.names import DerivedIds
 RESEND_AFTER: Final = 10.0
 """How long a service has to carry out a command before it is sent again, in seconds."""
 CLEAR_AFTER: Final = 10
-"""For how many turns a pattern has to be gone until the agent has recovered: turns of the agent, or, within one turn,
+"""For how many turns a pattern must not be seen until the agent has recovered: turns of the agent, or, within one turn,
 what the rule observes, such as calls."""
 MESSAGES: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
@@ -94,13 +94,13 @@ def _decision(  # all of it is the decision's
     last = ladder.last_against(state, pattern)
     if pattern.of and (last is None or ladder.rank(lowered) <= ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the rule itself repeats the last one
-    if pattern.of and not _is_there(pattern, state, rules):
+    if pattern.of and not _is_seen(pattern, state, rules):
         return None
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
     return Decision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
 
 
-def _is_there(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
+def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
     """Whether the rule that recognises a pattern sees it at present, however weak."""
     now = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
     return now is not None and now.key == pattern.key

@@ -77,7 +77,7 @@ def test_a_rule_is_added_by_one_module_and_make_docs(copy: Path) -> None:
     (copy / TABLE).unlink()
     (copy / TABLE).write_text(table)
     read: dict[str, Any] = json.loads(run(copy, READ))
-    assert read["labels"] == ["loop", "quiet"]
+    assert read["labels"] == ["loop", "quiet", "steering_ignored"]
     assert read["read"]
     assert read["schema"]["waits"] == {
         "description": "Consecutive events that it waits.",
@@ -86,4 +86,4 @@ def test_a_rule_is_added_by_one_module_and_make_docs(copy: Path) -> None:
     }
     assert read["set"] == 3
     assert "| `quiet.waits` | 20 | events | at least 1 | Consecutive events that it waits. |" in read["page"]
-    assert read["panel"] == "s. The rules: loop, quiet (docs/monitor.md)."
+    assert read["panel"] == "s. The rules: steering_ignored, loop, quiet (docs/monitor.md)."
