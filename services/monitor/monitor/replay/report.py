@@ -71,6 +71,4 @@ def _event_of(line: bytes, last: datetime | None) -> tuple[ObservedEvent | None,
 
 
 def _onsets(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:
-    return {
-        label.sandbox: turns.get((label.sandbox, label.from_sequence), 0) for label in labels.sessions.values()
-    }
+    return {label.sandbox: turns.get((label.sandbox, label.from_sequence), 0) for label in labels.sessions.values()}

@@ -63,21 +63,15 @@ def _invalid(message: str) -> ContractError:
     return ContractError(Code.INVALID_FIELD, message, field="labels")
 
 
-def quality(
-    labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: Mapping[str, int]
-) -> ReplayQuality:
+def quality(labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: Mapping[str, int]) -> ReplayQuality:
     """Recall, false alarms and delay by rule. `onsets`: the turn of each session's first event at fault."""
     found: dict[str, dict[str, ReplayedFinding]] = {}
     for one in findings:
         if one.kind == GUARDIAN:
             found.setdefault(one.sandbox, {}).setdefault(one.rule, one)
     healthy = {name: label for name, label in labels.sessions.items() if not label.expect}
-    alarms = {
-        name: sorted(set(found.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()
-    }
-    rules = [
-        _of_rule(row.name, labels, found, onsets, alarms) for row in RULES if row.kind == GUARDIAN
-    ]
+    alarms = {name: sorted(set(found.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()}
+    rules = [_of_rule(row.name, labels, found, onsets, alarms) for row in RULES if row.kind == GUARDIAN]
     expected, right = sum(one.sessions for one in rules), sum(one.found for one in rules)
     false = sum(map(len, alarms.values()))
     return ReplayQuality(

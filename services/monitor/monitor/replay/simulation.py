@@ -5,31 +5,32 @@ result depends on the events and the rules only, not on how they are batched. Wh
 folded in, as other rules decide otherwise; it is listed beside.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
-from monitor import evaluation, findings, guardian
+from monitor import decision_events, evaluation, findings, guardian
 from monitor.evaluation import RuleFailedError, first_found
 from monitor.facts import Key, ObservedEvent
-from monitor.fold import fold
+from monitor.fold import fold, step
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import GuardianRule, Pattern
 from monitor.state import ActedFinding, SandboxActivity, Steering
-from sandherd.contracts.events.message import MessageEvent
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
 from sandherd.contracts.events.monitor import (
     IdleFinding,
-    MonitorEvent,
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
 )
-from sandherd.contracts.names import DerivedIds
+from sandherd.contracts.events.sandbox import SandboxPaused, SandboxResumed, SandboxStopping
+from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 
 _IDS: Final = DerivedIds(b"a replay sends nothing")
+_MAX_DECISIONS: Final = 8
+"""Maximum decisions after one event; there are fewer, unless rules fail."""
 _ALWAYS: Final = timedelta(days=3650)
 
 
@@ -47,6 +48,7 @@ class Simulation:
     at: datetime | None = None
     """The time of the last event."""
     _live: dict[Key, SandboxActivity] = field(default_factory=dict)
+    _decided: dict[str, int] = field(default_factory=dict)
     _found: set[tuple[Key, str, str, int]] = field(default_factory=set)
     _messages: set[str] = field(default_factory=set)
     _recorded: dict[str, int] = field(default_factory=dict)
@@ -110,15 +112,17 @@ class Simulation:
                 self._pattern(state, active.rule, found[1], now)
         self._intervene(key, now)
 
-    def _pattern(self, state: SandboxActivity, rule: GuardianRule[object, object], found: Pattern, now: datetime) -> None:
+    def _pattern(
+        self, state: SandboxActivity, rule: GuardianRule[object, object], found: Pattern, now: datetime
+    ) -> None:
         identity = (state.key, found.rule, found.key, found.began)
         if identity in self._found:
             return
         self._found.add(identity)
-        step = rule.step(found, self.rules.thresholds[rule.name])
+        reached = rule.step(found, self.rules.thresholds[rule.name])
         new = self._finding(state, found.rule, "guardian", now, summary=found.summary)
         cited = [str(id) for id in found.evidence]
-        self.findings.append(new.model_copy(update={"step": step, "count": found.count, "evidence": cited}))
+        self.findings.append(new.model_copy(update={"step": reached, "count": found.count, "evidence": cited}))
 
     def _finding(self, state: SandboxActivity, rule: str, kind: str, at: datetime, *, summary: str) -> ReplayedFinding:
         return ReplayedFinding(
@@ -139,7 +143,60 @@ class Simulation:
     # --- what the guardian does --------------------------------------------------------------------------------
 
     def _intervene(self, key: Key, now: datetime) -> None:
-        raise NotImplementedError
+        """Publish outcomes and decide until there is nothing more to do, as the watch does after an event."""
+        for _ in range(_MAX_DECISIONS):
+            try:
+                self._conclude(key, now)
+                decision = guardian.steer(self._live[key], now, self.rules, _IDS)
+            except RuleFailedError as failure:
+                self._disable(key, failure)
+                continue
+            if decision is None:
+                return
+            self._own(key, decision_events.analysed(decision), now)
+            if decision.steering is not None:
+                self._carry_out(key, decision.steering, now)
+
+    def _conclude(self, key: Key, now: datetime) -> None:
+        state = self._live[key]
+        outcome = guardian.outcome(state, self.rules)
+        if state.steering is None or outcome is None:
+            return
+        place = self._decided.pop(state.steering.correlation)
+        self.interventions[place] = self.interventions[place].model_copy(update={"outcome": outcome})
+        self._own(key, decision_events.concluded(state.steering, outcome), now)
+
+    def _carry_out(self, key: Key, steering: Steering, now: datetime) -> None:
+        """The agent receives a message at once; a user lets a paused one continue; a stopped one does nothing more."""
+        state = self._live[key]
+        self._decided[steering.correlation] = len(self.interventions)
+        self.interventions.append(
+            ReplayedIntervention(
+                project=state.project,
+                sandbox=state.sandbox,
+                rule=steering.rule,
+                step=steering.step,
+                at=now,
+                event=self.count,
+                turn=state.turn,
+            )
+        )
+        self._own(key, decision_events.decided(steering), now)
+        message = {"message_id": steering.message, "message_type": "guardian_nudge"}
+        if steering.step in guardian.MESSAGES:
+            self._own(key, MessageQueued(**message, content_length=len(steering.text)), now)
+            self._own(key, MessageAcknowledged(**message), now)
+        elif steering.step == "pause":
+            self._own(key, SandboxPaused(), now)
+            self._own(key, SandboxResumed(), now)
+        else:
+            self._own(key, SandboxStopping(reason=steering.rule), now)
+
+    def _own(self, key: Key, data: EventData, now: datetime) -> None:
+        """Fold in an event that only the replay has."""
+        state = self._live[key]
+        seen = ObservedEvent(*key, data.type, self.count, now, data, derived_uuid(now, *key, data.type, self.count))
+        self._live[key] = step(state, seen, self.rules)
 
     # --- what was recorded -------------------------------------------------------------------------------------
 
