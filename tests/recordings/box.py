@@ -23,7 +23,7 @@ from sandherd.contracts.names import new_name
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.conftest import PROJECT, Sandbox
 from tests.recordings.clock import Clock, Event, retime
-from tests.recordings.scenario import Scenario, Send, Step
+from tests.recordings.scenario import Edit, Scenario, Send, Step, Write
 from tests.recordings.stages import Director, served
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -35,7 +35,9 @@ hostname sandbox && cd /home/agent/work && exec "$@"
 """
 """Enters the sandbox's namespaces: its files are where a sandbox has them, and no name of this machine is visible."""
 _HEAD: Final = "#!/usr/bin/python3 -S\nimport sys\nfrom recorded import *\n"
-_PATIENCE: Final = 300.0
+_PATIENCE: Final = 900.0
+_EDIT_SECONDS: Final = 1.5
+"""How long a step waits for the events of the edits before it."""
 _MESSAGE_SECONDS: Final = 1.0
 """How long a response waits for a message that is sent before it, so that the agent has the message first."""
 
@@ -53,6 +55,7 @@ class Box:
         self.home = self.sandbox.work.parent
         self.clock_file = self.home / ".clock"
         self.sending: list[asyncio.Future[None]] = []
+        self.edits = self.waited_for = self.published = self.published_before = 0
 
     # --- preparing it
 
@@ -116,8 +119,32 @@ class Box:
             sending = asyncio.ensure_future(self.send(message))
             self.sending.append(sending)
             await asyncio.wait([sending], timeout=_MESSAGE_SECONDS)
+        await self._edits_published()
+        self.edits += sum(isinstance(act, Write | Edit) for act in step.acts)
         seconds = step.clock if step.clock is not None else round(self.random.uniform(2.5, 11), 1)
         self.advance(seconds, "fault" if step.at_fault else "step")
+
+    async def _edits_published(self) -> None:
+        """Wait until the edits so far are published, or a while, as some may have failed.
+
+        A worker publishes what has changed after 0.3 s and more: scripted steps would be so fast that edits are joined.
+        """
+        before, self.waited_for = self.waited_for, self.edits
+        if self.edits == before:
+            return
+        until = time.monotonic() + _EDIT_SECONDS
+        while self.published < self.published_before + self.edits - before and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        self.published_before = self.published
+
+    async def _count_edits(self) -> None:
+        """Count the published edits, also for an agent in the sandbox."""
+        subject = f"sandherd.v1.event.{PROJECT}.{self.sandbox.name}.agent.file_edited"
+        while True:
+            if (count := len(await self.sandbox.stored(subject))) != self.published:
+                self.published = count
+                (self.home / ".edited").write_text(str(count))
+            await asyncio.sleep(0.1)
 
     def advance(self, seconds: float, word: str = "") -> None:
         """Let the recording's clock go forward; the word states that a step was reached, and whether it is at fault."""
@@ -145,9 +172,10 @@ class Box:
         self.sandbox.environment |= {**self.environment(), **places, **about}
         await self.sandbox.start()
         async with asyncio.timeout(_PATIENCE), asyncio.TaskGroup() as group:
-            user = group.create_task(self._answer_approvals())
+            beside = [group.create_task(self._answer_approvals()), group.create_task(self._count_edits())]
             await self._end()
-            user.cancel()
+            for one in beside:
+                one.cancel()
 
     async def _end(self) -> None:
         for count, (message, seconds) in enumerate(self.scenario.followups, 1):

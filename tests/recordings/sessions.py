@@ -26,3 +26,11 @@ def labels() -> dict[str, dict[str, Any]]:
     """The label of each session, by name."""
     found: dict[str, dict[str, Any]] = json.loads(LABELS.read_text())["sessions"]
     return found
+
+
+def events(name: str) -> list[dict[str, Any]]:
+    """The events of a recording, in order. Raises `FileNotFoundError`."""
+    found = plain_text(name)
+    if found is None:
+        raise FileNotFoundError(f"there is no recording {name}")
+    return [json.loads(line) for line in found.splitlines()]

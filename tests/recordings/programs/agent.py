@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,12 +25,33 @@ def steps() -> list[Json]:
 
 def begin(step: Json) -> None:
     """Advance the recording's clock for a step."""
+    time.sleep(0.06)  # the worker stamps what was reported before
     clock = step["clock"] if step["clock"] is not None else round(RANDOM.uniform(2.5, 11), 1)
     pause(clock, "fault" if step["at_fault"] else "step")
 
 
+def published() -> int:
+    """How many edits the worker has published, as the recorder counts them."""
+    try:
+        return int(Path("/home/agent/.edited").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
 def perform(kind: str, act: Json) -> tuple[str, int | None]:
-    """Do it: the text of its result, and an exit status; -1 for an error without one."""
+    """Do it: the text of its result, and an exit status; -1 for an error without one.
+
+    An edit ends when it is published, or after a while: a worker would join edits that follow each other so fast.
+    """
+    before = published()
+    done = _perform(kind, act)
+    until = time.monotonic() + (1.5 if kind in {"Write", "Edit"} and done[1] is None else 0)
+    while published() == before and time.monotonic() < until:
+        time.sleep(0.02)
+    return done
+
+
+def _perform(kind: str, act: Json) -> tuple[str, int | None]:
     try:
         match kind:
             case "Run":
@@ -160,7 +182,7 @@ class Acp:
 
     def end(self, name: str, kind: str, act: Json) -> None:
         if os.environ.get("RECORDED_ASKS", "\0") in json.dumps(given(kind, act)) and not self.may(name, act):
-            self.done(name, "failed", "the user refused", None)
+            self.done(name, "failed", "the call was not permitted", None)
             return
         text, status = perform(kind, act)
         self.done(name, "failed" if status not in {None, 0} else "completed", text, status)

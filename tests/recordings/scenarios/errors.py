@@ -132,10 +132,10 @@ def healthy_one_cause_many_edits() -> Scenario:
         task="Set every option in app/config.py to 0.",
         tree={**CONFIG, "tests/test_config.py": "def test_config():\n    assert True\n"},
         imitates="error_streak",
-        note="Nine parallel edits of one response fail for one reason: the file was not read before. Then all succeed.",
+        note="Nine parallel edits of one response fail for one reason, a wrong guess of the syntax. Then all succeed.",
         steps=flat(
-            step(*[Edit("app/config.py", f"OPTION_{n} = {n}\n", f"OPTION_{n} = 0\n") for n in range(1, 10)]),
-            step(Read("app/config.py"), text="I have to read it first."),
+            step(*[Edit("app/config.py", f"OPTION_{n}: {n}\n", f"OPTION_{n}: 0\n") for n in range(1, 10)]),
+            step(Read("app/config.py"), text="It is no YAML; I read it first."),
             *[
                 step(*[Edit("app/config.py", f"OPTION_{n} = {n}\n", f"OPTION_{n} = 0\n") for n in range(start, start + 3)])
                 for start in (1, 4, 7)

@@ -72,9 +72,12 @@ print('shape:', ' '.join(words))
 """
 
 CURL_503 = """
+if count('curl') > 7:
+    pause(1)
+    sys.exit(0)
 print('curl: (22) The requested URL returned error: 503', file=sys.stderr)
 pause(random.uniform(1, 4))
-sys.exit(0 if count('curl') > 7 else 22)
+sys.exit(22)
 """
 
 HANG = """
