@@ -14,6 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.recordings.sessions import events, labels
@@ -64,7 +65,7 @@ class History:
 
 def _call(data: dict[str, Any]) -> str:
     given = {name: value for name, value in data["input"].items() if name != "description"}
-    return data["tool"] + json.dumps(given, sort_keys=True)
+    return f"{data['tool']} {json.dumps(given, sort_keys=True)}"
 
 
 # --- OpenHands
@@ -92,7 +93,11 @@ def is_stuck(recent: Sequence[Entry]) -> bool:
     results = [one for one in recent if one.kind == "observation"]
     if _are_equal(actions[-EQUAL:], EQUAL) and _are_equal(results[-EQUAL:], EQUAL):
         return True
-    if _are_equal(actions[-ERRORS:], ERRORS) and len(results) >= ERRORS and all(one.failed for one in results[-ERRORS:]):
+    if (
+        _are_equal(actions[-ERRORS:], ERRORS)
+        and len(results) >= ERRORS
+        and all(one.failed for one in results[-ERRORS:])
+    ):
         return True
     if len(recent) >= MESSAGES and all(one.kind == "message" for one in recent[-MESSAGES:]):
         return True
@@ -158,7 +163,7 @@ def _repeats(text: str) -> bool:
         found.append(at)
         last = found[-CHUNKS:]
         if len(last) == CHUNKS and (last[-1] - last[0]) / (CHUNKS - 1) <= CHUNK * PERIODS:
-            periods = {text[start:end] for start, end in zip(last, last[1:], strict=False)}
+            periods = {text[start:end] for start, end in pairwise(last)}
             if len(periods) <= PERIODS:
                 return True
     return False
@@ -192,7 +197,8 @@ class Figures:
         share = len(self.alarms) / max(1, self.healthy)
         return [
             f"  recall {found}/{all_} = {found / max(1, all_):.2f} ({by_rule})",
-            f"  false alarms per healthy session {len(self.alarms)}/{self.healthy} = {share:.3f}: {', '.join(self.alarms)}",
+            f"  false alarms per healthy session {len(self.alarms)}/{self.healthy} = {share:.3f}",
+            *[f"    {name}" for name in self.alarms],
         ]
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -249,11 +249,15 @@ def _of_openhands(url: str) -> dict[str, str]:
     return {"LLM_BASE_URL": url, **asked, **prices}
 
 
-_MODELS: Final = {
+def _of_steps(_url: str) -> dict[str, str]:
+    return {"RECORDED_STEPS": f"{HOME}/.script.json"}
+
+
+_MODELS: Final[dict[str, Callable[[str], dict[str, str]]]] = {
     "claude": _of_claude,
     "openhands": _of_openhands,
-    "acp": lambda _url: {"RECORDED_STEPS": f"{HOME}/.script.json"},
-    "command": lambda _url: {"RECORDED_STEPS": f"{HOME}/.script.json"},
+    "acp": _of_steps,
+    "command": _of_steps,
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandherd.contracts.names import new_name
+from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.worker.conftest import Sandbox, _reader
 from tests.integration.worker.desk import Desk
@@ -21,7 +22,6 @@ from tests.recordings.clock import Clock, Event, written
 from tests.recordings.scenario import SCENARIOS, Scenario
 from tests.recordings.scenarios import load
 from tests.recordings.sessions import LABELS, SESSIONS, plain_text
-from sandherd.contracts.subjects import Principal
 
 TOGETHER: Final = 3
 """Sessions that are recorded at a time."""
@@ -33,38 +33,39 @@ _MACHINE: Final = (str(Path(__file__).parents[2]), str(Path(sys.base_prefix)))
 async def record(names: list[str]) -> int:
     """Record these sessions on one broker; the number of those that failed."""
     home = Path(tempfile.mkdtemp(prefix="recording-"))
-    failed = 0
+    free = asyncio.Semaphore(TOGETHER)
     try:
         async with Broker(home / "herd") as broker, AsyncExitStack() as stack:
             reader = await stack.enter_async_context(_reader(broker, home / "reader.creds"))
             desk = Desk(broker, await stack.enter_async_context(broker.bus(Principal.SPAWNER)))
             await desk.open()
             relay = await stack.enter_async_context(broker.bus(Principal.MESSAGE_RELAY))
-            free = asyncio.Semaphore(TOGETHER)
 
-            async def one(name: str) -> None:
-                nonlocal failed
+            async def one(name: str) -> bool:
                 async with free:
-                    box = Box(
-                        Sandbox(broker, desk, reader, home / name, new_name("sbx")), relay, SCENARIOS[name.replace(".", "-")]()
-                    )
-                    began = time.monotonic()
-                    try:
-                        await record_one(box)
-                        print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
-                    except Exception as error:  # noqa: BLE001  # the others are recorded all the same
-                        failed += 1
-                        log = box.sandbox.log.read_text()[-1500:] if box.sandbox.log.exists() else ""
-                        causes = getattr(error, "exceptions", error)
-                        print(f"FAILED    {name}: {type(error).__name__}: {causes}\n{log}", flush=True)
-                    finally:
-                        await box.close()
-                        shutil.rmtree(home / name, ignore_errors=True)
+                    sandbox = Sandbox(broker, desk, reader, home / name, new_name("sbx"))
+                    return await attempt(Box(sandbox, relay, SCENARIOS[name]()))
 
-            await asyncio.gather(*map(one, names))
+            return sum(not done for done in await asyncio.gather(*map(one, names)))
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    return failed
+
+
+async def attempt(box: Box) -> bool:
+    """Record one session and print how that went; whether it is recorded."""
+    began, name = time.monotonic(), box.scenario.name
+    try:
+        await record_one(box)
+    except Exception as error:  # noqa: BLE001  # the others are recorded all the same
+        log = box.sandbox.log.read_text()[-1500:] if box.sandbox.log.exists() else ""
+        causes = getattr(error, "exceptions", error)
+        print(f"FAILED    {name}: {type(error).__name__}: {causes}\n{log}", flush=True)
+        return False
+    finally:
+        await box.close()
+        shutil.rmtree(box.home, ignore_errors=True)
+    print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
+    return True
 
 
 async def record_one(box: Box) -> None:
@@ -89,7 +90,7 @@ def check_end(scenario: Scenario, events: list[Event]) -> None:
 def write(name: str, events: list[Event]) -> None:
     """Write a recording, compressed if it is large, in place of an earlier one."""
     document = written(events)
-    for path in (_MACHINE):
+    for path in _MACHINE:
         document = document.replace(path.encode(), b"/opt/agent")
     plain, packed = SESSIONS / f"{name}.jsonl", SESSIONS / f"{name}.jsonl.gz"
     plain.unlink(missing_ok=True)
@@ -112,7 +113,12 @@ def write_label(scenario: Scenario, events: list[Event], clock: Clock) -> None:
     else:
         label["expect"] = []
     label |= {"imitates": scenario.imitates} if scenario.imitates else {}
-    label |= {"may": sorted(scenario.may), "note": scenario.note, "sandbox": events[0]["sandboxid"], "events": len(events)}
+    label |= {
+        "may": sorted(scenario.may),
+        "note": scenario.note,
+        "sandbox": events[0]["sandboxid"],
+        "events": len(events),
+    }
     labels["sessions"][scenario.name] = label
     labels["sessions"] = dict(sorted(labels["sessions"].items()))
     LABELS.write_text(json.dumps(labels, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""The scripted models of a scenario: each request is answered by the next step of the agent's or a sub-agent's script."""
+"""The scripted models of a scenario: each request is answered by the next step of an agent's script."""
 
 import asyncio
 import json

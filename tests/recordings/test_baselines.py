@@ -11,7 +11,9 @@ def session(*parts: tuple[str, dict[str, Any]]) -> list[Event]:
     return [{"type": f"agent.{kind}", "sequence": number, "data": data} for number, (kind, data) in enumerate(parts, 1)]
 
 
-def call(command: str, result: str = "1", *, is_error: bool = False, thought: str = "") -> list[tuple[str, dict[str, Any]]]:
+def call(
+    command: str, result: str = "1", *, is_error: bool = False, thought: str = ""
+) -> list[tuple[str, dict[str, Any]]]:
     """A call and its result, with the events between as Claude's driver has them."""
     text = [("message", {"content": thought})] if thought else []
     used = {"tool": "Bash", "input": {"command": command, "description": f"{command} {result}"}}

@@ -17,7 +17,9 @@ MAX_BYTES: Final = 6_000_000
 """Of all files together."""
 MAX_PLAIN_BYTES: Final = 300_000
 """Of an average session, uncompressed."""
-FOREIGN: Final = re.compile(rb"/root/|/Users/|/home/(?!agent\b)|(?<!/home/agent)/work/|/tmp/w/|sk-ant|BEGIN [A-Z ]*KEY|eyJ[A-Za-z0-9_-]{20}")
+FOREIGN: Final = re.compile(
+    rb"/root/|/Users/|/home/(?!agent\b)|(?<!/home/agent)/work/|/tmp/w/|sk-ant|BEGIN [A-Z ]*KEY|eyJ[A-Za-z0-9_-]{20}"
+)
 """Paths of a machine that recorded, and secrets."""
 
 _TYPE: Final = re.compile(rb'"type":"([a-z_.]+)"')

@@ -1,4 +1,6 @@
-"""An agent without a model: it performs the steps of a file, and reports them as an ACP agent or a `command` program."""
+"""An agent without a model: it performs the steps of a file, and reports them by ACP or as a `command` program."""
+
+# ruff: noqa: TID251  # a program of its own, which may block
 
 import json
 import os
@@ -7,11 +9,10 @@ import sys
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
-
-from recorded import pause
+from typing import Any, ClassVar
 
 Json = dict[str, Any]
+CLOCK = Path("/home/agent/.clock")
 RANDOM = Random(os.environ.get("RECORDED_STEPS"))
 
 
@@ -27,7 +28,8 @@ def begin(step: Json) -> None:
     """Advance the recording's clock for a step."""
     time.sleep(0.06)  # the worker stamps what was reported before
     clock = step["clock"] if step["clock"] is not None else round(RANDOM.uniform(2.5, 11), 1)
-    pause(clock, "fault" if step["at_fault"] else "step")
+    with CLOCK.open("a") as file:
+        file.write(f"{time.time():.6f} {clock} {'fault' if step['at_fault'] else 'step'}\n")
 
 
 def published() -> int:
@@ -51,7 +53,7 @@ def perform(kind: str, act: Json) -> tuple[str, int | None]:
     return done
 
 
-def _perform(kind: str, act: Json) -> tuple[str, int | None]:
+def _perform(kind: str, act: Json) -> tuple[str, int | None]:  # noqa: PLR0911  # one result for each act
     try:
         match kind:
             case "Run":
@@ -90,7 +92,7 @@ def given(kind: str, act: Json) -> Json:
 class Command:
     """Reports on the events pipe."""
 
-    TOOLS = {"Run": "shell", "Read": "read_file", "Write": "write_file", "Edit": "edit_file"}
+    TOOLS: ClassVar = {"Run": "shell", "Read": "read_file", "Write": "write_file", "Edit": "edit_file"}
 
     def __init__(self) -> None:
         self.pipe = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
@@ -122,14 +124,16 @@ class Command:
         bad = status not in {None, 0}
         facts: Json = {"outcome": "failed" if bad else "ok"}
         facts |= {"exit_code": status} if status is not None and status >= 0 else {}
-        self.tell("tool_completed", tool=tool, tool_use_id=name, tool_input=given(kind, act), tool_response=text, **facts)
+        self.tell(
+            "tool_completed", tool=tool, tool_use_id=name, tool_input=given(kind, act), tool_response=text, **facts
+        )
         self.tell("tool_result", tool_use_id=name, result=text[:5000], is_error=bad, **facts)
 
 
 class Acp:
     """Speaks the Agent Client Protocol on its standard streams: JSON-RPC 2.0, a message a line."""
 
-    KINDS = {"Run": "execute", "Read": "read", "Write": "edit", "Edit": "edit"}
+    KINDS: ClassVar = {"Run": "execute", "Read": "read", "Write": "edit", "Edit": "edit"}
 
     def __init__(self) -> None:
         self.calls = self.messages = self.asked = 0
@@ -140,7 +144,9 @@ class Acp:
         sys.stdout.flush()
 
     def update(self, change: str, **fields: Any) -> None:
-        self.write({"method": "session/update", "params": {"sessionId": "s-1", "update": {"sessionUpdate": change, **fields}}})
+        self.write(
+            {"method": "session/update", "params": {"sessionId": "s-1", "update": {"sessionUpdate": change, **fields}}}
+        )
 
     def main(self) -> None:
         for line in sys.stdin:
@@ -176,7 +182,12 @@ class Acp:
         title = act.get("command") or act.get("path") or act.get("name")
         raw = given(kind, act)
         self.update(
-            "tool_call", toolCallId=name, title=title, kind=self.KINDS.get(kind, "other"), status="pending", rawInput=raw
+            "tool_call",
+            toolCallId=name,
+            title=title,
+            kind=self.KINDS.get(kind, "other"),
+            status="pending",
+            rawInput=raw,
         )
         return name
 
@@ -194,7 +205,10 @@ class Acp:
 
     def may(self, name: str, act: Json) -> bool:
         self.asked += 1
-        options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}, {"optionId": "no", "name": "No", "kind": "reject_once"}]
+        options = [
+            {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+            {"optionId": "no", "name": "No", "kind": "reject_once"},
+        ]
         call = {"toolCallId": name, "title": act.get("command", "edit"), "kind": "execute", "rawInput": act}
         params = {"sessionId": "s-1", "toolCall": call, "options": options}
         self.write({"id": f"ask-{self.asked}", "method": "session/request_permission", "params": params})

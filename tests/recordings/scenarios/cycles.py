@@ -1,10 +1,12 @@
 """Blocks of calls that repeat, and equal sets of parallel calls."""
 
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
 from tests.recordings.scenario import Edit, Read, Run, Scenario, Subagent, flat, say, scenario, step, times
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NOISY
 
-RUST = {"src/main.rs": "fn main() {\n    let total: u32 = 0;\n    println!(\"{total}\");\n}\n\nfn test_add() {}\n"}
+RUST = {"src/main.rs": 'fn main() {\n    let total: u32 = 0;\n    println!("{total}");\n}\n\nfn test_add() {}\n'}
 SERVICE = {"app/service.py": "def load():\n    return 1  # FIXME incompatible return value, line 1\n"}
 TOOLS = {"ruff": CHECKER, "mypy": CHECKER}
 
@@ -59,7 +61,10 @@ def cycle_with_noise() -> Scenario:
         harness="acp",
         task="Start the worker.",
         tree={"config.toml": "name = 'worker'\n"},
-        programs={"run-worker": NOISY, "worker-status": "print(f'{stamp()} worker pid {random.randint(900, 9000)} dead')\n"},
+        programs={
+            "run-worker": NOISY,
+            "worker-status": "print(f'{stamp()} worker pid {random.randint(900, 9000)} dead')\n",
+        },
         rule="cycle",
         note="Start, status, configuration, listing: 5 times; time stamps, PIDs and hashes differ.",
         may=("loop", "error_streak"),
@@ -85,7 +90,9 @@ def healthy_edit_and_test() -> Scenario:
         tree={
             "kata.py": "DONE = 0\n",
             "tests/test_kata.py": "import kata\n\n\n"
-            + "\n\n".join(f"def test_step_{number:02}():\n    assert kata.DONE >= {number}\n" for number in range(1, 21)),
+            + "\n\n".join(
+                f"def test_step_{number:02}():\n    assert kata.DONE >= {number}\n" for number in range(1, 21)
+            ),
             "shop/cart.py": cart.format(0),
         },
         imitates="cycle",
@@ -167,7 +174,9 @@ def fan_out_in_other_order() -> Scenario:
         may=("loop", "cycle", "no_progress"),
         steps=flat(
             step(Run("ls")),
-            times(7, step(one, two, three, text="Both files."), step(three, one, two, text="Both files, and their size."))[:7],
+            times(
+                7, step(one, two, three, text="Both files."), step(three, one, two, text="Both files, and their size.")
+            )[:7],
             say("They differ in one line."),
         ),
     )

@@ -1,5 +1,7 @@
 """Failing calls: streaks of errors, and failures that are none."""
 
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
 from tests.recordings.scenario import Edit, Read, Refusal, Run, Scenario, Write, flat, marked, say, scenario, step
 from tests.recordings.scenarios.stand_ins import CURL_503
 
@@ -28,7 +30,7 @@ def error_streak_time_outs() -> Scenario:
     return Scenario(
         name="error-streak-time-outs",
         task="Install the project with ./install.sh.",
-        tree={"install.sh": "echo \"$1 ...\"\nwhile :; do /bin/sleep 0.2; done\n"},
+        tree={"install.sh": 'echo "$1 ..."\nwhile :; do /bin/sleep 0.2; done\n'},
         rule="error_streak",
         note="Five installations time out, each with another command and another text: one streak by its class.",
         may=("long_call",),
@@ -216,12 +218,13 @@ def healthy_model_outage() -> Scenario:
             "fail('ERROR: Could not find a version that satisfies the requirement ' + sys.argv[2])\n",
         },
         steps=flat(
-            *[step(Run(f"pip install {name}"), text="I install a tool.") for name in ("cloc", "tokei", "pygount", "loc")],
+            *[
+                step(Run(f"pip install {name}"), text="I install a tool.")
+                for name in ("cloc", "tokei", "pygount", "loc")
+            ],
             step(Run("wc -l text1.txt text2.txt"), text="Then without."),
             step(failure=503, message="Service unavailable"),
             *[step(Run(f"wc -l text{number}.txt")) for number in range(3, 7)],
             say("21 lines."),
         ),
     )
-
-

@@ -1,6 +1,23 @@
 """Standing instructions, approvals, steering, and long calls."""
 
-from tests.recordings.scenario import Edit, Read, Refusal, Run, Scenario, Send, Subagent, Write, fault, flat, marked, say, scenario, step
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Refusal,
+    Run,
+    Scenario,
+    Send,
+    Subagent,
+    Write,
+    fault,
+    flat,
+    marked,
+    say,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.repetition import JS, SHOP
 from tests.recordings.scenarios.stand_ins import CARGO, HANG, NPM
 
@@ -144,7 +161,12 @@ def healthy_cleaning_the_work_tree() -> Scenario:
 
 @scenario
 def denials_in_a_row() -> Scenario:
-    tries = ("pip install requests", "python3 -m pip install requests", "uv pip install requests", "easy_install requests")
+    tries = (
+        "pip install requests",
+        "python3 -m pip install requests",
+        "uv pip install requests",
+        "easy_install requests",
+    )
     return Scenario(
         name="denials-in-a-row",
         task="Fetch the list of countries.",
@@ -155,7 +177,12 @@ def denials_in_a_row() -> Scenario:
         may=("error_streak",),
         steps=flat(
             step(Read("shop/cart.py")),
-            marked([step(Run(command), text="Another way.") for command in (*tries, "curl -O https://example.com/countries")]),
+            marked(
+                [
+                    step(Run(command), text="Another way.")
+                    for command in (*tries, "curl -O https://example.com/countries")
+                ]
+            ),
             say("I may not run commands."),
         ),
     )
@@ -175,7 +202,12 @@ def denials_acp() -> Scenario:
         may=("error_streak", "loop"),
         steps=flat(
             step(Read("db.txt")),
-            marked([step(Run(f"systemctl {verb} postgresql")) for verb in ("restart", "stop", "start", "reload", "kill", "status")]),
+            marked(
+                [
+                    step(Run(f"systemctl {verb} postgresql"))
+                    for verb in ("restart", "stop", "start", "reload", "kill", "status")
+                ]
+            ),
             say("I may not restart it."),
         ),
     )
@@ -194,7 +226,9 @@ def denials_in_all() -> Scenario:
         note="26 denials in all, with successful reads between them: never three in a row.",
         may=("error_streak", "no_progress"),
         steps=flat(
-            marked([one for n in range(26) for one in (step(Run(f"chmod 600 part{n}.txt")), step(Read(f"part{n}.txt")))]),
+            marked(
+                [one for n in range(26) for one in (step(Run(f"chmod 600 part{n}.txt")), step(Read(f"part{n}.txt")))]
+            ),
             say("I may not change permissions."),
         ),
     )
@@ -386,7 +420,10 @@ def healthy_long_program() -> Scenario:
         imitates="long_call",
         note="The program itself is a call of 53 minutes, in which it reports 81 short ones.",
         steps=flat(
-            *[[step(Read(f"part{n}.txt"), clock=40), step(Write(f"part{n}.txt", f"PART {n}\n"), clock=40)] for n in range(40)],
+            *[
+                [step(Read(f"part{n}.txt"), clock=40), step(Write(f"part{n}.txt", f"PART {n}\n"), clock=40)]
+                for n in range(40)
+            ],
             step(Run("make check")),
             step(text="All parts are converted."),
         ),

@@ -1,5 +1,7 @@
 """Long healthy sessions."""
 
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
 from tests.recordings.scenario import Edit, Read, Run, Scenario, Send, Step, Tool, Write, flat, say, scenario, step
 from tests.recordings.scenarios.progress import PARTS, TEST
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NPM, PENDING
@@ -60,10 +62,7 @@ def long_batch_renames() -> Scenario:
         steps=flat(
             step(Run("git ls-files | wc -l")),
             [step(Run(f"git mv src/{name} src/{name.replace('part', 'section')}")) for name in names],
-            [
-                step(Edit(f"src/{name.replace('part', 'section')}", '"""Part', '"""Section'))
-                for name in names
-            ],
+            [step(Edit(f"src/{name.replace('part', 'section')}", '"""Part', '"""Section')) for name in names],
             step(Run("pytest -q")),
             step(Run("git add -A && git commit -qm 'Rename parts to sections' && git status --short")),
             say("60 files are renamed."),
@@ -170,8 +169,7 @@ def long_polling() -> Scenario:
         steps=flat(
             step(Read("deploy.yaml")),
             *[
-                [step(Run(f"deploy {name}"), text=f"Now {name}.")]
-                + [step(Run(f"sleep 55 && status {name}"))] * 8
+                [step(Run(f"deploy {name}"), text=f"Now {name}.")] + [step(Run(f"sleep 55 && status {name}"))] * 8
                 for name in ("web", "api", "worker", "mail")
             ],
             say("All four services are available."),
@@ -297,7 +295,9 @@ def long_todo_lists() -> Scenario:
 
     def todo(done: int) -> Tool:
         states = ["completed" if n < done else "in_progress" if n == done else "pending" for n in range(12)]
-        items = [{"content": name, "status": state, "activeForm": name} for name, state in zip(names, states, strict=True)]
+        items = [
+            {"content": name, "status": state, "activeForm": name} for name, state in zip(names, states, strict=True)
+        ]
         return Tool("TodoWrite", {"todos": items})
 
     return Scenario(
@@ -308,7 +308,11 @@ def long_todo_lists() -> Scenario:
         imitates="loop",
         steps=flat(
             *[
-                [step(todo(n)), step(Read(name)), step(Edit(name, "def load():\n", 'def load():\n    """Load it."""\n'))]
+                [
+                    step(todo(n)),
+                    step(Read(name)),
+                    step(Edit(name, "def load():\n", 'def load():\n    """Load it."""\n')),
+                ]
                 + ([step(Run("pytest -q"))] if n % 3 == 2 else [])
                 for n, name in enumerate(names)
             ],
@@ -320,7 +324,7 @@ def long_todo_lists() -> Scenario:
 
 @scenario
 def long_shell_script() -> Scenario:
-    script = "#!/bin/sh\nfor n in $(seq 1 40); do echo \"step $n of 40: converted part_$n in $((n * 7 % 11)) s\"; sleep 20; done\n"
+    script = '#!/bin/sh\nfor n in $(seq 1 40); do echo "step $n of 40: converted part_$n in $((n * 7 % 11)) s"; sleep 20; done\n'
     return Scenario(
         name="long-shell-script",
         harness="command",

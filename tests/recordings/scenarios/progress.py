@@ -1,8 +1,22 @@
-"""Work that does not advance: no edits, edits that are undone, ends without a check, and contexts that are compacted."""
+"""Work that does not advance: no edits, edits that are undone, ends without a check, contexts that are compacted."""
 
 from random import Random
 
-from tests.recordings.scenario import Edit, Harness, Read, Run, Scenario, Step, Write, fault, flat, marked, say, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Harness,
+    Read,
+    Run,
+    Scenario,
+    Step,
+    Write,
+    fault,
+    flat,
+    marked,
+    say,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import BUNDLE, NPM
 
@@ -86,7 +100,11 @@ def reading(name: str, harness: Harness, kind: str | None, last: tuple[Step, ...
 @scenario
 def healthy_research() -> Scenario:
     return reading(
-        "healthy-research", "acp", "research", (say("Each part is on its own."),), "60 files read, without an edit, as asked."
+        "healthy-research",
+        "acp",
+        "research",
+        (say("Each part is on its own."),),
+        "60 files read, without an edit, as asked.",
     )
 
 
@@ -134,7 +152,13 @@ def edit_thrash_there_and_back() -> Scenario:
         may=("cycle", "error_streak", "loop"),
         steps=flat(
             step(Read("settings.py")),
-            marked([one for n in range(8) for one in (edit(*((30, 60) if n % 2 == 0 else (60, 30))), step(Run("pytest -q")))]),
+            marked(
+                [
+                    one
+                    for n in range(8)
+                    for one in (edit(*((30, 60) if n % 2 == 0 else (60, 30))), step(Run("pytest -q")))
+                ]
+            ),
             say("Neither value works."),
         ),
     )
@@ -237,7 +261,13 @@ def unverified_end_no_check() -> Scenario:
         steps=flat(
             step(Read("shop/cart.py")),
             step(Edit("shop/cart.py", "        self.items = []\n", "        self.items = []\n        self.n = 0\n")),
-            fault(step(Edit("shop/cart.py", "    def total", "    def count(self):\n        return self.n\n\n    def total"))),
+            fault(
+                step(
+                    Edit(
+                        "shop/cart.py", "    def total", "    def count(self):\n        return self.n\n\n    def total"
+                    )
+                )
+            ),
             step(Run("git diff --stat 2>/dev/null; wc -l shop/cart.py")),
             say("Cart has a method count now."),
         ),
@@ -344,7 +374,9 @@ def compaction_storm_openhands() -> Scenario:
         rule="compaction_storm",
         note="Four compactions without an edit; between them the same three calls again and again.",
         may=("loop", "cycle", "no_progress"),
-        steps=flat(marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]), say("It is too much.")),
+        steps=flat(
+            marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]), say("It is too much.")
+        ),
     )
 
 
@@ -361,7 +393,10 @@ def healthy_compactions_with_edits() -> Scenario:
         note="Five compactions in a long session that edits 30 files.",
         steps=flat(
             *[
-                [step(Read(name)), step(Edit(name, "def load()", "def load_part()"), tokens=180_000 if n % 6 == 5 else 0)]
+                [
+                    step(Read(name)),
+                    step(Edit(name, "def load()", "def load_part()"), tokens=180_000 if n % 6 == 5 else 0),
+                ]
                 + ([step(Run("pytest -q"))] if n % 10 == 9 else [])
                 for n, name in enumerate(names)
             ],
@@ -383,7 +418,10 @@ def healthy_compactions_of_huge_reads() -> Scenario:
         note="Four compactions because of large files; each file is read once.",
         steps=flat(
             *[
-                [step(Read(name, limit=120), tokens=180_000 if n in {1, 2, 3, 5} else 0), step(Run(f"tail -n 2 {name}"))]
+                [
+                    step(Read(name, limit=120), tokens=180_000 if n in {1, 2, 3, 5} else 0),
+                    step(Run(f"tail -n 2 {name}")),
+                ]
                 for n, name in enumerate(BIG)
             ],
             say("Each has 900 rows."),

@@ -1,6 +1,21 @@
 """Repeated calls: exact ones, and ones whose results differ."""
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Send, Step, Write, flat, marked, say, scenario, step, times
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Send,
+    Write,
+    flat,
+    marked,
+    say,
+    scenario,
+    step,
+    times,
+)
 from tests.recordings.scenarios.stand_ins import GROWING_LOG, NOISY, NPM, PENDING, RANDOM
 
 SHOP = {
@@ -176,7 +191,10 @@ def healthy_user_asks_again() -> Scenario:
         steps=flat(
             run,
             run,
-            *[[run.while_sending(Send(text)), run] for text in ("Again, please.", "And now?", "Once more: has it changed?")],
+            *[
+                [run.while_sending(Send(text)), run]
+                for text in ("Again, please.", "And now?", "Once more: has it changed?")
+            ],
             say("It prints 41 orders each time."),
         ),
     )

@@ -1,5 +1,7 @@
 """Stand-ins of tools that are slow, or not installed where sessions are recorded: they print what the tools print."""
 
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
 CARGO = """
 files = sorted(__import__('glob').glob('src/*.rs'))
 bad = [(f, n, l) for f in files for n, l in enumerate(text_of(f).splitlines(), 1) if 'BROKEN' in l]

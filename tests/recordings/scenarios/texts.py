@@ -68,13 +68,10 @@ def healthy_background_notices() -> Scenario:
         kind="research",
         imitates="monologue",
         note="Four background tasks end one after the other; each notice begins a turn in which the model only speaks.",
-        spec={"linger_seconds": 3600},
-        followups=((Send("Thanks. Which one was the fastest?"), 400),),
         steps=flat(
             step(*[start(number) for number in range(4)], text="I start all four."),
             *[say(f"One more has finished; {3 - number} still run.") for number in range(4)],
             say("All four have finished."),
-            say("The first one was the fastest."),
         ),
     )
 
@@ -171,7 +168,9 @@ def healthy_repeated_code() -> Scenario:
         tree=SHOP,
         imitates="chanting",
         note="A code block of a message has 30 equal rows, as asked.",
-        steps=flat(step(Read("shop/cart.py")), say(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal.")),
+        steps=flat(
+            step(Read("shop/cart.py")), say(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal.")
+        ),
     )
 
 
@@ -192,5 +191,3 @@ def healthy_repeated_table() -> Scenario:
             say(f"| day | result | failures | note |\n|---|---|---|---|\n{rows}\nThe files:\n\n{listed}\nAll is well."),
         ),
     )
-
-
