@@ -335,3 +335,22 @@ def long_shell_script() -> Scenario:
         imitates="long_call",
         steps=(),
     )
+
+
+@scenario
+def long_annotations() -> Scenario:
+    return Scenario(
+        name="long-annotations",
+        task="Annotate load in all parts.",
+        tree={**PARTS, **TEST},
+        note="133 steps of Claude: each of 60 files is read and edited, with tests after each five; then a last look.",
+        imitates="unverified_end",
+        steps=flat(
+            *[
+                [step(Read(name)), step(Edit(name, "def load():", "def load() -> int:"))]
+                + ([step(Run("pytest -q"))] if n % 5 == 4 else [])
+                for n, name in enumerate(PARTS)
+            ],
+            say("All parts are annotated."),
+        ),
+    )
