@@ -178,16 +178,17 @@ class Box:
                 one.cancel()
 
     async def _end(self) -> None:
-        for count, (message, seconds) in enumerate(self.scenario.followups, 1):
+        for count, (message, seconds) in enumerate(self.scenario.followups, self.scenario.turns):
             await self._turns(count)
             self.advance(seconds)
             await self.send(message)
         if self.scenario.followups:
-            await self._turns(len(self.scenario.followups) + 1)
+            await self._turns(len(self.scenario.followups) + self.scenario.turns)
             assert self.sandbox.process is not None
             for child in psutil.Process(self.sandbox.process.pid).children():
                 child.send_signal(signal.SIGTERM)
-        await self.sandbox.ended()
+        assert self.sandbox.process is not None
+        await self.sandbox.process.wait()
 
     async def _turns(self, count: int) -> None:
         while len(await self.sandbox.events("turn_completed")) < count:

@@ -68,8 +68,9 @@ def _shift(event: Event, clock: Clock) -> Event:
     for name in data.keys() & {"duration_ms", "subagent_duration_ms"}:
         if data[name] is not None:
             data[name] = round(clock.longer(end, data[name] / 1000) * 1000, 3)
-    if data.get("duration_seconds") is not None:
-        data["duration_seconds"] = clock.longer(end, data["duration_seconds"])
+    for name in data.keys() & {"duration_seconds", "elapsed_seconds"}:
+        if data[name] is not None:
+            data[name] = clock.longer(end, data[name])
     if "timestamp" in data:
         data["timestamp"] = _text(clock.shifted(datetime.fromisoformat(data["timestamp"])))
     return {**event, "time": _text(clock.shifted(end)), "data": data}

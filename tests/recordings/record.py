@@ -9,6 +9,7 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,7 +104,6 @@ def write(name: str, events: list[Event]) -> None:
 
 def write_label(scenario: Scenario, events: list[Event], clock: Clock) -> None:
     """Add or replace the label of a session."""
-    labels: dict[str, Any] = json.loads(LABELS.read_text()) if LABELS.exists() else {"sessions": {}}
     label: dict[str, Any] = {"harness": scenario.harness, "author": "blind", "steps": len(clock.steps)}
     if scenario.rule is not None:
         at = clock.shifted(datetime.fromtimestamp(clock.faults[0], UTC))
@@ -119,9 +119,12 @@ def write_label(scenario: Scenario, events: list[Event], clock: Clock) -> None:
         "sandbox": events[0]["sandboxid"],
         "events": len(events),
     }
-    labels["sessions"][scenario.name] = label
-    labels["sessions"] = dict(sorted(labels["sessions"].items()))
-    LABELS.write_text(json.dumps(labels, indent=2, ensure_ascii=False) + "\n")
+    with LABELS.open("r+") as file:
+        flock(file, LOCK_EX)  # another recorder may run
+        sessions = {**json.load(file)["sessions"], scenario.name: label}
+        file.seek(0)
+        file.write(json.dumps({"sessions": dict(sorted(sessions.items()))}, indent=2, ensure_ascii=False) + "\n")
+        file.truncate()
 
 
 def main() -> int:

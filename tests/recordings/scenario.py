@@ -171,6 +171,8 @@ class Scenario:
     """What a user answers to approvals; None: no tool needs one."""
     followups: tuple[tuple[Send, float], ...] = ()
     """Messages after the end of each turn, with the seconds until they are sent; the sandbox lingers for them."""
+    turns: int = 1
+    """How many turns end before the first of these messages: each notice of a background task begins one."""
     ends: str = "agent.completed"
 
     def __post_init__(self) -> None:

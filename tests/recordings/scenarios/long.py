@@ -156,6 +156,7 @@ def long_research() -> Scenario:
 def long_polling() -> Scenario:
     return Scenario(
         name="long-polling",
+        harness="openhands",
         task="Deploy four services, one after the other, and wait for each of them.",
         tree={"deploy.yaml": "replicas: 3\n"},
         setup="echo 7 > ../.limit",
@@ -184,7 +185,7 @@ def long_feature_openhands() -> Scenario:
         name="long-feature-openhands",
         harness="openhands",
         task="Add a function save to the first 14 parts, with tests.",
-        tree={name: PARTS[name] for name in names},
+        tree={**{name: PARTS[name] for name in names}, **TEST},
         note="57 steps: read, edit, test and run for each of 14 parts.",
         imitates="cycle",
         steps=flat(
@@ -294,14 +295,13 @@ def long_todo_lists() -> Scenario:
     names = list(PARTS)[:12]
 
     def todo(done: int) -> Tool:
-        states = ["completed" if n < done else "in_progress" if n == done else "pending" for n in range(12)]
-        items = [
-            {"content": name, "status": state, "activeForm": name} for name, state in zip(names, states, strict=True)
-        ]
-        return Tool("TodoWrite", {"todos": items})
+        states = ["done" if n < done else "in_progress" if n == done else "todo" for n in range(12)]
+        tasks = [{"title": name, "status": state, "notes": ""} for name, state in zip(names, states, strict=True)]
+        return Tool("task_tracker", {"command": "plan", "task_list": tasks})
 
     return Scenario(
         name="long-todo-lists",
+        harness="openhands",
         task="Add a docstring to load in twelve parts, with a list of what is left.",
         tree={**{name: PARTS[name] for name in names}, **TEST},
         note="A list is updated after each of twelve edits: the same tool again and again, with other inputs.",
@@ -324,14 +324,14 @@ def long_todo_lists() -> Scenario:
 
 @scenario
 def long_shell_script() -> Scenario:
-    script = '#!/bin/sh\nfor n in $(seq 1 40); do echo "step $n of 40: converted part_$n in $((n * 7 % 11)) s"; sleep 20; done\n'
+    script = '#!/bin/sh\nfor n in $(seq 1 40); do echo "step $n of 40: converted part_$n in $((n * 7 % 11)) s"; sleep 60; done\n'
     return Scenario(
         name="long-shell-script",
         harness="command",
         task="Convert the parts.",
         tree={"parts.txt": "1\n2\n"},
         options={"script": script},
-        note="A program that reports no calls works for 13 minutes, and prints its progress.",
+        note="A program that reports no calls works for 40 minutes, and prints its progress.",
         imitates="long_call",
         steps=(),
     )

@@ -144,6 +144,7 @@ def loop_lint_command() -> Scenario:
 def healthy_poll_with_pauses() -> Scenario:
     return Scenario(
         name="healthy-poll-with-pauses",
+        harness="acp",
         task="Deploy the web service with ./deploy and wait until it is available.",
         tree={"deploy.yaml": "replicas: 3\n"},
         programs={"deploy": "print('deployment.apps/web created')\n", "status": PENDING},
@@ -165,14 +166,14 @@ def healthy_poll_growing_build() -> Scenario:
         name="healthy-poll-growing-build",
         task="Start the full build in the background and report when it has finished.",
         kind="research",
-        tree={"CMakeLists.txt": "project(core)\n"},
-        programs={"show-log": GROWING_LOG},
+        tree={"CMakeLists.txt": "project(core)\n", "Makefile": "all:\n\t@true\n"},
+        programs={"timeout": "pause(40)\n" + GROWING_LOG},
         imitates="loop",
         note="A build's log polled 30 times, 40 s apart; it grows.",
         steps=flat(
             step(Read("CMakeLists.txt")),
-            step(Run("(sleep 1500; true) >/dev/null 2>&1 & echo started build 4471")),
-            [step(Run("sleep 40; show-log build.log"), text="It is still building.")] * 30,
+            step(Run("nohup make -s >build.log 2>&1 & echo started build $!")),
+            [step(Run("timeout 40 tail -n 60 -f build.log || true"), text="It is still building.")] * 30,
             say("The build has finished: 60 of 60 files."),
         ),
     )
@@ -209,7 +210,7 @@ def healthy_same_test_between_edits() -> Scenario:
         task="Make tests/test_cart.py pass.",
         tree={
             "shop/cart.py": cart.format(0),
-            "tests/test_cart.py": "from shop.cart import Cart\n\n\ndef test_total():\n    assert Cart().total() == 12\n",
+            "tests/test_cart.py": "from shop.cart import Cart\n\n\ndef test_total():\n    found = Cart().total()\n    assert found == 12, f'{found} == 12'\n",
         },
         imitates="loop",
         note="The same test run 12 times with an edit before each run; the failure differs each time, then it passes.",

@@ -1,5 +1,7 @@
 """What an agent writes: messages without calls, and texts that repeat themselves."""
 
+# ruff: noqa: E501  # texts of models and of tools are on one line
+
 from tests.recordings.scenario import Read, Run, Scenario, Send, fault, flat, marked, say, scenario, step
 from tests.recordings.scenarios.repetition import SHOP
 
@@ -60,18 +62,24 @@ def monologue_claude_iterations() -> Scenario:
 @scenario
 def healthy_background_notices() -> Scenario:
     def start(number: int) -> Run:
-        return Run(f"python3 -S -c 'import time; time.sleep(1.5 + {number} / 2); print({number})'", background=True)
+        return Run(f"python3 simulate.py {number}", background=True)
 
     return Scenario(
         name="healthy-background-notices",
         task="Run the four simulations in the background and report each result when it is there.",
         kind="research",
+        tree={
+            "simulate.py": "import sys\nimport time\n\ntime.sleep(2 + 4 * int(sys.argv[1]))\nprint('seed', sys.argv[1], 'done')\n"
+        },
+        turns=5,
+        followups=((Send("Thanks. Which one was the fastest?"), 400),),
         imitates="monologue",
         note="Four background tasks end one after the other; each notice begins a turn in which the model only speaks.",
         steps=flat(
             step(*[start(number) for number in range(4)], text="I start all four."),
+            say("All four run. I report when they end."),
             *[say(f"One more has finished; {3 - number} still run.") for number in range(4)],
-            say("All four have finished."),
+            say("The first one was the fastest."),
         ),
     )
 
