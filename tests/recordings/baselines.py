@@ -171,6 +171,9 @@ def _repeats(text: str) -> bool:
 
 # --- the figures
 
+REPETITION: Final = {"loop", "repeat_varied", "cycle", "fan_out", "error_streak", "monologue", "chanting"}
+"""The rules whose subject both detectors have, too."""
+
 
 @dataclass
 class Figures:
@@ -192,14 +195,19 @@ class Figures:
 
     def lines(self) -> list[str]:
         """As text."""
-        found, all_ = sum(self.found.values()), sum(self.at_fault.values())
         by_rule = ", ".join(f"{rule} {self.found[rule]}/{count}" for rule, count in sorted(self.at_fault.items()))
         share = len(self.alarms) / max(1, self.healthy)
         return [
-            f"  recall {found}/{all_} = {found / max(1, all_):.2f} ({by_rule})",
+            f"  recall {self._recall(set(self.at_fault))}",
+            f"  recall of repetitions alone {self._recall(REPETITION)}",
+            f"  by rule {by_rule}",
             f"  false alarms per healthy session {len(self.alarms)}/{self.healthy} = {share:.3f}",
             *[f"    {name}" for name in self.alarms],
         ]
+
+    def _recall(self, rules: set[str]) -> str:
+        found, all_ = (sum(counts[rule] for rule in rules) for counts in (self.found, self.at_fault))
+        return f"{found}/{all_} = {found / max(1, all_):.2f}"
 
 
 DETECTORS: Final[dict[str, Callable[[Sequence[Event]], int | None]]] = {"OpenHands": openhands, "Gemini CLI": gemini}

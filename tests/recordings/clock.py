@@ -16,6 +16,8 @@ from sandherd.contracts.names import new_uuid_at
 
 HEARTBEAT: Final = "agent.heartbeat"
 BEAT: Final = timedelta(seconds=30)
+_STATUSES: Final = {"agent.turn_started": "running", "agent.waiting": "waiting"}
+"""What heartbeats state after these events."""
 
 Event = dict[str, Any]
 
@@ -78,18 +80,18 @@ def _shift(event: Event, clock: Clock) -> Event:
 
 def _with_beats(events: list[Event], like: Event) -> list[Event]:
     found: list[Event] = []
-    due = datetime.fromisoformat(like["time"])
+    due, status = datetime.fromisoformat(like["time"]), like["data"]["status"]
     for event in events:
         at = datetime.fromisoformat(event["time"])
         while due <= at:
-            found.append(_beat(like, due, len(found)))
+            found.append(_beat(like, due, len(found), status))
             due += BEAT
         found.append(event)
+        status = _STATUSES.get(event["type"], status)
     return found
 
 
-def _beat(like: Event, at: datetime, count: int) -> Event:
-    status = "running" if count else like["data"].get("status", "alive")
+def _beat(like: Event, at: datetime, count: int, status: str) -> Event:
     data = {**like["data"], "timestamp": _text(at), "event_count": count, "status": status}
     return {**like, "id": str(new_uuid_at(at)), "time": _text(at), "data": data}
 

@@ -25,8 +25,8 @@ def stamp(form: str = "%Y-%m-%dT%H:%M:%S") -> str:
 
 
 def pause(seconds: float, word: str = "") -> None:
-    """Let the recording's clock go forward; the worker has stamped what was before a long pause."""
-    time.sleep(0.5 if seconds >= 60 else 0)
+    """Let the recording's clock go forward."""
+    time.sleep(0.5 if seconds >= 60 else 0)  # the worker stamps what was reported before a long pause
     with open(CLOCK, "a") as file:
         file.write(f"{time.time():.6f} {seconds} {word}\n")
 
