@@ -15,7 +15,7 @@ RULES: Final = frozenset(get_args(Rule))
 FIELDS: Final = {"harness", "author", "steps", "events", "sandbox", "expect", "may", "note"}
 MAX_BYTES: Final = 6_000_000
 """Of all files together."""
-MAX_PLAIN_BYTES: Final = 300_000
+MAX_PLAIN_BYTES: Final = 150_000
 """Of an average session, uncompressed."""
 FOREIGN: Final = re.compile(
     rb"/root/|/Users/|/home/(?!agent\b)|(?<!/home/agent)/work/|/tmp/w/|sk-ant|BEGIN [A-Z ]*KEY|eyJ[A-Za-z0-9_-]{20}"
