@@ -1,4 +1,7 @@
-"""Records sessions: `python -m tests.recordings.record [NAME…]`; without names, those that have no recording yet."""
+"""Records sessions: `python -m tests.recordings.record [NAME…]`; without names, those that have no recording yet.
+
+With `--labels`, it only writes the texts and rules of the labels anew from the scenarios.
+"""
 
 import asyncio
 import gzip
@@ -20,14 +23,18 @@ from tests.integration.worker.conftest import Sandbox, _reader
 from tests.integration.worker.desk import Desk
 from tests.recordings.box import Box, stage_of
 from tests.recordings.clock import Clock, Event, written
-from tests.recordings.scenario import SCENARIOS, Scenario
+from tests.recordings.scenario import SCENARIOS, Scenario, described
 from tests.recordings.scenarios import load
-from tests.recordings.sessions import LABELS, SESSIONS, plain_text
+from tests.recordings.sessions import LABELS, SESSIONS, labels, plain_text
 
 TOGETHER: Final = 3
 """Sessions that are recorded at a time."""
 LARGE: Final = 48 * 1024
 """A larger recording is compressed."""
+FIELDS: Final = (
+    "harness", "author", "expect", "from_sequence", "from_step", "imitates", "may", "steps", "events", "sandbox", "note"
+)  # fmt: skip
+"""Of a label, in order."""
 _MACHINE: Final = (str(Path(__file__).parents[2]), str(Path(sys.base_prefix)))
 
 
@@ -104,32 +111,36 @@ def write(name: str, events: list[Event]) -> None:
 
 def write_label(scenario: Scenario, events: list[Event], clock: Clock) -> None:
     """Add or replace the label of a session."""
-    label: dict[str, Any] = {"harness": scenario.harness, "author": "blind", "steps": len(clock.steps)}
+    label = {**described(scenario), "steps": len(clock.steps), "events": len(events), "sandbox": events[0]["sandboxid"]}
     if scenario.rule is not None:
         at = clock.shifted(datetime.fromtimestamp(clock.faults[0], UTC))
         first = next(event for event in events if datetime.fromisoformat(event["time"]) >= at)
-        label |= {"expect": [scenario.rule], "from_sequence": first["sequence"]}
-        label |= {"from_step": clock.steps.index(clock.faults[0]) + 1}
-    else:
-        label["expect"] = []
-    label |= {"imitates": scenario.imitates} if scenario.imitates else {}
-    label |= {
-        "may": sorted(scenario.may),
-        "note": scenario.note,
-        "sandbox": events[0]["sandboxid"],
-        "events": len(events),
-    }
+        label |= {"from_sequence": first["sequence"], "from_step": clock.steps.index(clock.faults[0]) + 1}
+    update_labels({scenario.name: label})
+
+
+def update_labels(changed: dict[str, dict[str, Any]]) -> None:
+    """Add or replace labels."""
     with LABELS.open("r+") as file:
         flock(file, LOCK_EX)  # another recorder may run
-        sessions = {**json.load(file)["sessions"], scenario.name: label}
+        found = json.load(file)["sessions"]
+        found |= {name: {field: label[field] for field in FIELDS if field in label} for name, label in changed.items()}
         file.seek(0)
-        file.write(json.dumps({"sessions": dict(sorted(sessions.items()))}, indent=2, ensure_ascii=False) + "\n")
+        file.write(json.dumps({"sessions": dict(sorted(found.items()))}, indent=2, ensure_ascii=False) + "\n")
         file.truncate()
+
+
+def describe_again() -> None:
+    """Write the labels' texts and rules anew from the scenarios, without recording."""
+    update_labels({name: labels()[name] | described(SCENARIOS[name]()) for name in labels() if name in SCENARIOS})
 
 
 def main() -> int:
     """Record what the arguments name."""
     load()
+    if sys.argv[1:] == ["--labels"]:
+        describe_again()
+        return 0
     names = sys.argv[1:] or [name for name in SCENARIOS if plain_text(name) is None]
     unknown = sorted(set(names) - SCENARIOS.keys())
     if unknown:

@@ -189,6 +189,14 @@ class Scenario:
         return [*self.steps, *(one for script in self.scripts.values() for one in script)]
 
 
+def described(scenario: Scenario) -> dict[str, Any]:
+    """The fields of a label that do not depend on the recording."""
+    expect = [] if scenario.rule is None else [scenario.rule]
+    imitates = {} if scenario.imitates is None else {"imitates": scenario.imitates}
+    about = {"harness": scenario.harness, "author": "blind", "may": sorted(scenario.may), "note": scenario.note}
+    return {**about, "expect": expect, **imitates}
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {}
 """All scenarios, by name; made when they are recorded."""
 

@@ -8,7 +8,8 @@ from typing import Any, Final, get_args
 
 from sandherd.contracts.decoder import read_event
 from tests.recordings.clock import Clock, retime
-from tests.recordings.scenario import Rule
+from tests.recordings.scenario import SCENARIOS, Rule, described
+from tests.recordings.scenarios import load
 from tests.recordings.sessions import SESSIONS, labels, names, plain_text
 
 RULES: Final = frozenset(get_args(Rule))
@@ -54,6 +55,14 @@ def test_every_recording_has_a_label() -> None:
         assert set(label["may"]) <= RULES - set(label["expect"]), name
         assert ("from_sequence" in label) == bool(label["expect"]), name
         assert 1 <= label.get("from_sequence", 1) <= label["events"], name
+
+
+def test_labels_state_what_scenarios_do() -> None:
+    """A changed scenario is recorded anew, or `record --labels` updates its label; none lacks a recording."""
+    load()
+    assert SCENARIOS.keys() <= labels().keys()
+    for name, make in SCENARIOS.items():
+        assert labels()[name] | described(make()) == labels()[name], name
 
 
 def test_each_rule_has_two_true_and_two_false_cases() -> None:
