@@ -72,7 +72,7 @@ def healthy_background_notices() -> Scenario:
             "simulate.py": "import sys\nimport time\n\ntime.sleep(2 + 4 * int(sys.argv[1]))\nprint('seed', sys.argv[1], 'done')\n"
         },
         turns=5,
-        followups=((Send("Thanks. Which one was the fastest?"), 400),),
+        followups=((Send("Thanks. Which one was the fastest?"), 200),),
         imitates="monologue",
         note="Four background tasks end one after the other; each notice begins a turn in which the model only speaks.",
         steps=flat(
