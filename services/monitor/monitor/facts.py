@@ -105,6 +105,8 @@ class EndedCall:
     """As in `Call`."""
     lines: int = 0
     """Number of lines of its result."""
+    pair: str = ""
+    """The digest of the call and its result together."""
     error: str | None = None
     """The digest of the cause, if it has failed or timed out: independent of its input and of lines of files."""
 

@@ -12,7 +12,7 @@ from monitor.facts import Facts, Observation
 from monitor.normalisation import tool_label
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
-_MAX_IDS: Final = 8
+_MAX_IDS: Final = 4
 
 
 class DenialThresholds(Thresholds):
