@@ -111,6 +111,11 @@ class EndedCall:
     """The digest of the cause, if it has failed or timed out: independent of its input and of lines of files."""
 
     @property
+    def ids(self) -> tuple[UUID, ...]:
+        """The id of the event that ended it, as evidence."""
+        return () if self.id is None else (self.id,)
+
+    @property
     def is_executed(self) -> bool:
         """Whether it was executed, and neither cancelled nor prevented by an outage."""
         return self.outcome not in _NOT_EXECUTED

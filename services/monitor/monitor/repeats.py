@@ -12,7 +12,7 @@ from uuid import UUID
 from monitor.facts import EndedCall
 
 MAX_GAP: Final = 8
-"""The largest distance between two equal calls; so many different calls are remembered."""
+"""The largest distance between two equal calls; it is also the number of different calls that are remembered."""
 MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
@@ -107,7 +107,7 @@ def repeated(part: Rows, row: Row, call: EndedCall) -> Row:
         count=row.count + 1,
         gap=max(row.gap, part.place + 1 - row.place),
         paused=row.paused + waits(call, part.ended_at),
-        evidence=(*row.evidence, *_ids(call))[-MAX_IDS:],
+        evidence=(*row.evidence, *call.ids)[-MAX_IDS:],
     )
 
 
@@ -139,7 +139,3 @@ def is_again(part: Rows, key: str, call: EndedCall | None) -> bool | None:
     if row.last == call.number:
         return True
     return False if part.place - row.place >= row.gap else None
-
-
-def _ids(call: EndedCall) -> tuple[UUID, ...]:
-    return (call.id,) if call.id is not None else ()

@@ -197,8 +197,7 @@ def _added(track: Track, call: EndedCall) -> Track:
     )
     if not any(run.length for run in runs):
         return Track(track.parent, track.edits, later)
-    ids = (call.id,) if call.id is not None else ()
-    return Track(track.parent, track.edits, later, runs, (*track.evidence, *ids)[-_LENGTHS[-1] :])
+    return Track(track.parent, track.edits, later, runs, (*track.evidence, *call.ids)[-_LENGTHS[-1] :])
 
 
 def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:

@@ -75,7 +75,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
             began=part.began or call.number,
             began_at=part.began_at or call.at,
             last=call.number,
-            evidence=(*part.evidence, *((call.id,) if call.id is not None else ()))[-_MAX_IDS:],
+            evidence=(*part.evidence, *call.ids)[-_MAX_IDS:],
         )
 
     def pattern(self, part: Denied) -> Pattern | None:

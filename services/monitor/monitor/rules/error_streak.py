@@ -14,7 +14,6 @@ from monitor.normalisation import tool_label
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _MAX_CAUSES: Final = 6
-"""Maximum different causes remembered."""
 _MAX_GAP: Final = 10
 """Maximum calls from one error to the next of the same cause."""
 _MAX_IDS: Final = 4
@@ -142,12 +141,11 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
             return part
         causes = tuple(one for one in part.causes if place - one.place <= _MAX_GAP)
         if call.error is None:
-            left = tuple(one for one in causes if not _has_recovered(one, call))
-            return replace(part, causes=left, place=place, streak=_NO_STREAK) if left or part.outages else _NEW
-        found = replace(part, causes=causes, place=place)
-        return (
-            _with_check(found, call, facts.edits) if call.check is not None else _with_error(found, call, facts.edits)
-        )
+            tool = None if _SHELL.search(call.tool) else call.tool
+            left = tuple(one for one in causes if one.call != call.digest and one.tool != tool)
+            return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NEW
+        added = _with_error if call.check is None else _with_check
+        return added(replace(part, causes=causes, place=place), call, facts.edits)
 
     def pattern(self, part: Errors) -> Pattern | None:
         """The cause of most errors; or those of any cause, if there are more of them in a row."""
@@ -195,23 +193,16 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         if key == _ANY:
             return None if call.polls else call.error is not None
         cause = part.cause(key)
-        if cause is None:
-            return False
-        if cause.last == call.number:
+        if cause is not None and cause.last == call.number:
             return True
-        return False if part.place - cause.place >= cause.gap else None
+        return False if cause is None or part.place - cause.place >= cause.gap else None
 
     def ignored_after(self, thresholds: ErrorThresholds) -> int:
         """As many errors as make a streak."""
         return thresholds.errors
 
 
-_NO_STREAK: Final = Streak()
 _NEW: Final = Errors()
-
-
-def _has_recovered(cause: Cause, call: EndedCall) -> bool:
-    return cause.call == call.digest or (cause.tool == call.tool and _SHELL.search(call.tool) is None)
 
 
 def _with_check(part: Errors, call: EndedCall, edits: int) -> Errors:
@@ -228,7 +219,7 @@ def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
     part = _with_cause(part, cause, call, call.error, edits, begins=begins)
     if streak.batch == call.batch and streak.count:
         return part
-    evidence = (*streak.evidence, *_ids(call))[-_MAX_IDS:]
+    evidence = (*streak.evidence, *call.ids)[-_MAX_IDS:]
     began, began_at = streak.began or call.number, streak.began_at or call.at
     return replace(part, streak=Streak(streak.count + 1, call.batch, began, began_at, evidence))
 
@@ -238,7 +229,7 @@ def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, 
     others = tuple(one for one in part.causes if one is not cause)
     if cause is None or (begins and cause.batch != call.batch):
         known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number, edits
-        return replace(part, causes=(*others, Cause(error, *known, evidence=_ids(call)))[-_MAX_CAUSES:])
+        return replace(part, causes=(*others, Cause(error, *known, evidence=call.ids))[-_MAX_CAUSES:])
     again = replace(cause, place=part.place, call=call.digest, tool=call.tool, edits=edits)
     if cause.batch != call.batch:
         again = replace(
@@ -248,17 +239,13 @@ def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, 
             gap=max(cause.gap, part.place - cause.place),
             batch=call.batch,
             last=call.number,
-            evidence=(*cause.evidence, *_ids(call))[-_MAX_IDS:],
+            evidence=(*cause.evidence, *call.ids)[-_MAX_IDS:],
         )
     return replace(part, causes=(*others, again))
 
 
 def _top(part: Errors) -> Cause | None:
     return max(reversed(part.causes), key=lambda one: one.times, default=None)
-
-
-def _ids(call: EndedCall) -> tuple[UUID, ...]:
-    return (call.id,) if call.id is not None else ()
 
 
 RULE: Final = ErrorStreak()

@@ -167,7 +167,7 @@ def _next(batch: Batch, call: EndedCall) -> Batch:
 
 def _with(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
     calls = tuple(sorted({*batch.calls, call.pair})[:_MAX_CALLS]) if batch.calls else (call.pair,)
-    ids = (call.id,) if call.id is not None and call.pair in batch.before else ()
+    ids = call.ids if call.pair in batch.before else ()
     return Batch(
         *(batch.parent, batch.edits, batch.number, batch.began_at, calls, is_complete, batch.before, batch.count),
         *(batch.since, batch.since_at, call.at, batch.polls or call.polls, (*batch.evidence, *ids)[-_MAX_IDS:]),
