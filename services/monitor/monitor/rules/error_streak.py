@@ -125,8 +125,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         "denial, a refusal of a user or an interrupt prevented is no error, and while an outage lasts the rule finds "
         "no pattern; neither is a poll, nor a command that ends with 1 and no text of an error; the cause is forgotten "
         "when the same input, or the same tool if it runs no commands, succeeds",
-        source="OpenHands stops at three errors of the same call; Hermes at eight of one tool, which alternating tools "
-        "evade; 4 % of sessions have a streak at fault, and 5 % one that only looks like it",
+        source="OpenHands' three errors of a call, Hermes' eight of a tool; 4 % of sessions have one, 5 % look like it",
     )
 
     def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:
