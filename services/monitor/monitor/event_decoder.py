@@ -8,7 +8,7 @@ from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentUsage, Outcome
 from sandherd.contracts.events.message import MessageEvent
 from sandherd.contracts.events.monitor import (
     IdleFinding,
@@ -28,7 +28,8 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
-    *(AgentHeartbeat, AgentStarted, AgentFileEdited, SandboxRequested, SandboxExtended, MessageEvent),
+    *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
+    *(AgentUsage, Outcome, AgentFileEdited),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
     *(model for rule in registry.RULES for model in rule.reads),
 )
@@ -60,7 +61,7 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
     except ContractError:
         return ObservedEvent(project, entity, event_type, number, at, size=size, junk=True)
     about = event.data, event.id, event.taskid, event.traceparent
-    return ObservedEvent(project, entity, event_type, number, at, *about, size=size)
+    return ObservedEvent(project, entity, event_type, number, at, *about, size=size, sequence=event.sequence)
 
 
 def _is_junk(document: bytes) -> bool:

@@ -15,7 +15,7 @@ MAX_CALLS: Final = 64
 MAX_CLOSED: Final = 64
 """Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
 
-MAX_EDITS: Final = 16
+MAX_CONTENTS: Final = 16
 """Maximum contents of files remembered, so that one that a file returns to is no new one."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
@@ -47,6 +47,8 @@ class ObservedEvent:
     """Size of the whole event, in bytes."""
     junk: bool = False
     """Whether it is not a valid event, although its subject is one."""
+    sequence: int = 0
+    """Its number in its source's sequence; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Facts:
     """How long it is to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
     closed: tuple[str, ...] = ()
-    edits: int = 0
+    new_contents: int = 0
     """How often a file of its work tree got a content that it did not have lately; generated files don't count."""
     contents: tuple[str, ...] = ()
     """Digests of the last contents of files, newest last."""

@@ -131,8 +131,8 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
             return part
         track = next((one for one in part.tracks if one.parent == call.parent), None)
         others = tuple(one for one in part.tracks if one is not track)
-        if track is None or track.edits != facts.edits:
-            track = Track(call.parent, facts.edits)
+        if track is None or track.edits != facts.new_contents:
+            track = Track(call.parent, facts.new_contents)
         return Tracks((*others, _added(track, call))[-_MAX_AGENTS:])
 
     def pattern(self, part: Tracks) -> Pattern | None:

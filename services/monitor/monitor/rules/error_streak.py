@@ -144,7 +144,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
             left = tuple(one for one in causes if one.call != call.digest and one.tool != tool)
             return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NEW
         added = _with_error if call.check is None else _with_check
-        return added(replace(part, causes=causes, place=place), call, facts.edits)
+        return added(replace(part, causes=causes, place=place), call, facts.new_contents)
 
     def pattern(self, part: Errors) -> Pattern | None:
         """The cause of most errors; or those of any cause, if there are more of them in a row."""

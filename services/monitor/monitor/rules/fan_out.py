@@ -101,8 +101,8 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
             return part
         batch = next((one for one in part.batches if one.parent == call.parent), None)
         others = tuple(one for one in part.batches if one is not batch)
-        if batch is None or batch.edits != facts.edits:
-            batch = Batch(call.parent, facts.edits)
+        if batch is None or batch.edits != facts.new_contents:
+            batch = Batch(call.parent, facts.new_contents)
         if batch.number != call.batch:
             batch = _next(batch, call)
         open_calls = any(one.batch == call.batch and one.parent == call.parent for one in facts.in_flight.values())

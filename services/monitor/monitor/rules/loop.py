@@ -58,8 +58,8 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         if call is None or not call.is_executed:
             return part
         row = part.row(call.digest)
-        if row is None or (row.result, row.edits) != (call.result, facts.edits):
-            return part.with_row(first(part, call, facts.edits), call)
+        if row is None or (row.result, row.edits) != (call.result, facts.new_contents):
+            return part.with_row(first(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(repeated(part, row, call), call)
 
     def pattern(self, part: Rows) -> Pattern | None:

@@ -47,8 +47,8 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         row = part.row(call.digest)
         if call.polls or waits(call, part.ended_at):
             return part.with_row(None, call)
-        if row is None or row.edits != facts.edits or call.lines > row.lines:
-            return part.with_row(first(part, call, facts.edits), call)
+        if row is None or row.edits != facts.new_contents or call.lines > row.lines:
+            return part.with_row(first(part, call, facts.new_contents), call)
         return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
 
     def pattern(self, part: Rows) -> Pattern | None:
