@@ -58,8 +58,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "calls", 10,
-            "Equal calls with equal results, if the agent waits for something: so many count as `repeats`, "
-            "and each further one as one more.",
+            "Equal calls with equal results, if the agent waits for something: this number counts as "
+            "`repeats`, a further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("cycle", "guardian", (
@@ -73,7 +73,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "series", 10,
-            "Equal series with a poll: so many count as `blocks`, and each further one as one more.",
+            "Equal series with a poll: this number counts as `blocks`, and each further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("fan_out", "guardian", (
@@ -88,7 +88,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "responses", 10,
-            "Equal responses with a poll: so many count as `batches`, and each further one as one more.",
+            "Equal responses with a poll: this number counts as `batches`, and each further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("error_streak", "guardian", (
@@ -102,8 +102,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("unbroken", "errors", 8,
-            "Errors of any cause without a call that succeeds: so many count as `errors`, and each further "
-            "one as one more.",
+            "Errors of any cause without a call that succeeds: this number counts as `errors`, a further one "
+            "as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("denials", "guardian", (
