@@ -7,11 +7,12 @@ The monitor's own events are folded in too, so that a restarted monitor knows wh
 
 from typing import Any, Final
 
-from monitor import evaluation, interventions
+from monitor import edits, evaluation, interventions, usage
 from monitor.calls import closed, opened
+from monitor.contents import with_content
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
-from monitor.state import ActedFinding, SandboxActivity
+from monitor.state import ActedFinding, Assignment, SandboxActivity
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
@@ -24,6 +25,7 @@ from sandherd.contracts.events.monitor import (
     MonitorRuleUnmuted,
 )
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, SandboxRequested, SandboxResumed
+from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
 _OF_USERS: Final = frozenset({"user_message", "interrupt"})
@@ -50,6 +52,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
     domain, call = seen.type.partition(".")[0], None
     if domain == "agent":
         state, call = _agent(state, seen)
+        state = _summed_up(state, seen, call)
     elif domain == "sandbox":
         state = _sandbox(state, seen, rules)
     elif domain == "message":
@@ -104,9 +107,21 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
         changes["spool"] = data.spool_depth
     if isinstance(data, AgentStarted):
         changes["task_kind"] = data.task_kind
+    if isinstance(data, AgentFileEdited):
+        changes |= with_content(state, data)
     if isinstance(data, AgentEvent) and data.turn > state.turn:
         changes["turn"] = data.turn
     return changes
+
+
+def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
+    """The state with what a summary has of an event of its worker."""
+    progress = usage.folded(state.progress, seen, call)
+    if isinstance(seen.data, AgentFileEdited):
+        return state.changed(progress=progress, edits=edits.folded(state.edits, seen))
+    if isinstance(seen.data, AgentStarted) and state.assignment is None:
+        return state.changed(progress=progress, assignment=Assignment.of(seen.data))
+    return state if progress is state.progress else state.changed(progress=progress)
 
 
 def _calls(
@@ -156,9 +171,10 @@ def _entered(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) 
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
-        return sign | {"paused": False, "resumed_at": resumed}
+        return sign | {"paused": False, "resumed_at": resumed, "progress": usage.resumed(state.progress, seen.at)}
     if becomes is SandboxState.PAUSED:
-        return {"paused": True, "steering": interventions.paused(state)}
+        progress = usage.paused(state.progress, seen.at)
+        return {"paused": True, "progress": progress, "steering": interventions.paused(state)}
     if becomes is SandboxState.STOPPING:
         return {"stopping": True}
     if becomes not in SANDBOX_ENDED:
