@@ -354,3 +354,12 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
     paused = asked(story, paused_by_ladder(story))
     [restored] = unpack(*pack(Herd(live=[paused]), "a")).live.values()
     assert restored == paused
+
+
+def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> None:
+    """`unverified_end` judges what was completed: a step of `observe` needs no agent that could receive a message."""
+    edit = {"file_path": "a.py", "change_type": "modified", "lines_added": 1, "lines_removed": 0}
+    state = told([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
+    decision = decide(state)
+    assert decision is not None
+    assert (decision.pattern.rule, decision.reached, decision.steering) == ("unverified_end", "observe", None)
