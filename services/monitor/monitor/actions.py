@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from monitor import findings, guardian, notices
+from monitor import decision_events, findings, notices
 from monitor.facts import ObservedEvent
 from monitor.guardian import Decision, Need
 from monitor.herd import Herd
@@ -27,11 +27,6 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.monitor import (
-    MonitorGuardianAnalysed,
-    MonitorInterventionDecided,
-    MonitorInterventionOutcome,
-)
 from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = "guardian"
@@ -63,33 +58,11 @@ class Actions:
 
     async def publish_pattern(self, state: SandboxActivity, decision: Decision, now: datetime) -> ObservedEvent:
         """Publish the guardian's analysis. Returns it, to be folded in."""
-        pattern, steering = decision.pattern, decision.steering
-        analysed = MonitorGuardianAnalysed(
-            rule=pattern.rule,
-            needs_steering=steering is not None,
-            steering_type=decision.reached if steering is None else steering.step,
-            summary=pattern.summary,
-            evidence=[str(id) for id in pattern.evidence],
-            pattern=pattern.key,
-            pattern_began=pattern.began,
-        )
-        return await self._publish(state, analysed, now)
+        return await self._publish(state, decision_events.analysed(decision), now)
 
     async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent:
         """Publish the decision to intervene; its commands follow. Returns it, to be folded in."""
-        decided = MonitorInterventionDecided(
-            rule=steering.rule,
-            step=steering.step,
-            message_id=steering.message if steering.step in guardian.MESSAGES else None,
-            correlation_id=steering.correlation,
-            intervention_number=steering.number,
-            message=steering.text,
-            evidence=[str(id) for id in steering.evidence],
-            pattern=steering.pattern,
-            pattern_rule=None if steering.watched == steering.rule else steering.watched,
-            approval_id=steering.approval,
-        )
-        return await self._publish(state, decided, now)
+        return await self._publish(state, decision_events.decided(steering), now)
 
     async def send(self, state: SandboxActivity, steering: Steering, sending: Need, now: datetime) -> None:
         """Send a command of an intervention. Each has one id, and is carried out once, however often it is sent."""
@@ -100,13 +73,7 @@ class Actions:
         self, state: SandboxActivity, steering: Steering, outcome: Outcome, now: datetime
     ) -> ObservedEvent:
         """Publish the outcome of an intervention. Returns the published event, to be folded in."""
-        event = MonitorInterventionOutcome(
-            correlation_id=steering.correlation,
-            outcome="obeyed" if outcome == "recovered" else outcome,
-            recovered=True if outcome == "recovered" else None,
-            evidence=[str(id) for id in steering.repeated] or None,
-        )
-        return await self._publish(state, event, now)
+        return await self._publish(state, decision_events.concluded(steering, outcome), now)
 
     async def notify(self, herd: Herd, now: datetime, check: Callable[[], None]) -> list[Notice]:
         """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published.

@@ -32,9 +32,9 @@ _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
+    *(AgentUsage, Outcome, AgentFileEdited),
     *(IdleFinding, MonitorGuardianAnalysed, MonitorInterventionDecided, MonitorInterventionOutcome),
     *(MonitorNotificationPublished, MonitorRuleMuted, MonitorRuleUnmuted),
-    *(AgentUsage, Outcome, AgentFileEdited),
     *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(

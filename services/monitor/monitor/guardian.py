@@ -51,15 +51,16 @@ class Need(Enum):
 def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Decision | None:
     """What to do about the first pattern for which something is to be done. Raises `RuleFailedError`.
 
-    No intervention for a finished, paused or stopping agent, while the last one has no outcome yet, and within the
-    cool-down; what is only published is. The same pattern with the same number gives the same ids, so that a restart
-    does not send it twice. `ids` has the monitors' key: an agent, which knows its calls, can't send a message under
-    that id first.
+    Nothing for a paused or stopping agent; and no intervention to a finished one, while the last one has no outcome
+    yet, and within the cool-down: then only rules whose patterns are published, and not acted upon. The same pattern
+    with the same number gives the same ids, so that a restart does not send it twice. `ids` has the monitors' key: an
+    agent, which knows its calls, can't send a message under that id first.
     """
-    if state.ended or state.stopping or state.found is not None:
+    if state.ended or state.stopping or state.paused or state.found is not None:
         return None
     highest, accepts = ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
-    for active in rules.guardian:
+    all_count = accepts or (highest == "observe" and state.finished_at is None)
+    for active in rules.guardian if all_count else rules.published_only:
         if active.name in state.disabled or is_muted(state, active.name, now):
             continue
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
@@ -131,7 +132,7 @@ def _steering(
 
 
 def _accepts_intervention(state: SandboxActivity, now: datetime, rules: RuleSet) -> bool:
-    if state.steering is not None or state.paused or state.finished_at is not None:
+    if state.steering is not None or state.finished_at is not None:
         return False
     return state.steered_at is None or (now - state.steered_at).total_seconds() >= rules.steering_cooldown
 

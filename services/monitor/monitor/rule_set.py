@@ -61,6 +61,12 @@ class RuleSet:
         self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
             rule for rule in self.rules if isinstance(rule, GuardianRule)
         )
+        self.published_only: Sequence[ActiveRule[Pattern]] = [
+            active
+            for active in self.guardian
+            if isinstance(active.rule, GuardianRule) and set(active.rule.steps) == {"observe"}
+        ]
+        """The guardian rules whose patterns are published, and not acted upon."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
         self._of_output = tuple(rule for rule in self.rules if rule.folds_output)
         self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
