@@ -42,6 +42,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Time without work and with nothing in flight.",
             above=0, setting="idle_after"),
     )),
+    RuleRow("constraint", "guardian", (
+        ThresholdRow("violations", "violations", 1,
+            "As many interrupt the agent.",
+            whole=True, minimum=1),
+        ThresholdRow("pause_at", "violations", 2,
+            "As many pause it, and a user is asked.",
+            whole=True, minimum=1),
+    )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results in a row. As many after a message are needed to ignore it.",

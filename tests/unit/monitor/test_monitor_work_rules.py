@@ -139,7 +139,8 @@ def test_checks_and_trials_between_edits_end_the_count(session: Session) -> None
     for between in betweens:
         events = [*reworked(session, 4), *between(), *reworked(session, 4, first=4)]
         assert not ever_found("edit_thrash", events)
-    for reading in ("cat a.py", "git diff | head -20", "cd x && grep -n value a.py"):
+    editor = {"command": "str_replace", "path": "a.py"}
+    for reading in (editor, "cat a.py", "git diff | head -20", "cd x && grep -n value a.py"):
         assert ever_found(
             "edit_thrash", [*reworked(session, 4), *session.call(reading), *reworked(session, 4, first=4)]
         )

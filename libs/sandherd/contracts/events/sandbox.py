@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
@@ -26,6 +27,9 @@ class SandboxRequested(SandboxEvent):
     """When its time to live ends, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
+    constraints: Constraints | None = None
+    """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
+    none but those of every agent."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")

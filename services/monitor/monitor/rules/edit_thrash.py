@@ -221,6 +221,8 @@ def _split(diff: str) -> Iterable[str]:
 
 def _with_command(part: EditedFiles, data: AgentToolUse, at: datetime) -> EditedFiles:
     """After the start of a command: one that tries out the changes, or restores files."""
+    if "path" in data.input:  # a tool for files, whose command is to view or to replace
+        return part
     command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
     if isinstance(command, list):
         command = " ".join(map(str, command[:40]))
