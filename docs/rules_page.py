@@ -58,8 +58,8 @@ CONSTRAINTS: Final = """## Constraints
 
 The rule `constraint` finds what an agent must not do, after it has done it: nothing is prevented. Every agent has the
 constraints `recursive_deletion` (outside the work tree), `force_push`, `credentials` (reading files in which programs
-store them) and `disabled_checks` (a commit or push without its hooks). The settings (`SANDHERD_CONSTRAINTS`), a profile,
-a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same options, or
+store them) and `disabled_checks` (a commit or push without its hooks). The settings (`SANDHERD_CONSTRAINTS`), a
+profile, a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same options, or
 `constraints` in a file of tasks) add to them, and name those that do not apply (`permitted`, `--permit`):
 
 ```yaml
@@ -69,8 +69,8 @@ constraints:
   permitted: [force_push]
 ```
 
-- **Paths** are relative to the work tree. A folder stands for all that is in it; `*` and `?` match within a name and `**`
-  any folders; a pattern without a slash matches at any depth. Changes are compared, no matter what made them.
+- **Paths** are relative to the work tree. A folder stands for all that is in it; `*` and `?` match within a name and
+  `**` any folders; a pattern without a slash matches at any depth. Changes are compared, no matter what made them.
 - **Commands** are a program and its arguments, each with `*` and `?`. A command matches if it has all options of the
   pattern, in any place, and if its first other arguments are those of the pattern. The commands of shells are parsed as
   far as they state what runs: behind `cd x &&`, `env`, `sudo`, `npx` and `bash -c`.
