@@ -59,8 +59,8 @@ CONSTRAINTS: Final = """## Constraints
 The rule `constraint` finds what an agent must not do, after it has done it: nothing is prevented. Every agent has the
 constraints `recursive_deletion` (outside the work tree), `force_push`, `credentials` (reading files in which programs
 store them) and `disabled_checks` (a commit or push without its hooks). The settings (`SANDHERD_CONSTRAINTS`), a
-profile, a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same options, or
-`constraints` in a file of tasks) add to them, and name those that do not apply (`permitted`, `--permit`):
+profile, a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same
+options, or `constraints` in a file of tasks) add to them, and name those that do not apply (`permitted`, `--permit`):
 
 ```yaml
 constraints:

@@ -24,6 +24,12 @@ _TRIGGERS: Final = re.compile(
 """In the text of every command that breaks a constraint of every agent: others need not be parsed."""
 _SEARCHERS: Final = frozenset({"grep", "egrep", "rg", "ag", "awk", "gawk", "sed", "jq", "yq"})
 """Their first argument is a pattern or a program of their own."""
+_WORDS: Final = (
+    *("rm ", "rm\t", "-delete", "push", "-verify", "hooksPath", "commit", ".ssh", ".netrc", ".aws", ".azure", ".kube"),
+    *(".docker", "npmrc", "pypirc", ".gnupg", "credential", "vault-token", "secrets", "shadow", "environ", "gcloud"),
+    *("auth", "token", "hosts.yml"),
+)
+"""One of them is in every text that `_TRIGGERS` matches: most texts have none, and expressions are slow."""
 _READERS: Final = _SEARCHERS | {
     *("cat", "tac", "nl", "less", "more", "head", "tail", "bat", "strings", "xxd", "od", "hexdump", "base64"),
     *("base32", "cp", "mv", "scp", "rsync", "tar", "zip", "cut", "sort", "source", ".", "curl", "diff"),
@@ -77,7 +83,7 @@ def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
     text = command if isinstance(command, str) else " ".join(map(str, command)) if isinstance(command, list) else ""
     if len(text) > MAX_CHARS:
         return False
-    if _TRIGGERS.search(text):
+    if any(map(text.__contains__, _WORDS)) and _TRIGGERS.search(text):
         return True
     # A name with a pattern may be any program.
     return any("*" in name or "?" in name or name in text for name in map(_program, constraints.commands))

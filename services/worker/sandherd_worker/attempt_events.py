@@ -16,6 +16,8 @@ _PREVIEW: Final = 2000
 
 def started(spec: TaskSpec, attempt: int, work_tree: Path) -> AgentStarted:
     """The agent's first event, with the current time."""
+    repository = spec.repository
+    checkout = repository.checkout if repository else None
     return AgentStarted(
         timestamp=now(),
         sdk=spec.harness.kind,
@@ -26,6 +28,9 @@ def started(spec: TaskSpec, attempt: int, work_tree: Path) -> AgentStarted:
         task_kind=spec.kind,
         work_tree=valid_text(str(work_tree)),
         attempt=attempt,
+        repository=repository.shown if repository else None,
+        base=checkout.base if checkout else None,
+        branch=checkout.branch if checkout else None,
     )
 
 

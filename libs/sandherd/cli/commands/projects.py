@@ -123,8 +123,8 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     constraints = constraints_of(forbid_path, forbid_command, permit)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults |= {"constraints": constraints}
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -169,8 +169,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     constraints = constraints_of(forbid_path, forbid_command, permit)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults |= {"constraints": constraints}
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

@@ -57,9 +57,9 @@ class ProjectDefaults(Model):
 
 
 ProjectField = Literal[
-    *("tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository"),
+    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository",
     "constraints",
-]
+]  # fmt: skip
 """A limit or a default of a project."""
 
 

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
 from monitor.forbidden import Violation, forbidden_call, forbidden_edit
+from monitor.marks import EVIDENCE
 from monitor.places import MAX_DEPTH, Place, moved
-from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.agent import AgentStarted
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
@@ -193,7 +194,7 @@ def _with_violation(part: Violations, found: Violation, number: int, at: datetim
         since=at,
         began=number,
         calls=0,
-        evidence=(*part.evidence, *([id] if id else []))[-MAX_EVIDENCE:],
+        evidence=(*part.evidence, *([id] if id else []))[-EVIDENCE:],
     )
 
 

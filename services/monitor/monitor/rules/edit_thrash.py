@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
-from monitor.file_kinds import is_documentation, is_generated
+from monitor.file_kinds import RESTORE_TIME, is_documentation, is_generated, restores_files, shell_command
 from monitor.marks import mark, remembered
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
@@ -33,10 +33,6 @@ _READS: Final = re.compile(
     r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
 )
 """Commands that show or move files: they try out no change."""
-_RESTORES: Final = re.compile(r"\bgit\b[^;&|\n]* (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b")
-_RESTORE_TIME: Final = timedelta(seconds=3)
-"""How long after its start the changes of such a command are published."""
-_COMMANDS: Final = ("command", "cmd")
 
 
 class EditThrashThresholds(Thresholds):
@@ -88,7 +84,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
     """A file whose content returns to earlier ones, or whose lines are replaced again and again without a check."""
 
     name = "edit_thrash"
-    order = 140
+    order = 210
     thresholds = EditThrashThresholds
     part = EditedFiles
     reads = (AgentFileEdited, AgentToolUse)
@@ -221,16 +217,13 @@ def _split(diff: str) -> Iterable[str]:
 
 def _with_command(part: EditedFiles, data: AgentToolUse, at: datetime) -> EditedFiles:
     """After the start of a command: one that tries out the changes, or restores files."""
-    if "path" in data.input:  # a tool for files, whose command is to view or to replace
+    command = shell_command(data.input)
+    if command is None:
         return part
-    command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
-    if isinstance(command, list):
-        command = " ".join(map(str, command[:40]))
-    if not isinstance(command, str):
+    if restores_files(command):
+        part = replace(part, restored_until=at + RESTORE_TIME)
+    if not any(one.reworked or one.returns for one in part.files):
         return part
-    command = command[:2000]
-    if _RESTORES.search(command):
-        part = replace(part, restored_until=at + _RESTORE_TIME)
     is_trial = any(_READS.match(piece) is None for piece in _CUT.split(command, 40))
     return _checked(part) if is_trial else part
 
