@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -17,8 +16,6 @@ _GENERATED: Final = re.compile(
 _RESTORES: Final = re.compile(
     r"\bgit\b[^;&|\n]{0,100} (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b"
 )
-RESTORE_TIME: Final = timedelta(seconds=3)
-"""How long after the start of a command that restores files their changes are published."""
 _MAX_COMMAND: Final = 2000
 _DOCUMENTS: Final = frozenset({".md", ".mdx", ".rst", ".adoc", ".txt", ".tex", ".org"})
 _NO_DOCUMENTS: Final = ("requirements", "constraints", "CMakeLists", "robots")
@@ -57,6 +54,6 @@ def shell_command(tool_input: Mapping[str, Any]) -> str | None:
     return command[:_MAX_COMMAND] if isinstance(command, str) else None
 
 
-def restores_files(command: str) -> bool:
+def restores_files(command: str | None) -> bool:
     """Whether a command changes files to what git has: that is no edit."""
-    return "git" in command and _RESTORES.search(command) is not None
+    return command is not None and "git" in command and _RESTORES.search(command) is not None

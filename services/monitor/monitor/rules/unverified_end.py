@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
-from monitor.file_kinds import RESTORE_TIME, is_documentation, is_generated, restores_files, shell_command
+from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
 from monitor.marks import EVIDENCE
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.agent import AgentCompleted
@@ -36,8 +36,8 @@ class Unverified:
     checked_at: datetime | None = None
     program: bool = False
     """Whether a change was made while a whole program ran, which is the agent: its calls are not known."""
-    restored_until: datetime | None = None
-    """Until when changes are those of a command that restores files."""
+    restores: bool = False
+    """Whether the last call restores files: changes until the next one are no edits."""
     ended: bool = False
     evidence: tuple[UUID, ...] = ()
 
@@ -57,8 +57,8 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
     documentation = Documentation(
         condition="`agent.completed`, and no test, linter, type check or build has run since the last edit; it is "
         "published as evidence, and no agent is steered",
-        avoids="changes of documentation or generated files only; files that git restores; an iteration that its worker "
-        "has validated; agents that are one program, of which no calls are known",
+        avoids="changes of documentation or generated files only; files that git restores; an iteration that its "
+        "worker has validated; agents that are one program, of which no calls are known",
         source="MAST: missing verification is a quarter of failures",
     )
 
@@ -70,9 +70,8 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
         if isinstance(event.data, AgentFileEdited):
             return _with_edit(part, event, event.data, facts)
         if isinstance(event.data, AgentToolUse):
-            command = shell_command(event.data.input)
-            restores = command is not None and restores_files(command)
-            return replace(part, restored_until=event.at + RESTORE_TIME) if restores else part
+            restores = restores_files(shell_command(event.data.input))
+            return part if restores == part.restores else replace(part, restores=restores)
         if isinstance(event.data, AgentCompleted):
             return replace(part, ended=not (event.data.validation_passed or event.data.tests_passed))
         return part
@@ -106,13 +105,11 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
 def _with_call(part: Unverified, call: EndedCall) -> Unverified:
     if call.check is None or not call.is_executed:
         return part
-    return Unverified(checked_at=call.at, program=part.program)
+    return Unverified(checked_at=call.at, program=part.program, restores=part.restores)
 
 
 def _with_edit(part: Unverified, event: ObservedEvent, data: AgentFileEdited, facts: Facts) -> Unverified:
-    if is_generated(data.file_path) or is_documentation(data.file_path):
-        return part
-    if part.restored_until is not None and event.at < part.restored_until:
+    if part.restores or is_generated(data.file_path) or is_documentation(data.file_path):
         return part
     if part.checked_at is not None and (event.at - part.checked_at).total_seconds() < _SCAN_SECONDS:
         return part
