@@ -19,10 +19,10 @@ no reading of credentials, and no commit or push without its hooks."""
 
 def _check_command(pattern: str) -> str:
     try:
-        words = shlex.split(pattern)
+        arguments = shlex.split(pattern)
     except ValueError:
         raise ValueError("a quotation has no end") from None
-    if not words or words[0].startswith("-") or "/" in words[0]:
+    if not arguments or arguments[0].startswith("-") or "/" in arguments[0]:
         raise ValueError("a pattern begins with the name of a program, such as `npm publish`")
     return pattern
 
@@ -66,7 +66,7 @@ class Constraints(Model):
 
 def merged(levels: Iterable[Constraints | None]) -> Constraints | None:
     """All constraints of these levels; None if there are none. Raises `ValueError` if they are too many together."""
-    found = [one for one in levels if one is not None]
+    found = [one for one in levels if one is not None and one != Constraints()]
     if not found:
         return None
     names = ("paths", "commands", "permitted")

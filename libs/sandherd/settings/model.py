@@ -117,7 +117,7 @@ class Settings(
     """What profiles may mount: names of volumes, and folders of the host with everything below them."""
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
-    constraints: Annotated[Constraints | None, Env("SANDHERD_CONSTRAINTS")] = None
+    constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
     """What no agent may do, besides what is forbidden to all by default: paths that it must not write, commands that it
     must not run, and which defaults do not apply."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800

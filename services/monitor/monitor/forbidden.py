@@ -24,7 +24,7 @@ _TRIGGERS: Final = re.compile(
 """In the text of every command that breaks a constraint of every agent: others need not be parsed."""
 _SEARCHERS: Final = frozenset({"grep", "egrep", "rg", "ag", "awk", "gawk", "sed", "jq", "yq"})
 """Their first argument is a pattern or a program of their own."""
-_WORDS: Final = (
+_TRIGGER_PARTS: Final = (
     *("rm ", "rm\t", "-delete", "push", "-verify", "hooksPath", "commit", ".ssh", ".netrc", ".aws", ".azure", ".kube"),
     *(".docker", "npmrc", "pypirc", ".gnupg", "credential", "vault-token", "secrets", "shadow", "environ", "gcloud"),
     *("auth", "token", "hosts.yml"),
@@ -83,7 +83,7 @@ def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
     text = command if isinstance(command, str) else " ".join(map(str, command)) if isinstance(command, list) else ""
     if len(text) > MAX_CHARS:
         return False
-    if any(map(text.__contains__, _WORDS)) and _TRIGGERS.search(text):
+    if any(map(text.__contains__, _TRIGGER_PARTS)) and _TRIGGERS.search(text):
         return True
     # A name with a pattern may be any program.
     return any("*" in name or "?" in name or name in text for name in map(_program, constraints.commands))
@@ -202,19 +202,19 @@ def _program(pattern: str) -> str:
 @lru_cache(1024)
 def _split(pattern: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The program, the options and the other arguments of a pattern."""
-    name, *words = shlex.split(pattern)
-    options = tuple(word for word in words if word.startswith("-"))
-    return name, options, tuple(word for word in words if not word.startswith("-"))
+    name, *rest = shlex.split(pattern)
+    options = tuple(word for word in rest if word.startswith("-"))
+    return name, options, tuple(word for word in rest if not word.startswith("-"))
 
 
 def _matches(pattern: str, name: str, arguments: tuple[str, ...]) -> bool:
-    wanted, options, words = _split(pattern)
+    wanted, options, plain_arguments = _split(pattern)
     if not fnmatchcase(name, wanted):
         return False
     if name == "git":
         arguments = _git_arguments(arguments)
     others = [word for word in arguments if not word.startswith("-")]
-    if len(others) < len(words) or not all(map(fnmatchcase, others, words)):
+    if len(others) < len(plain_arguments) or not all(map(fnmatchcase, others, plain_arguments)):
         return False
     return all(
         any(fnmatchcase(word.partition("=")[0], one) or fnmatchcase(word, one) for word in arguments) for one in options

@@ -23,7 +23,7 @@ from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 MAX_STARTED: Final = 8
 """How many forbidden calls in flight are remembered; more are violations at once."""
 _RECENT: Final = 10
-"""After so many other calls a violation is not acted upon any more."""
+"""After this number of other calls a violation is not acted upon any more."""
 _MAX_WORK_TREE: Final = 200
 _CHANGES_FOLDER: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|)]+)")
 _NOT_RUN: Final = frozenset({"denied", "refused"})

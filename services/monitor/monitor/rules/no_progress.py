@@ -36,7 +36,7 @@ class NoProgressThresholds(Thresholds):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CallProgress:
     """What the agent has called since the last progress, and what of it was new."""
 
     responses: int = 0
@@ -57,13 +57,13 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
+class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     """Many calls, of which few are new, without an edit and without a check that has begun to pass."""
 
     name = "no_progress"
     order = 250
     thresholds = NoProgressThresholds
-    part = Progress
+    part = CallProgress
     reads = (AgentFileEdited, MonitorInterventionDecided)
     folds_calls = True
     steps = MappingProxyType({"nudge": "responses"})
@@ -76,7 +76,7 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         source="recorded sessions: 6 of 26 calls are new in a stuck one, and nearly all in one that explores",
     )
 
-    def fold(self, part: Progress, observation: Observation, _facts: Facts) -> Progress:
+    def fold(self, part: CallProgress, observation: Observation, _facts: Facts) -> CallProgress:
         """One more response, progress, or the message about it."""
         data = observation.event.data
         if observation.call is not None:
@@ -86,7 +86,7 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
         return replace(part, nudged=True) if mine else part
 
-    def pattern(self, part: Progress) -> Pattern | None:
+    def pattern(self, part: CallProgress) -> Pattern | None:
         """The responses since the last progress, however few."""
         if part.since is None:
             return None
@@ -96,14 +96,16 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         )
         return Pattern(self.name, "progress", part.since, part.began, part.responses, summary, part.evidence)
 
-    def judge(self, part: Progress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds) -> Pattern | None:
+    def judge(
+        self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
+    ) -> Pattern | None:
         """The responses, if they are many and few of their calls were new."""
         if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
             return None
         is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
         return self.pattern(part) if is_repetitive else None
 
-    def steering_text(self, part: Progress) -> str:
+    def steering_text(self, part: CallProgress) -> str:
         """What it does, and what to do instead."""
         return (
             f"In your last {part.responses} steps no file has changed and no check has begun to pass, and your calls "
@@ -111,8 +113,8 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
             "have not made yet, or make the change. If you can't continue, end the task and state what prevents it."
         )
 
-    def is_repeated(self, key: str, part: Progress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Progress ends the pattern; so does a new call."""
+    def is_repeated(self, key: str, part: CallProgress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
+        """CallProgress ends the pattern; so does a new call."""
         if observation.call is None:
             return False if part.responses == 0 else None
         return part.responses > 0 and not part.window.endswith("n")
@@ -122,11 +124,11 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         return thresholds.responses
 
 
-def _progressed(part: Progress, *, passed: str) -> Progress:
+def _progressed(part: CallProgress, *, passed: str) -> CallProgress:
     return replace(part, responses=0, since=None, began=0, passed=passed, evidence=())
 
 
-def _with_call(part: Progress, call: EndedCall) -> Progress:
+def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
     check = mark(call.digest) if call.check is not None else ""
     if call.check_passed is False:
         part = replace(part, passed=part.passed.replace(check, ""))
@@ -136,7 +138,7 @@ def _with_call(part: Progress, call: EndedCall) -> Progress:
     is_new = made not in part.known
     if call.polls or (not is_new and _is_apart(part, call)):
         return replace(part, last_at=call.at)
-    return Progress(
+    return CallProgress(
         part.responses + (call.batch != part.batch),
         part.since or call.at,
         part.began or call.number,
@@ -150,7 +152,7 @@ def _with_call(part: Progress, call: EndedCall) -> Progress:
     )
 
 
-def _is_apart(part: Progress, call: EndedCall) -> bool:
+def _is_apart(part: CallProgress, call: EndedCall) -> bool:
     return part.last_at is not None and (call.at - part.last_at).total_seconds() >= _POLL_SECONDS
 
 
