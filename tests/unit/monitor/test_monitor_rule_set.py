@@ -28,7 +28,7 @@ def test_registry_finds_each_module_in_the_order_of_evaluation() -> None:
     names = [rule.name for rule in registry.RULES]
     assert names[:6] == ["flooding", "dead", "too_old", "finished", "stuck", "idle"]
     assert names[6:] == [rule.name for rule in registry.GUARDIAN]
-    assert names[6:11] == ["constraint", "loop", "cycle", "fan_out", "error_streak"]
+    assert names[6:12] == ["steering_ignored", "constraint", "loop", "cycle", "fan_out", "error_streak"]
     assert [row.name for row in monitor_rules.RULES] == [rule.name for rule in registry.RULES]
 
 
@@ -111,7 +111,10 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lop.repeats=3", "the rules are flooding, dead, too_old, finished, stuck, idle, constraint, loop, "),
+        (
+            "lop.repeats=3",
+            "the rules are flooding, dead, too_old, finished, stuck, idle, steering_ignored, constraint, loop, ",
+        ),
         ("loop.times=3", "loop has no such threshold; it has: repeats"),
         ("loop.repeats=1", "loop.repeats has to be an integer at least 2"),
         ("loop.repeats=2.5", "loop.repeats has to be an integer"),
@@ -119,7 +122,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         ("dead.after=0", "dead.after has to be a number above 0"),
         ("dead.after=nan", "dead.after has to be a number above 0"),
         ("dead.after=inf", "dead.after has to be a number above 0"),
-        ("dead=off", "dead can't be off; these can: constraint, loop, "),
+        ("dead=off", "dead can't be off; these can: steering_ignored, constraint, loop, "),
         ("loop", "rule.threshold=value"),
         ("loop=on", "rule.threshold=value"),
         ("loop=off,loop.repeats=3", "loop is off"),

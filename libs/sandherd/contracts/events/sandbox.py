@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
 from sandherd.contracts.names import SafeName
@@ -30,6 +31,8 @@ class SandboxRequested(SandboxEvent):
     constraints: Constraints | None = None
     """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
     none but those of every agent."""
+    max_intervention: SteeringStep | None = None
+    """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")

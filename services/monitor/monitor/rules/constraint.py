@@ -72,7 +72,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
     """A path is written, or a command runs, that a constraint of its task, profile, project or herd forbids."""
 
     name = "constraint"
-    order = 90
+    order = 95
     thresholds = ConstraintThresholds
     part = Violations
     reads = (SandboxRequested, AgentStarted, AgentToolUse, AgentFileEdited, MonitorInterventionDecided)
