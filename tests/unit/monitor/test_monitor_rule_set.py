@@ -113,7 +113,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
     [
         (
             "lop.repeats=3",
-            "the rules are flooding, dead, too_old, finished, stuck, idle, steering_ignored, constraint, loop, ",
+            "finished, stuck, idle, steering_ignored, constraint, loop, ",
         ),
         ("loop.times=3", "loop has no such threshold; it has: repeats"),
         ("loop.repeats=1", "loop.repeats has to be an integer at least 2"),
