@@ -50,7 +50,7 @@ async def test_request_is_repeated_when_a_sandbox_ends(herd: Broker) -> None:
         await make_record(live)
         await play(worker, WorkerExecStatus, wait_for_output)
         request = ExecStatus(sandbox="sbx-1", exec="exc-1", wait_seconds=5)
-        asking = asyncio.create_task(client.ask(request, "p1", timeout=PATIENCE))
+        requesting = asyncio.create_task(client.ask(request, "p1", timeout=PATIENCE))
         for number in range(2):
             waiting = await received.get()
             await revoke(herd)
@@ -59,4 +59,4 @@ async def test_request_is_repeated_when_a_sandbox_ends(herd: Broker) -> None:
             await make_record(live, other)
             await change_record(live, other, state=SandboxState.TERMINATED)
         (await received.get()).set()
-        assert (await asking).output == state.output
+        assert (await requesting).output == state.output

@@ -98,14 +98,16 @@ class WorkerRequests:
         deadline = loop.time() + timeout
         while True:
             left = max(0.0, deadline - loop.time())
-            asking = asyncio.ensure_future(self._bus.ask(request, record.project, sandbox=record.sandbox, timeout=left))
+            requesting = asyncio.ensure_future(
+                self._bus.ask(request, record.project, sandbox=record.sandbox, timeout=left)
+            )
             ended = asyncio.ensure_future(self._ended.wait())
             try:
-                await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
-                if asking.done():
-                    return asking.result()
+                await asyncio.wait((requesting, ended), return_when=asyncio.FIRST_COMPLETED)
+                if requesting.done():
+                    return requesting.result()
             finally:
-                await cancel_and_wait((asking, ended))
+                await cancel_and_wait((requesting, ended))
 
     async def _silent(self, record: SandboxRecord, what: str) -> ContractError:
         """The error for a worker that did not reply, by the sandbox's current state."""
