@@ -167,6 +167,12 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Changes of files since the last check, when the task is completed.",
             whole=True, minimum=1),
     )),
+    RuleRow("drift", "guardian", (
+        ThresholdRow("calls", "calls", 60,
+            "Ended calls of an episode after which the model is asked whether the agent still works on its "
+            "task.",
+            whole=True, minimum=5),
+    )),
 )  # fmt: skip
 """In the order of their evaluation."""
 HOUSEKEEPING: Final = tuple(row.name for row in RULES if row.kind == "housekeeping")
