@@ -10,7 +10,6 @@ from monitor.facts import ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
-from tests.unit.monitor.tool_sessions import Session
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RULES = ALL.with_thresholds("flooding", bytes=1000)
@@ -80,11 +79,6 @@ def story() -> Story:
     return Story()
 
 
-@pytest.fixture
-def session(story: Story) -> Session:
-    return Session(story)
-
-
 @pytest.fixture(scope="session")
 def new_story() -> Callable[[], Story]:
     return Story
@@ -98,3 +92,10 @@ def rules() -> RuleSet:
 @pytest.fixture
 def after() -> Callable[[float], datetime]:
     return lambda seconds: T0 + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def session() -> Any:
+    from tests.unit.monitor.sessions import Session
+
+    return Session()
