@@ -47,6 +47,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Consecutive interventions against one pattern that were ignored.",
             whole=True, minimum=1),
     )),
+    RuleRow("constraint", "guardian", (
+        ThresholdRow("violations", "violations", 1,
+            "As many interrupt the agent.",
+            whole=True, minimum=1),
+        ThresholdRow("pause_at", "violations", 2,
+            "As many pause it, and a user is asked.",
+            whole=True, minimum=1),
+    )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results. As many after a message are needed to ignore it.",
@@ -114,6 +122,12 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Denied calls of a sandbox, also if others were permitted between.",
             whole=True, minimum=1),
     )),
+    RuleRow("repeat_varied", "guardian", (
+        ThresholdRow("repeats", "calls", 10,
+            "Equal calls, each with another result than the one before. As many after a message are needed to "
+            "ignore it.",
+            whole=True, minimum=2),
+    )),
     RuleRow("edit_thrash", "guardian", (
         ThresholdRow("edits", "edits", 6,
             "Edits of a file that each replace lines of an earlier one, without a check or a trial between. A "
@@ -145,12 +159,6 @@ RULES: Final[tuple[RuleRow, ...]] = (
             whole=True, minimum=1),
         ThresholdRow("pause_at", "compactions", 6,
             "As many compactions pause the agent, and a user is asked.",
-            whole=True, minimum=2),
-    )),
-    RuleRow("repeat_varied", "guardian", (
-        ThresholdRow("repeats", "calls", 10,
-            "Equal calls, each with another result than the one before. As many after a message are needed to "
-            "ignore it.",
             whole=True, minimum=2),
     )),
     RuleRow("no_progress", "guardian", (
