@@ -8,6 +8,7 @@ from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
     MAX_ARGUMENT_BYTES,
@@ -139,7 +140,7 @@ class SandboxSpec(Model):
 
         Without labels and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository"})
+        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository", "max_intervention"})
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -207,6 +208,8 @@ class TaskSpec(SandboxSpec):
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
     """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
     `agent.started`. None: it is not stated."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

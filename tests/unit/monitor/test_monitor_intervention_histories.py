@@ -17,12 +17,16 @@ from monitor.ladder import STEPS, rank
 from monitor.rule_set import ALL
 from monitor.snapshot import pack, unpack
 from monitor.state import SandboxActivity
-from sandherd.contracts.events.monitor import SteeringStep
+from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
 IDS = DerivedIds(b"of the monitors")
 FEW, MANY = 40, int(os.environ.get("SANDHERD_HISTORIES", "300"))
 TURNS = 160
+
+
+class KilledError(Exception):
+    """The monitor is killed."""
 
 
 class Played:
@@ -158,17 +162,21 @@ class Played:
             self.read += 1
         if self.state is None or self.read < len(self.stream):
             return
-        self._conclude()
-        self._intervene()
-        if self.state is not None and self.random.random() < 0.05:
+        try:
+            self._conclude()
+            self._intervene()
+        except KilledError:
+            self.restart()
+        if self.read == len(self.stream) and self.random.random() < 0.05 and self.state is not None:
             self.snapshot = (*pack(Herd(self.read, [self.state]), "a"), self.read)
 
     def _conclude(self) -> None:
         assert self.state is not None
         came = outcome(self.state, self.rules)
         steering = self.state.steering
-        if came is None or steering is None or self.killed():
+        if came is None or steering is None:
             return
+        self.may_be_killed()
         event = self.append(
             "monitor.intervention_outcome",
             correlation_id=steering.correlation,
@@ -176,8 +184,8 @@ class Played:
             recovered=came == "recovered" or None,
             evidence=[str(one) for one in steering.repeated] or None,
         )
-        if not self.killed():
-            self.state = step(self.state, event, self.rules)
+        self.may_be_killed()
+        self.state = step(self.state, event, self.rules)
 
     def _intervene(self) -> None:
         if self.state is None:
@@ -185,20 +193,20 @@ class Played:
         decision = steer(self.state, self.now, self.rules, IDS)
         if decision is not None and decision.steering is not None:
             self._decide(decision.steering)
-        if self.state is None or (needed := to_send(self.state, self.now)) is None:
+        needed = to_send(self.state, self.now)
+        if needed is None:
             return
         steering = self.state.steering
         assert steering is not None
-        if not self.killed():
-            self.commands[steering.correlation, needed] += 1
-            self.pending.append((needed, steering))
-            if not self.killed():
-                self.state = sent(self.state, needed, self.now)
+        self.may_be_killed()
+        self.commands[steering.correlation, needed] += 1
+        self.pending.append((needed, steering))
+        self.may_be_killed()
+        self.state = sent(self.state, needed, self.now)
 
     def _decide(self, steering: Any) -> None:
         assert self.state is not None
-        if self.killed():
-            return
+        self.may_be_killed()
         self.decided.append((steering, self.finished or self.stopped or self.paused))
         event = self.append(
             "monitor.intervention_decided",
@@ -213,18 +221,20 @@ class Played:
             pattern_rule=steering.watched,
             approval_id=steering.approval,
         )
-        if not self.killed():
-            self.state = step(self.state, event, self.rules)
+        self.may_be_killed()
+        self.state = step(self.state, event, self.rules)
 
-    def killed(self) -> bool:
-        """Now and then it is killed: the next one restores the last snapshot and reads the stream from there."""
-        if self.random.random() > 0.02:
-            return False
+    def may_be_killed(self) -> None:
+        """Now and then it is."""
+        if self.random.random() < 0.02:
+            raise KilledError
+
+    def restart(self) -> None:
+        """The next monitor restores the last snapshot, and reads the stream from there."""
         self.state, self.read = None, 0
         if self.snapshot is not None:
             manifest, pieces, self.read = self.snapshot
             [self.state] = unpack(manifest, pieces, self.rules).live.values()
-        return True
 
     def play(self) -> None:
         """All of it, and then the end of the sandbox."""
@@ -250,9 +260,7 @@ def check(played: Played) -> None:
     assert not any(over for _, over in played.decided), "none to a finished, paused or stopping agent"
     correlations = [steering.correlation for steering, _ in played.decided]
     outcomes = Counter(
-        event.data.correlation_id
-        for event in played.stream
-        if event.type == "monitor.intervention_outcome" and event.data is not None
+        event.data.correlation_id for event in played.stream if isinstance(event.data, MonitorInterventionOutcome)
     )
     assert outcomes == Counter(correlations), "exactly one outcome each"
     ids = {str(event.id) for event in played.stream}

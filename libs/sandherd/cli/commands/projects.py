@@ -8,6 +8,7 @@ import typer
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
+from sandherd.contracts.events.monitor import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -62,6 +63,10 @@ Image = Annotated[
 Repo = Annotated[
     str | None, typer.Option("--repo", metavar="URL", help="Git repository of tasks that begin with no other files.")
 ]
+MaxIntervention = Annotated[
+    SteeringStep | None,
+    typer.Option("--max-intervention", help="The strongest step of the monitor's guardian rules."),
+]
 
 
 @app.command("list", epilog=example("sandherd projects list", "sandherd projects list -o json"))
@@ -110,6 +115,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    max_intervention: MaxIntervention = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -119,6 +125,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults["max_intervention"] = max_intervention
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -141,13 +148,14 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    max_intervention: MaxIntervention = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
             help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image or repository. Repeatable.",
+            "image, repository or max_intervention. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -160,6 +168,7 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults["max_intervention"] = max_intervention
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

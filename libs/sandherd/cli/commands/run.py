@@ -66,6 +66,7 @@ from sandherd.cli.parse.repository import (
     refuse_other_trees,
     repository_source,
 )
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
@@ -126,6 +127,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     kind: Annotated[
         TaskKind | None,
         typer.Option("--kind", help="The kind of work; research and review need no change."),
+    ] = None,
+    max_intervention: Annotated[
+        SteeringStep | None,
+        typer.Option("--max-intervention", help="The strongest step of the monitor against bad behaviour."),
     ] = None,
     deadline: Annotated[
         str | None,
@@ -217,6 +222,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         linger=linger,
         priority=priority,
         kind=kind,
+        max_intervention=max_intervention,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.commands import Note
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.harnesses import ModelName
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
@@ -51,10 +52,21 @@ class ProjectDefaults(Model):
     """The image or snapshot of a sandbox, in runtimes that have them."""
     repository: ProjectRepository | None = Field(default=None, exclude_if=lambda value: value is None)
     """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules."""
 
 
 ProjectField = Literal[
-    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository"
+    "tasks",
+    "sandboxes",
+    "harness",
+    "model",
+    "memory_mb",
+    "cores",
+    "attempt_seconds",
+    "image",
+    "repository",
+    "max_intervention",
 ]
 """A limit or a default of a project."""
 
