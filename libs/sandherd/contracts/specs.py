@@ -9,6 +9,7 @@ from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
     MAX_ARGUMENT_BYTES,
@@ -140,7 +141,9 @@ class SandboxSpec(Model):
 
         Without labels and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository", "constraints"})
+        return self.model_dump_json(
+            exclude_none=True, exclude={"labels", "no_repository", "constraints", "max_intervention"}
+        )
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -210,6 +213,8 @@ class TaskSpec(SandboxSpec):
     `agent.started`. None: it is not stated."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
     """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

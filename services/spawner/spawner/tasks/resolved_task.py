@@ -56,7 +56,14 @@ def terms_of(
     resolved = resolve(submit.spec, menu)
     if isinstance(resolved, Refusal):
         return resolved
-    used = applied(project, submit.spec, defaults, has_images=resolved.runtime not in menu.imageless)
+    profile = menu.profiles.get(submit.spec.profile) if submit.spec.profile else None
+    used = applied(
+        project,
+        submit.spec,
+        defaults,
+        has_images=resolved.runtime not in menu.imageless,
+        of_profile=profile.max_intervention if profile else None,
+    )
     if isinstance(used, Refusal):
         return used
     constraints = _constraints(submit.spec, menu, defaults)
