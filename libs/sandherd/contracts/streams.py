@@ -178,6 +178,9 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         filters=(f"{PREFIX}.command.message-relay.>",),
     ),
     Consumer(
+        name="monitor-commands", stream="COMMANDS", service=Principal.MONITOR, filters=(f"{PREFIX}.command.monitor.>",)
+    ),
+    Consumer(
         name="message-relay-agents",
         stream="EVENTS",
         service=Principal.MESSAGE_RELAY,
@@ -275,6 +278,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         name="monitor",
         description="The monitor's snapshot of the herd.",
         owners=frozenset({Principal.MONITOR}),
+    ),
+    Bucket(
+        name="summaries",
+        description="The monitor's summary of each sandbox: its task, spending, edits and findings.",
+        owners=frozenset({Principal.MONITOR}),
+        max_bytes=512 * _MIB,
     ),
     Bucket(
         name="leases",

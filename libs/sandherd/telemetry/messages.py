@@ -120,13 +120,16 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
         _warning("snapshot not saved", "A restart will read more events.", _BROKER),
         _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
+        _warning("summaries not written, retrying", "Budgets and reports are older than the events.", _BROKER),
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
         _warning("rule's part of the snapshot dropped", "After an upgrade: the rule begins anew."),
         _error("rule failed, disabled for the sandbox", "It raised what `reason` names.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
-        _info("sending nudge to agent", "An agent repeats itself and gets a message."),
+        _info("pattern found in an agent's behaviour", "A guardian rule found it; `step` is what is done about it."),
+        _info("rule muted", "A user has muted a guardian rule for a sandbox."),
+        _info("rule unmuted", "A muted rule is evaluated again."),
         _warning("lease lost, watch stopped", "Another replica watches."),
         _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
         _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
