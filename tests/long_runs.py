@@ -180,6 +180,27 @@ LONG_RUNS: Final[Sequence[LongRun]] = (
             "unit/spawner/test_spawner_resume.py::test_lingering_agent_counts_as_running",
         ),
     ),
+    LongRun(
+        "integration/spawner/test_spawner_replicas.py",
+        (
+            "test_suspended_replica_cannot_act[7]",
+            "test_suspended_replica_cannot_act[15]",
+        ),
+        "a replica that was suspended at any act is fenced when it continues; in `make test` at the most dangerous one",
+        ("integration/spawner/test_spawner_replicas.py::test_suspended_replica_cannot_act",),
+    ),
+    LongRun(
+        "integration/spawner/test_spawner_subordinate.py",
+        ("test_sandboxes_with_the_users_uid_stay_managed[refused]",),
+        "sandboxes with the user's uid stay managed, also where the range is refused; in `make test` without a range",
+        ("integration/spawner/test_spawner_subordinate.py::test_sandboxes_with_the_users_uid_stay_managed",),
+    ),
+    LongRun(
+        "integration/spawner/test_run_lifetime.py",
+        ("test_interrupted_run_leaves_nothing[SIGTERM]",),
+        "an interrupted test run leaves nothing; in `make test` by SIGINT, and the controller treats both alike",
+        ("integration/spawner/test_run_lifetime.py::test_interrupted_run_leaves_nothing",),
+    ),
 )
 
 MERGED: Final[Sequence[tuple[str, str, str]]] = (
