@@ -89,8 +89,9 @@ Findings, decisions and outcomes cite the ids of the events that they are based 
 While it is paused, rules that conclude from inactivity do not end it. If the agent ends as it is being paused, the
 pause is cancelled.
 
-**Muting.** A user can mute a guardian rule for one sandbox, for a time or until it is unmuted (`monitor.mute_rule`,
-`monitor.unmute_rule`). The rule still counts, and is not acted upon.
+**Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
+`sandherd monitor unmute`. The rule still counts, and is not acted upon. `sandherd monitor show SANDBOX` has calls in
+flight, how far each rule is from its next step, findings with evidence, and the last 20 interventions with outcomes.
 
 All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
 predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and

@@ -12,6 +12,7 @@ from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
 from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
+from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
@@ -48,6 +49,7 @@ class Settings(
     RepositorySettings,
     PullRequestSettings,
     ForgeSettings,
+    AssessorSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

@@ -65,6 +65,8 @@ NAMED: dict[str, list[Any]] = {
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "pull_request_labels": [["agent"], ["agent", "needs review"], ["bot"]],
     "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
+    "assessor_model": ["anthropic:one", "openai:two/three", "openai:four:latest"],
+    "assessor_url": ["https://one.example/v1", "http://two.example:8000", "https://three.example"],
     "session_url": ["https://one.example/{project}/{task}", "http://two.example/{task}", "https://three.example"],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
