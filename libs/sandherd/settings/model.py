@@ -121,8 +121,7 @@ class Settings(
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
     constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
-    """What no agent may do, besides what is forbidden to all by default: paths that it must not write, commands that it
-    must not run, and which defaults do not apply."""
+    """Paths that no agent may write, commands that it may not run, and which default constraints do not apply."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
     max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256
