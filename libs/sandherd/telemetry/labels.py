@@ -24,7 +24,14 @@ from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
-LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
+LEASES: Final = (
+    "spawner.scheduler",
+    "spawner.sweep",
+    "message-relay.delivery",
+    "monitor.watch",
+    "monitor.conductor",
+    "event-ingest.room",
+)
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
 BRANCH_STEPS: Final = (
@@ -114,6 +121,7 @@ FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEE
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
+CONDUCTED: Final = _label("kind", "What the finding is.", ("conflict", "duplicate", "dependency"))
 STEERED: Final = _label(
     "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)
 )

@@ -107,6 +107,15 @@ if TYPE_CHECKING:
         TaskList,
         TaskView,
     )
+    from sandherd.contracts.requests.monitor import (
+        AskMonitorReport,
+        BudgetView,
+        FindingView,
+        InterventionView,
+        MonitorReport,
+        NeedView,
+        ProjectReport,
+    )
     from sandherd.contracts.requests.ports import MAX_PORT_CONNECTIONS, PORT_IDLE_SECONDS, PortData, PortWritten
     from sandherd.contracts.requests.projects import (
         LimitView,
@@ -192,6 +201,7 @@ _NAMES: Final = {
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "monitor": "AskMonitorReport BudgetView FindingView InterventionView MonitorReport NeedView ProjectReport",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",

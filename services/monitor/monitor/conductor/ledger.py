@@ -1,0 +1,171 @@
+"""The Conductor's record of a project: its findings, whom it informed, and what it still has to publish.
+
+What is to be published is stored before it is published, so that a replica that takes over neither repeats nor omits
+it. Pure; `ledger_store` stores it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from monitor.conductor.evidence import Evidence, EvidenceKey, Kind
+from sandherd.contracts.commands import PauseSandbox, SendMessage
+from sandherd.contracts.events.monitor import (
+    ConflictSeverity,
+    DependencyCause,
+    MonitorConductorReported,
+    MonitorConflictFound,
+    MonitorDependencyChanged,
+    MonitorDuplicateFound,
+    MonitorFindingWithdrawn,
+    MonitorNotificationPublished,
+)
+
+MAX_FINDINGS: Final = 500
+"""Maximum number of findings of a project; of further ones none are opened while there are so many."""
+MAX_PAIR: Final = 10
+"""Maximum number of files of two sandboxes with a finding of their own; others are no news."""
+OutputData = (
+    MonitorConflictFound
+    | MonitorDuplicateFound
+    | MonitorDependencyChanged
+    | MonitorFindingWithdrawn
+    | MonitorNotificationPublished
+    | MonitorConductorReported
+    | SendMessage
+    | PauseSandbox
+)
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Finding(_Stored):
+    """A conflict, a duplicate or a changed dependency, from when it was found until one of its sandboxes has ended."""
+
+    id: UUID
+    """Of the event that published it first."""
+    kind: Kind
+    sandbox: str
+    other: str
+    task: str
+    other_task: str | None = None
+    path: str = ""
+    paths: tuple[str, ...] = ()
+    severity: ConflictSeverity | None = None
+    cause: DependencyCause | None = None
+    similarity: float | None = None
+    lines: tuple[int, int] | None = None
+    other_lines: tuple[int, int] | None = None
+    since: AwareDatetime
+    open: bool = True
+    informed_at: AwareDatetime | None = None
+    """When its agents were informed; this is done once."""
+    asked_at: AwareDatetime | None = None
+    """When a user was notified."""
+    paused_at: AwareDatetime | None = None
+    """When the sandbox was paused for it."""
+
+    @property
+    def key(self) -> EvidenceKey:
+        """Identifies it among those of a project."""
+        return self.kind, self.sandbox, self.other, self.path
+
+    @property
+    def sandboxes(self) -> tuple[str, ...]:
+        """The sandboxes that it is about."""
+        return (self.sandbox,) if self.kind == "dependency" else (self.sandbox, self.other)
+
+
+class Output(_Stored):
+    """An event or a command that is to be published, with its id."""
+
+    id: UUID
+    type: str
+    entity: str
+    task: str | None = None
+    at: AwareDatetime
+    data: str
+    """Its content, as JSON."""
+
+
+class Reported(_Stored):
+    """The last report of a project."""
+
+    at: AwareDatetime
+    score: float
+    status: str
+    sandboxes: int
+    reasons: tuple[str, ...] = ()
+
+
+class Ledger(_Stored):
+    """All that the Conductor stores of a project."""
+
+    version: Literal[1] = 1
+    findings: tuple[Finding, ...] = ()
+    informed: Mapping[str, AwareDatetime] = {}
+    """When each sandbox was last sent a message."""
+    left_out: int = 0
+    """How many findings were not opened, because there were too many."""
+    reported: Reported | None = None
+    outbox: tuple[Output, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it may be deleted."""
+        return self == Ledger()
+
+
+def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> Finding:
+    """A new finding."""
+    return Finding(
+        id=id,
+        kind=evidence.kind,
+        sandbox=evidence.sandbox,
+        other=evidence.other,
+        task=tasks[evidence.sandbox],
+        other_task=tasks.get(evidence.other),
+        path=evidence.path,
+        since=now,
+        **_facts(evidence),
+    )
+
+
+def updated(finding: Finding, evidence: Evidence) -> Finding:
+    """The finding with the facts of newer evidence."""
+    return finding.model_copy(update=_facts(evidence))
+
+
+def _facts(evidence: Evidence) -> dict[str, Any]:
+    total = round(evidence.similarity.total, 3) if evidence.similarity is not None else None
+    facts = {name: getattr(evidence, name) for name in ("paths", "severity", "cause", "lines", "other_lines")}
+    return {**facts, "similarity": total}
+
+
+def found_event(finding: Finding) -> OutputData:
+    """The event that publishes a finding."""
+    if finding.kind == "conflict":
+        return MonitorConflictFound(
+            other=finding.other,
+            file_path=finding.path,
+            finding_id=finding.id,
+            severity=finding.severity,
+            lines=list(finding.lines) if finding.lines else None,
+            other_lines=list(finding.other_lines) if finding.other_lines else None,
+        )
+    if finding.kind == "duplicate":
+        return MonitorDuplicateFound(
+            other=finding.other,
+            similarity=finding.similarity or 0.0,
+            finding_id=finding.id,
+            other_task=finding.other_task,
+        )
+    assert finding.cause is not None
+    return MonitorDependencyChanged(
+        cause=finding.cause, changed=finding.other, paths=list(finding.paths), finding_id=finding.id
+    )
