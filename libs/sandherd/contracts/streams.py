@@ -277,6 +277,11 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         owners=frozenset({Principal.MONITOR}),
     ),
     Bucket(
+        name="summaries",
+        description="The monitor's summary of each sandbox: its task, spending, edits and findings.",
+        owners=frozenset({Principal.MONITOR}),
+    ),
+    Bucket(
         name="leases",
         description="Leases: who may do what only one may do at a time.",
         owners=frozenset({Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}),

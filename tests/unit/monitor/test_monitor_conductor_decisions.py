@@ -106,7 +106,9 @@ def test_both_agents_are_informed_at_once_and_once(desk: Desk) -> None:
     assert '- "a.py" (you: lines 5 to 20; the other agent: lines 1 to 9)' in later["content"]
     assert "sandbox sbx-2 (task task-2)" in first["content"] and "Your task began earlier" in first["content"]
     assert "sandbox sbx-1 (task task-1)" in later["content"] and "Your task began later" in later["content"]
-    sent = {(one["sender_id"], one["message_type"], one["correlation_id"], one["expires_seconds"]) for one in (first, later)}
+    sent = {
+        (one["sender_id"], one["message_type"], one["correlation_id"], one["expires_seconds"]) for one in (first, later)
+    }
     assert sent == {("conductor", "guardian_nudge", desk.ids()[0], 300)}
     assert desk.inform(10_000) == {}
     desk.put(summary("sbx-2", began=10))
@@ -211,7 +213,12 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
     desk.ledger = decisions.reported(desk.ledger, assessed(desk, 100))
     (output,) = desk.taken()
     report = json.loads(output.data)
-    assert (output.entity, report["status"], report["coherence_score"], report["conflicts"]) == ("fleet", "coherent", 0.8, 1)
+    assert (output.entity, report["status"], report["coherence_score"], report["conflicts"]) == (
+        "fleet",
+        "coherent",
+        0.8,
+        1,
+    )
     assert report["reasons"] == ["sbx-2 and sbx-1 edit the same file"]
     assert decisions.report_waits(desk.ledger, assessed(desk, 110)) is None
     desk.put(summary("sbx-2", edit("a.py", (1, 2)), began=10))
@@ -249,7 +256,9 @@ def test_messages_are_bounded_and_have_no_title(desk: Desk) -> None:
     files = [edit("/".join([f"{'d' * 60}{number}"] * 2) + ".py") for number in range(60)]
     desk.put(summary("sbx-1", *files, title=title), summary("sbx-2", *files, title=title, began=10))
     desk.put(summary("sbx-3", began=10), context=TaskContext(builds_on=frozenset({"task-1"})))
-    texts = [text["content"] for text in desk.inform().values()] + [text["content"] for text in desk.inform(600).values()]
+    texts = [text["content"] for text in desk.inform().values()] + [
+        text["content"] for text in desk.inform(600).values()
+    ]
     assert len(texts) >= 3 and all(len(text) < 3000 and "SYSTEM" not in text for text in texts)
 
 
@@ -268,12 +277,19 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
         ("sbx-2", 2, at(200)),
     }
     assert [(one.sandbox, one.reason) for one in report.needs] == [("sbx-2", "waiting")]
-    assert report.recommendations == ["let the earlier one finish before sbx-2 is continued: `sandherd sandboxes pause`"]
+    assert report.recommendations == [
+        "let the earlier one finish before sbx-2 is continued: `sandherd sandboxes pause`"
+    ]
 
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
-    [("report", (False, False, False)), ("inform", (True, False, False)), ("ask", (True, True, False)), ("pause", (True,) * 3)],
+    [
+        ("report", (False, False, False)),
+        ("inform", (True, False, False)),
+        ("ask", (True, True, False)),
+        ("pause", (True,) * 3),
+    ],
 )
 def test_each_mode_includes_the_ones_before(mode: Any, expected: tuple[bool, ...]) -> None:
     """`SANDHERD_CONDUCTOR`: what is done about findings."""

@@ -139,7 +139,9 @@ def test_a_base_that_moves_in_edited_files_is_a_changed_dependency() -> None:
     world.fold(BranchCreated(**about, base="main"))
     world.fold(BranchSaved(**about, **saved, paths=["a.py", "z.py"]))
     assert world.fold(BranchMerged(**about, commit="d" * 40)) == {"sbx-1", "sbx-2", "sbx-3"}
-    changed = {name: [one for one in seen(world, name) if one.kind == "dependency"] for name in ("sbx-1", "sbx-2", "sbx-3")}
+    changed = {
+        name: [one for one in seen(world, name) if one.kind == "dependency"] for name in ("sbx-1", "sbx-2", "sbx-3")
+    }
     assert [(one.cause, one.other, one.paths) for one in changed["sbx-1"]] == [("base", "feature/9", ("a.py",))]
     assert not changed["sbx-2"] and not changed["sbx-3"]
 

@@ -177,7 +177,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "AgentStarted.task": "The text of the task, or its beginning.",
     "AgentStreamError.error_type": "`sigkill`, `command_failed`, `stream_init` or `unknown`.",
     "BranchConflicted.files": "The files with conflicts.",
-    "MonitorConductorReported.status": "The state of the herd, in a word.",
     "SandboxStopping.reason": "Why it ends: the reason of a command, a rule, or an `error_type`.",
     "SandboxTerminated.reason": "Why it ended: the reason of a command, a rule, or an `error_type`.",
     "TaskCancelled.reason": "The reason that the command named.",

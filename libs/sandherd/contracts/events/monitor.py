@@ -129,6 +129,7 @@ class MonitorConductorReported(MonitorEvent):
     conflicts: Count = 0
     """Open conflicts: of files, each between two sandboxes."""
     duplicates: Count = 0
+    """Open findings of duplicate tasks."""
     dependencies: Count = 0
     """Open findings that something has changed underneath a task."""
 
@@ -146,6 +147,7 @@ class MonitorDuplicateFound(MonitorEvent):
     similarity: float = Field(ge=0, le=1)
     """Of titles and edited files, weighted."""
     other_task: SafeName | None = None
+    """The task of the other sandbox."""
     finding_id: UUID | None = None
     """Identifies the finding in later events about it."""
 
