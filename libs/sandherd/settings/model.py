@@ -11,7 +11,7 @@ from sandherd.contracts.specs import Image, SandboxLimits
 from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.client import ClientSettings, variables_of
-from sandherd.settings.conductor import IGNORED_FILES, ConductorMode
+from sandherd.settings.coordination import CoordinationSettings
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
@@ -47,6 +47,7 @@ class Settings(
     RepositorySettings,
     PullRequestSettings,
     ForgeSettings,
+    CoordinationSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
@@ -199,15 +200,6 @@ class Settings(
     """What the monitor publishes as `monitor.notification_published`: `recovery` when a failed attempt is retried,
     `intervention_failed` when an agent ignored the guardian or could not be reached, `coordination` when two sandboxes
     hinder each other and `conductor` is `ask` or `pause`. `none`: nothing."""
-    conductor: Annotated[ConductorMode, Env("SANDHERD_CONDUCTOR")] = "inform"
-    """What the monitor does about sandboxes of a project that hinder each other: `report` publishes findings, `inform`
-    also sends the agents a message, `ask` also notifies users, `pause` also pauses the later one of two. `off`: they
-    are not compared. [docs/conductor.md](conductor.md)."""
-    conductor_ignore: Annotated[
-        frozenset[Annotated[str, Field(min_length=1, max_length=200)]], Names, NONE, Env("SANDHERD_CONDUCTOR_IGNORE")
-    ] = IGNORED_FILES
-    """Files whose edits by two sandboxes are no conflict, such as generated ones: patterns as those of a shell, of a
-    part of a path, or with a slash of the entire path. The default is replaced, not extended; `none`: no files."""
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """Maximum of events that are stored in one transaction."""

@@ -108,8 +108,11 @@ async def test_a_crash_after_any_step_repeats_and_omits_nothing(
         await herd.summary(3, state="ended")
         await world.until(lambda: len(world.of(WITHDRAWN)) == 2)
     notified = [event["data"]["kind"] for event in world.of("monitor.notification_published")]
-    assert len(herd.found()) == 3 and len(world.heard) == 2 and notified == ["coordination"] * 3
-    assert len(world.of("message.queued")) == 2 and len(cut) >= 10
+    assert len(herd.found()) == 3
+    assert len(world.heard) == 2
+    assert notified == ["coordination"] * 3
+    assert len(world.of("message.queued")) == 2
+    assert len(cut) >= 10
 
 
 async def test_no_message_while_the_record_says_that_a_sandbox_stops(world: World, herd_of_two: Herd) -> None:
@@ -154,7 +157,12 @@ async def test_the_report_is_of_the_credentials_project(world: World, herd_of_tw
         await world.until(lambda: len(herd.found()) == 1)
         report = json.loads(await world.client.request("sandherd.v1.request.monitor.report.default", b"{}"))["ok"]
         (one,) = report["projects"]
-        assert (report["mode"], one["project"], one["coherence_score"], one["sandboxes"]) == ("report", "default", 0.5, 2)
+        assert (report["mode"], one["project"], one["coherence_score"], one["sandboxes"]) == (
+            "report",
+            "default",
+            0.5,
+            2,
+        )
         assert [(view["sandbox"], view["file_path"]) for view in one["findings"]] == [("sbx-2", "a.py")]
         assert [(need["sandbox"], need["reason"]) for need in one["needs"]] == [("sbx-2", "waiting")]
         assert not world.heard

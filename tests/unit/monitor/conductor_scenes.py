@@ -13,6 +13,7 @@ from monitor.conductor.summary import Edit, SandboxSummary
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PROJECT = "demo"
+NO_CONTEXT = TaskContext()
 REPOSITORY = "https://git.example.org/demo/shop"
 
 
@@ -38,7 +39,7 @@ class World:
         self.scene = Scene(PROJECT, HerdIndex(), Branches())
         self.ignored = IgnoredFiles(ignored)
 
-    def put(self, found: SandboxSummary, context: TaskContext = TaskContext()) -> set[str]:
+    def put(self, found: SandboxSummary, context: TaskContext = NO_CONTEXT) -> set[str]:
         """Put a summary into the scene. Returns the affected sandboxes."""
         member = member_of(found, context, self.ignored)
         return {name for _project, name in self.scene.index.replace((found.project, found.sandbox), member)}

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from monitor.conductor import decisions
+from monitor.conductor import assessment, decisions
 from monitor.conductor.coherence import score_of, status_of
-from monitor.conductor.conductor import Policy
 from monitor.conductor.evidence import Scene
 from monitor.conductor.ledger import MAX_FINDINGS, MAX_PAIR, Ledger
 from monitor.conductor.members import TaskContext
 from monitor.conductor.report import report_of
+from monitor.conductor.tenure import Policy
 from sandherd.settings import Settings
-from tests.unit.monitor.conductor_scenes import PROJECT, World, at, edit, summary
+from tests.unit.monitor.conductor_scenes import NO_CONTEXT, PROJECT, World, at, edit, summary
 
 COOLDOWN = 300.0
 TITLE = "Add a discount for orders of more than ten books to the checkout of the shop"
@@ -31,7 +31,7 @@ class Desk:
     def scene(self) -> Scene:
         return self.world.scene
 
-    def put(self, *summaries: Any, context: TaskContext = TaskContext(), seconds: float = 200) -> list[str]:
+    def put(self, *summaries: Any, context: TaskContext = NO_CONTEXT, seconds: float = 200) -> list[str]:
         """The types of the events after these summaries."""
         touched: set[str] = set()
         for one in summaries:
@@ -48,7 +48,7 @@ class Desk:
 
     def inform(self, seconds: float = 200, *, pauses: bool = False) -> dict[str, dict[str, Any]]:
         """The messages that are sent now, by sandbox."""
-        for notice in list(decisions.notices_due(self.ledger, self.scene, at(seconds), COOLDOWN, pauses=pauses)):
+        for notice in list(decisions.announcements_due(self.ledger, self.scene, at(seconds), COOLDOWN, pauses=pauses)):
             self.ledger = decisions.informed(self.ledger, notice, at(seconds))
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
@@ -82,7 +82,8 @@ def test_a_finding_is_published_once_raised_once_and_withdrawn(desk: Desk) -> No
         "other": "sbx-1",
         "reason": "resolved",
     }
-    assert output.entity == "sbx-2" and not desk.ledger.findings[0].open
+    assert output.entity == "sbx-2"
+    assert not desk.ledger.findings[0].open
 
 
 @pytest.mark.parametrize(("state", "reason"), [("finished", "finished"), ("ended", "ended")])
@@ -104,8 +105,10 @@ def test_both_agents_are_informed_at_once_and_once(desk: Desk) -> None:
     first, later = messages["sbx-1"], messages["sbx-2"]
     assert '- "a.py" (you: lines 1 to 9; the other agent: lines 5 to 20)' in first["content"]
     assert '- "a.py" (you: lines 5 to 20; the other agent: lines 1 to 9)' in later["content"]
-    assert "sandbox sbx-2 (task task-2)" in first["content"] and "Your task began earlier" in first["content"]
-    assert "sandbox sbx-1 (task task-1)" in later["content"] and "Your task began later" in later["content"]
+    assert "sandbox sbx-2 (task task-2)" in first["content"]
+    assert "Your task began earlier" in first["content"]
+    assert "sandbox sbx-1 (task task-1)" in later["content"]
+    assert "Your task began later" in later["content"]
     sent = {
         (one["sender_id"], one["message_type"], one["correlation_id"], one["expires_seconds"]) for one in (first, later)
     }
@@ -125,7 +128,8 @@ def test_further_files_wait_for_the_cooldown_and_are_one_message(desk: Desk) -> 
     assert desk.inform(499) == {}
     messages = desk.inform(500)
     assert messages.keys() == {"sbx-1", "sbx-2"}
-    assert '"b.py"' in messages["sbx-1"]["content"] and '"c.py"' in messages["sbx-1"]["content"]
+    assert '"b.py"' in messages["sbx-1"]["content"]
+    assert '"c.py"' in messages["sbx-1"]["content"]
     assert '"a.py"' not in messages["sbx-1"]["content"]
 
 
@@ -141,17 +145,18 @@ def test_no_agent_of_a_pair_is_informed_while_one_can_not_be(desk: Desk, state: 
 def test_severe_findings_are_asked_about_once_and_pause_the_later_one_once(desk: Desk) -> None:
     """One notification for all files of a pair; after a user has resumed the sandbox it is not paused again."""
     desk.put(*pair())
-    assert decisions.asked(desk.ledger, at(200)) is desk.ledger
+    assert decisions.notified(desk.ledger, at(200)) is desk.ledger
     assert decisions.to_pause(desk.ledger, desk.scene) == {}
     both = [edit("a.py", (1, 9)), edit("b.py", (1, 9))]
     desk.put(summary("sbx-1", *both), summary("sbx-2", *both, began=10))
     assert desk.inform(pauses=True) == {}
-    desk.ledger = decisions.asked(desk.ledger, at(200))
+    desk.ledger = decisions.notified(desk.ledger, at(200))
     (asked,) = desk.taken()
     notification = json.loads(asked.data)
     assert (asked.type, notification["kind"]) == ("monitor.notification_published", "coordination")
-    assert notification["cause_id"] in desk.ids() and notification["cause_type"] == "monitor.conflict_found"
-    assert decisions.asked(desk.ledger, at(201)) is desk.ledger
+    assert notification["cause_id"] in desk.ids()
+    assert notification["cause_type"] == "monitor.conflict_found"
+    assert decisions.notified(desk.ledger, at(201)) is desk.ledger
     ((sandbox, finding),) = decisions.to_pause(desk.ledger, desk.scene).items()
     desk.ledger = decisions.paused(desk.ledger, finding, at(200))
     (pause,) = desk.taken()
@@ -167,7 +172,8 @@ def test_the_ledger_is_bounded_and_holds_the_most_severe(desk: Desk) -> None:
     """Of one pair at most `MAX_PAIR` files, those with overlapping lines first; of a project `MAX_FINDINGS`."""
     files = [edit(f"f{number}.py") for number in range(50)]
     desk.put(summary("sbx-1", *files, edit("z.py", (1, 2))), summary("sbx-2", *files, edit("z.py", (1, 2)), began=10))
-    assert len(desk.ledger.findings) == MAX_PAIR and "z.py" in {one.path for one in desk.ledger.findings}
+    assert len(desk.ledger.findings) == MAX_PAIR
+    assert "z.py" in {one.path for one in desk.ledger.findings}
     assert desk.ledger.left_out == 41
     for number in range(3, 23):
         desk.put(summary(f"sbx-{number}", *files, began=number))
@@ -179,7 +185,8 @@ def test_a_duplicate_informs_both_and_does_not_flap(desk: Desk) -> None:
     """A finding of a duplicate holds a little below its threshold."""
     desk.put(summary("sbx-1", title=TITLE), summary("sbx-2", title=TITLE, began=10))
     messages = desk.inform()
-    assert "task task-1" in messages["sbx-2"]["content"] and "task task-2" in messages["sbx-1"]["content"]
+    assert "task task-1" in messages["sbx-2"]["content"]
+    assert "task task-2" in messages["sbx-1"]["content"]
     assert TITLE not in json.dumps(messages)
     both = [edit("a.py"), edit("b.py"), edit("c.py")]
     desk.put(summary("sbx-1", *both, title=TITLE))
@@ -207,10 +214,10 @@ def test_the_score_is_one_without_findings_and_falls_with_each() -> None:
 def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: Desk) -> None:
     """No report of a project without findings; then one for each change, the next one after a minute."""
     desk.put(summary("sbx-1"))
-    assert decisions.report_waits(desk.ledger, assessed(desk, 100)) is None
+    assert assessment.report_waits(desk.ledger, assessed(desk, 100)) is None
     desk.put(*pair())
-    assert decisions.report_waits(desk.ledger, assessed(desk, 100)) == 0
-    desk.ledger = decisions.reported(desk.ledger, assessed(desk, 100))
+    assert assessment.report_waits(desk.ledger, assessed(desk, 100)) == 0
+    desk.ledger = assessment.reported(desk.ledger, assessed(desk, 100))
     (output,) = desk.taken()
     report = json.loads(output.data)
     assert (output.entity, report["status"], report["coherence_score"], report["conflicts"]) == (
@@ -220,14 +227,14 @@ def test_a_project_is_reported_when_it_changes_and_at_most_once_a_minute(desk: D
         1,
     )
     assert report["reasons"] == ["sbx-2 and sbx-1 edit the same file"]
-    assert decisions.report_waits(desk.ledger, assessed(desk, 110)) is None
+    assert assessment.report_waits(desk.ledger, assessed(desk, 110)) is None
     desk.put(summary("sbx-2", edit("a.py", (1, 2)), began=10))
-    assert decisions.report_waits(desk.ledger, assessed(desk, 110)) == 50
-    assert decisions.report_waits(desk.ledger, assessed(desk, 160)) == 0
+    assert assessment.report_waits(desk.ledger, assessed(desk, 110)) == 50
+    assert assessment.report_waits(desk.ledger, assessed(desk, 160)) == 0
 
 
 def assessed(desk: Desk, seconds: float) -> Any:
-    return decisions.assessed(desk.ledger, desk.scene.index.of_project(PROJECT), at(seconds))
+    return assessment.assessed(desk.ledger, desk.scene.index.of_project(PROJECT), at(seconds))
 
 
 HOSTILE = (
@@ -246,8 +253,11 @@ def test_a_path_that_could_be_an_instruction_does_not_reach_another_agent(desk: 
     """No part of it that is longer than a common name; at most, it is counted."""
     desk.put(summary("sbx-1", edit(path), edit("b.py")), summary("sbx-2", edit(path), edit("b.py"), began=10))
     text = desk.inform()["sbx-1"]["content"]
-    assert path not in text and path.split()[0] not in text and '"b.py"' in text
-    assert all(re.fullmatch(r"[ -~]*", line) for line in text.splitlines()) and len(text) < 1000
+    assert path not in text
+    assert path.split(maxsplit=1)[0] not in text
+    assert '"b.py"' in text
+    assert all(re.fullmatch(r"[ -~]*", line) for line in text.splitlines())
+    assert len(text) < 1000
 
 
 def test_messages_are_bounded_and_have_no_title(desk: Desk) -> None:
@@ -259,7 +269,8 @@ def test_messages_are_bounded_and_have_no_title(desk: Desk) -> None:
     texts = [text["content"] for text in desk.inform().values()] + [
         text["content"] for text in desk.inform(600).values()
     ]
-    assert len(texts) >= 3 and all(len(text) < 3000 and "SYSTEM" not in text for text in texts)
+    assert len(texts) >= 3
+    assert all(len(text) < 3000 and "SYSTEM" not in text for text in texts)
 
 
 def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk) -> None:
@@ -268,7 +279,7 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
     found = [summary("sbx-1", *both), summary("sbx-2", *both, began=10, state="waiting", interventions=2)]
     desk.put(*found)
     desk.inform()
-    desk.ledger = decisions.asked(desk.ledger, at(200))
+    desk.ledger = decisions.notified(desk.ledger, at(200))
     report = report_of(PROJECT, desk.ledger, found)
     assert [(one.file_path, one.severity) for one in report.findings] == [("a.py", "lines"), ("b.py", "file")]
     assert (report.sandboxes, report.status, report.coherence_score) == (2, "strained", 0.5)
@@ -294,4 +305,4 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
 def test_each_mode_includes_the_ones_before(mode: Any, expected: tuple[bool, ...]) -> None:
     """`SANDHERD_CONDUCTOR`: what is done about findings."""
     policy = Policy.of(Settings(conductor=mode))
-    assert (policy.informs, policy.asks, policy.pauses) == expected
+    assert (policy.informs, policy.notifies, policy.pauses) == expected

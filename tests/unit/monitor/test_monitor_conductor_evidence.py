@@ -8,7 +8,7 @@ from monitor.conductor.herd_index import MAX_EDITORS
 from monitor.conductor.members import TaskContext
 from monitor.conductor.similarity import text_similarity, title_of
 from sandherd.contracts.events.branch import BranchCreated, BranchMerged, BranchOverlap, BranchOverlapFound, BranchSaved
-from sandherd.settings.conductor import IGNORED_FILES
+from sandherd.settings.coordination import IGNORED_FILES
 from tests.unit.monitor.conductor_scenes import REPOSITORY, World, edit, summary
 
 TITLE = "Add a discount for orders of more than ten books to the checkout of the shop"
@@ -65,7 +65,7 @@ def test_no_conflict(first: dict[str, object], later: dict[str, object]) -> None
 
 
 def test_a_trial_merge_is_a_conflict_of_highest_severity_until_it_is_none() -> None:
-    """Of two live sandboxes on the two branches, also if the other branch's merge found it, and in files that differ."""
+    """Of two live sandboxes on the two branches, whichever branch's merge found it, also in files that neither edits."""
     world = World()
     world.put(summary("sbx-1", edit("a.py")))
     world.put(summary("sbx-2", edit("a.py"), began=10))
@@ -86,7 +86,8 @@ def test_the_same_title_is_a_duplicate_of_the_first_until_other_files_are_edited
     world.put(summary("sbx-1", title=TITLE.upper() + "."))
     (one,) = seen(world, "sbx-1")
     assert (one.kind, one.sandbox, one.other) == ("duplicate", "sbx-2", "sbx-1")
-    assert one.similarity is not None and one.similarity.total == 1
+    assert one.similarity is not None
+    assert one.similarity.total == 1
     world.put(summary("sbx-1", edit("a.py", seconds=20), title=TITLE))
     world.put(summary("sbx-2", edit("b.py", seconds=20), title=TITLE, began=10))
     assert seen(world, "sbx-2") == []
@@ -143,11 +144,12 @@ def test_a_base_that_moves_in_edited_files_is_a_changed_dependency() -> None:
         name: [one for one in seen(world, name) if one.kind == "dependency"] for name in ("sbx-1", "sbx-2", "sbx-3")
     }
     assert [(one.cause, one.other, one.paths) for one in changed["sbx-1"]] == [("base", "feature/9", ("a.py",))]
-    assert not changed["sbx-2"] and not changed["sbx-3"]
+    assert not changed["sbx-2"]
+    assert not changed["sbx-3"]
 
 
 def test_a_task_that_is_built_on_and_still_edits_is_a_changed_dependency() -> None:
-    """Edits after the sandbox began, of the task that it depends on and of the branch that is its base; earlier do not."""
+    """By edits after the sandbox began: of the task that it depends on, and of the branch that is its base."""
     world = World()
     world.put(summary("sbx-1", edit("old.py", seconds=5), edit("new.py", seconds=50), state="finished"))
     world.put(summary("sbx-2", began=10), TaskContext(builds_on=frozenset({"task-1"})))
@@ -166,7 +168,8 @@ def test_a_file_for_everyone_is_compared_among_its_first_editors_from_both_sides
         world.put(summary(name, edit("CHANGELOG.md"), began=number))
     pairs = [{one.key for one in seen(world, name)} for name in names]
     assert len(set().union(*pairs)) == MAX_EDITORS * (MAX_EDITORS - 1) // 2
-    assert pairs[-1] == set() and len(pairs[0]) == MAX_EDITORS - 1
+    assert pairs[-1] == set()
+    assert len(pairs[0]) == MAX_EDITORS - 1
 
 
 def test_the_work_of_a_change_does_not_depend_on_the_herd() -> None:
@@ -196,8 +199,10 @@ def test_members_that_leave_are_in_no_index() -> None:
     for number in (1, 2):
         world.remove(f"sbx-{number}")
     index = world.scene.index
-    postings = [value._members for name, value in vars(index).items() if hasattr(value, "_members")]  # noqa: SLF001
-    assert not any(postings) and not index.members and not index._alike  # noqa: SLF001
+    postings = [value._members for name, value in vars(index).items() if hasattr(value, "_members")]
+    assert not any(postings)
+    assert not index.members
+    assert not index._alike
 
 
 def test_ignored_files_and_plain_paths() -> None:
@@ -205,5 +210,6 @@ def test_ignored_files_and_plain_paths() -> None:
     ignored = IgnoredFiles({"*.lock", "dist", "docs/generated/*"})
     assert all(path in ignored for path in ("uv.lock", "a/b.lock", "web/dist/x.js", "docs/generated/a/b.md"))
     assert not any(path in ignored for path in ("lock.py", "distance.py", "a/docs/generated/x.md", "src/locks.py"))
-    assert is_plain("src/größe.py") and is_plain(".github/a b.yml")
+    assert is_plain("src/größe.py")
+    assert is_plain(".github/a b.yml")
     assert not any(map(is_plain, ("", "/a", "a//b", "./a", "a/../b", "a\x1b[0m", "a\u202eb", "a\ud800", "a\x00")))

@@ -84,7 +84,7 @@ def _finding(view: FindingView) -> list[object]:
         about = f"similarity {view.similarity:.2f}"
     done = [
         name
-        for name, at in (("informed", view.informed_at), ("asked", view.asked_at), ("paused", view.paused_at))
+        for name, at in (("informed", view.informed_at), ("asked", view.notified_at), ("paused", view.paused_at))
         if at is not None
     ]
     kind = f"{view.kind} ({view.severity or view.cause})" if view.severity or view.cause else view.kind

@@ -36,7 +36,7 @@ class FindingView(Model):
     since: Moment
     informed_at: Moment | None = None
     """When the agents were sent a message about it."""
-    asked_at: Moment | None = None
+    notified_at: Moment | None = None
     """When users were notified of it."""
     paused_at: Moment | None = None
     """When the sandbox was paused for it."""

@@ -92,7 +92,7 @@ def _same_files(member: Member, index: HerdIndex) -> Iterator[Evidence]:
 
 def _same_file(member: Member, other: Member, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
     if edit.content_sha256 is not None and edit.content_sha256 == others.content_sha256:
-        return  # the same content merges, whoever wrote it
+        return  # the same content merges, whichever agent wrote it
     first, later = sorted((member, other), key=lambda one: one.order)
     overlap = overlapping(later.edits[path], first.edits[path])
     yield Evidence(

@@ -13,7 +13,7 @@ from monitor.conductor.similarity import CANDIDATE, text_similarity
 from monitor.facts import Key
 
 MAX_EDITORS: Final = 20
-"""The first so many editors of a file are compared with each other: what more of them edit is a file for everyone."""
+"""Of more editors of a file, the first ones are compared with each other: it is a file that every task edits."""
 MAX_ALIKE: Final = 200
 """A shingle of more titles is no reason to compare them: they are of one template."""
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -23,11 +23,12 @@ from sandherd.contracts.events.monitor import (
     MonitorFindingWithdrawn,
     MonitorNotificationPublished,
 )
+from sandherd.contracts.names import new_uuid_at
 
 MAX_FINDINGS: Final = 500
-"""Maximum number of findings of a project; of further ones none are opened while there are so many."""
+"""Maximum number of findings of a project; of further ones none are opened until some have ended."""
 MAX_PAIR: Final = 10
-"""Maximum number of files of two sandboxes with a finding of their own; others are no news."""
+"""Maximum number of files of two sandboxes with a finding of their own; others are left out."""
 OutputData = (
     MonitorConflictFound
     | MonitorDuplicateFound
@@ -44,7 +45,7 @@ class _Stored(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Finding(_Stored):
+class LedgerFinding(_Stored):
     """A conflict, a duplicate or a changed dependency, from when it was found until one of its sandboxes has ended."""
 
     id: UUID
@@ -65,7 +66,7 @@ class Finding(_Stored):
     open: bool = True
     informed_at: AwareDatetime | None = None
     """When its agents were informed; this is done once."""
-    asked_at: AwareDatetime | None = None
+    notified_at: AwareDatetime | None = None
     """When a user was notified."""
     paused_at: AwareDatetime | None = None
     """When the sandbox was paused for it."""
@@ -107,7 +108,7 @@ class Ledger(_Stored):
     """All that the Conductor stores of a project."""
 
     version: Literal[1] = 1
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LedgerFinding, ...] = ()
     informed: Mapping[str, AwareDatetime] = {}
     """When each sandbox was last sent a message."""
     left_out: int = 0
@@ -121,9 +122,16 @@ class Ledger(_Stored):
         return self == Ledger()
 
 
-def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> Finding:
+def output_of(data: OutputData, entity: str, task: str | None, now: datetime, *, id: UUID | None = None) -> Output:
+    """An event or command that is to be published, by default with a new id."""
+    return Output(
+        id=id or new_uuid_at(now), type=data.type, entity=entity, task=task, at=now, data=data.model_dump_json()
+    )
+
+
+def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> LedgerFinding:
     """A new finding."""
-    return Finding(
+    return LedgerFinding(
         id=id,
         kind=evidence.kind,
         sandbox=evidence.sandbox,
@@ -136,7 +144,7 @@ def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: date
     )
 
 
-def updated(finding: Finding, evidence: Evidence) -> Finding:
+def updated(finding: LedgerFinding, evidence: Evidence) -> LedgerFinding:
     """The finding with the facts of newer evidence."""
     return finding.model_copy(update=_facts(evidence))
 
@@ -147,7 +155,7 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     return {**facts, "similarity": total}
 
 
-def found_event(finding: Finding) -> OutputData:
+def found_event(finding: LedgerFinding) -> OutputData:
     """The event that publishes a finding."""
     if finding.kind == "conflict":
         return MonitorConflictFound(

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from monitor.conductor import coherence, decisions
+from monitor.conductor import assessment, coherence
 from monitor.conductor.feeds import summaries_of
-from monitor.conductor.ledger import Finding, Ledger
+from monitor.conductor.ledger import Ledger, LedgerFinding
 from monitor.conductor.ledger_store import read_ledgers
 from monitor.conductor.summary import SandboxSummary
 from sandherd.contracts.names import FLEET
@@ -24,7 +24,7 @@ from sandherd.service.service import IncomingRequest, Service
 _LIVE: Final = frozenset({"running", "waiting", "paused"})
 _SAME: Final = (
     *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
-    *("since", "informed_at", "asked_at", "paused_at"),
+    *("since", "informed_at", "notified_at", "paused_at"),
 )
 
 
@@ -60,7 +60,7 @@ def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> P
         coherence_score=score,
         status=coherence.status_of(score),
         reasons=coherence.reasons_of(findings),
-        recommendations=decisions.recommendations(ledger),
+        recommendations=assessment.recommendations(ledger),
         sandboxes=len(sandboxes),
         findings=[_view(finding) for finding in findings[:MAX_LISTED]],
         finding_count=len(findings),
@@ -69,7 +69,7 @@ def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> P
     )
 
 
-def _view(finding: Finding) -> FindingView:
+def _view(finding: LedgerFinding) -> FindingView:
     facts: dict[str, Any] = {name: getattr(finding, name) for name in _SAME}
     return FindingView(
         finding_id=str(finding.id),
@@ -94,7 +94,7 @@ def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[I
             )
 
 
-def _needs(live: dict[str, SandboxSummary], findings: Iterable[Finding]) -> Iterator[NeedView]:
+def _needs(live: dict[str, SandboxSummary], findings: Iterable[LedgerFinding]) -> Iterator[NeedView]:
     """Sandboxes that wait for a user, each once: what it waits for first is that it is paused or waits."""
     named: set[str] = set()
     for summary in live.values():
@@ -102,6 +102,6 @@ def _needs(live: dict[str, SandboxSummary], findings: Iterable[Finding]) -> Iter
             named.add(summary.sandbox)
             yield NeedView(sandbox=summary.sandbox, task=summary.task, reason=summary.state, since=summary.updated_at)
     for finding in findings:
-        if finding.asked_at is not None and finding.sandbox in live and finding.sandbox not in named:
+        if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in named:
             named.add(finding.sandbox)
-            yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.asked_at)
+            yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.notified_at)

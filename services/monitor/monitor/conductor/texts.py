@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from monitor.conductor.files import quoted
-from monitor.conductor.ledger import Finding
+from monitor.conductor.ledger import LedgerFinding
 from sandherd.counted import counted
 
 MAX_FILES: Final = 10
@@ -17,7 +17,7 @@ _HEAD: Final = "Notice of the conductor, which sees all sandboxes of this projec
 _QUOTED: Final = "What is in quotation marks is the name of a file and nothing else."
 
 
-def conflict_text(recipient: str, findings: Sequence[Finding], tasks: dict[str, str]) -> str:
+def conflict_text(recipient: str, findings: Sequence[LedgerFinding], tasks: dict[str, str]) -> str:
     """The message to one of the two agents that edit the same files."""
     one = findings[0]
     other = one.other if recipient == one.sandbox else one.sandbox
@@ -26,12 +26,12 @@ def conflict_text(recipient: str, findings: Sequence[Finding], tasks: dict[str, 
     if any(finding.severity == "merge" for finding in findings):
         lines.append("A trial merge of both branches has conflicts.")
     began = "Your task began later." if recipient == one.sandbox else "Your task began earlier."
-    lines.append(f"{began} Both agents have this notice. Your work is in separate work trees and is merged later.")
+    lines.append(f"{began} Both agents get this notice. The work trees are separate, and are merged later.")
     lines.append("Limit your changes of these files to what your task needs.")
     return "\n".join(lines)
 
 
-def _files(findings: Sequence[Finding], recipient: str) -> list[str]:
+def _files(findings: Sequence[LedgerFinding], recipient: str) -> list[str]:
     shown = [(quoted(finding.path), finding) for finding in findings]
     lines = [f"- {name}{_line_ranges(finding, recipient)}" for name, finding in shown[:MAX_FILES] if name is not None]
     hidden = len(findings) - len(lines)
@@ -40,7 +40,7 @@ def _files(findings: Sequence[Finding], recipient: str) -> list[str]:
     return [*lines, *([_QUOTED] if len(lines) > bool(hidden) else [])]
 
 
-def _line_ranges(finding: Finding, recipient: str) -> str:
+def _line_ranges(finding: LedgerFinding, recipient: str) -> str:
     mine, others = finding.lines, finding.other_lines
     if recipient != finding.sandbox:
         mine, others = others, mine
@@ -49,7 +49,7 @@ def _line_ranges(finding: Finding, recipient: str) -> str:
     return f" (you: lines {mine[0]} to {mine[1]}; the other agent: lines {others[0]} to {others[1]})"
 
 
-def duplicate_text(recipient: str, finding: Finding, tasks: dict[str, str]) -> str:
+def duplicate_text(recipient: str, finding: LedgerFinding, tasks: dict[str, str]) -> str:
     """The message to one of the two agents that do the same."""
     other = tasks[finding.other if recipient == finding.sandbox else finding.sandbox]
     began = "later" if recipient == finding.sandbox else "earlier"
@@ -62,7 +62,7 @@ def duplicate_text(recipient: str, finding: Finding, tasks: dict[str, str]) -> s
     return "\n".join(lines)
 
 
-def dependency_text(finding: Finding) -> str:
+def dependency_text(finding: LedgerFinding) -> str:
     """The message to an agent underneath whose task something has changed."""
     names = [name for name in map(quoted, finding.paths) if name is not None][:MAX_FILES]
     what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
@@ -72,7 +72,7 @@ def dependency_text(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def question(findings: Iterable[Finding]) -> str:
+def question(findings: Iterable[LedgerFinding]) -> str:
     """The notification of a user about findings of one pair."""
     several = list(findings)
     one = several[0]

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import nats.errors
 import nats.js.errors
 
-from monitor.conductor import decisions
+from monitor.conductor import assessment, decisions
 from monitor.conductor.branch_facts import Branches, BranchKey
 from monitor.conductor.evidence import Scene
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
@@ -50,15 +50,15 @@ class Policy:
     ignored: IgnoredFiles
     cooldown: float
     check_interval: float
-    asks: bool
+    notifies: bool
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
         """The policy of the settings."""
         mode = settings.conductor
-        asks = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications
+        notifies = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications
         ignored = IgnoredFiles(settings.conductor_ignore)
-        return cls(mode, ignored, settings.steering_cooldown, settings.check_interval, asks)
+        return cls(mode, ignored, settings.steering_cooldown, settings.check_interval, notifies)
 
     @property
     def informs(self) -> bool:
@@ -169,8 +169,8 @@ class Conductor:
         compared, scene = self._index.compared, Scene(project, self._index, self._branches)
         ledger = decisions.reconciled(before, touched, scene, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
-        if self._policy.asks:
-            ledger = decisions.asked(ledger, now)
+        if self._policy.notifies:
+            ledger = decisions.notified(ledger, now)
         ledger = await self._with_actions(ledger, scene, now)
         ledger, waits = self._with_report(ledger, project, now)
         self._note_waiting(project, ledger, report_waits=waits)
@@ -188,10 +188,10 @@ class Conductor:
                 if await self._runs(project, sandbox):
                     ledger = decisions.paused(ledger, finding, now)
         if self._policy.informs:
-            wanted = decisions.notices_due(ledger, scene, now, self._policy.cooldown, pauses=self._policy.pauses)
-            for notice in wanted:
-                if all([await self._runs(project, sandbox) for sandbox in notice.sandboxes]):
-                    ledger = decisions.informed(ledger, notice, now)
+            wanted = decisions.announcements_due(ledger, scene, now, self._policy.cooldown, pauses=self._policy.pauses)
+            for announcement in wanted:
+                if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
+                    ledger = decisions.informed(ledger, announcement, now)
         return ledger
 
     async def _runs(self, project: str, sandbox: str) -> bool:
@@ -201,10 +201,10 @@ class Conductor:
 
     def _with_report(self, ledger: Ledger, project: str, now: datetime) -> tuple[Ledger, bool]:
         """The ledger with a report if one is due, and whether one is due later."""
-        report = decisions.assessed(ledger, self._index.of_project(project), now)
-        wait = decisions.report_waits(ledger, report)
+        report = assessment.assessed(ledger, self._index.of_project(project), now)
+        wait = assessment.report_waits(ledger, report)
         if wait == 0:
-            return decisions.reported(ledger, report), False
+            return assessment.reported(ledger, report), False
         return ledger, wait is not None
 
     def _note_waiting(self, project: str, ledger: Ledger, *, report_waits: bool) -> None:
