@@ -64,8 +64,17 @@ def test_no_conflict(first: dict[str, object], later: dict[str, object]) -> None
     assert [one for name in ("sbx-1", "sbx-2") for one in seen(world, name) if one.kind == "conflict"] == []
 
 
+def test_tasks_of_a_matrix_do_not_conflict() -> None:
+    """Tasks of one batch with the same text are alternatives; with different texts their edits conflict."""
+    for title, kinds in ((TITLE, []), ("Something else", ["conflict"])):
+        world = World()
+        world.put(summary("sbx-1", edit("a.py"), title=TITLE), TaskContext(batch="batch-1"))
+        world.put(summary("sbx-2", edit("a.py"), title=title, began=10), TaskContext(batch="batch-1"))
+        assert [one.kind for one in seen(world, "sbx-2")] == kinds
+
+
 def test_a_trial_merge_is_a_conflict_of_highest_severity_until_it_is_none() -> None:
-    """Of two live sandboxes on the two branches, whichever branch's merge found it, also in files that neither edits."""
+    """Of two live sandboxes on the two branches, whichever merge found it, also in files that neither edits."""
     world = World()
     world.put(summary("sbx-1", edit("a.py")))
     world.put(summary("sbx-2", edit("a.py"), began=10))

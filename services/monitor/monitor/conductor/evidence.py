@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from monitor.conductor.branch_facts import Branches
 from monitor.conductor.herd_index import HerdIndex
-from monitor.conductor.members import Member
+from monitor.conductor.members import Member, are_alternatives
 from monitor.conductor.similarity import Similarity, similarity
 from monitor.conductor.summary import Edit
 from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
@@ -86,7 +86,7 @@ def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]
 def _same_files(member: Member, index: HerdIndex) -> Iterator[Evidence]:
     for path, edit in member.edits.items():
         for other in index.editors(member, path):
-            if other.task != member.task:
+            if not are_alternatives(member, other):
                 yield from _same_file(member, other, path, edit, other.edits[path])
 
 
@@ -121,7 +121,7 @@ def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
         return
     for branch, paths in scene.branches.conflicts_of((member.project, member.repository, member.branch)):
         for other in scene.index.on_branch(member.project, member.repository, branch):
-            if not other.live or other.task == member.task:
+            if not other.live or are_alternatives(member, other):
                 continue
             first, later = sorted((member, other), key=lambda one: one.order)
             for path in sorted(paths)[:MAX_PATHS]:

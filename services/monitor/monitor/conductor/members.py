@@ -95,3 +95,10 @@ def meant_to_be_alike(one: Member, other: Member) -> bool:
     batch = one.context.batch is not None and one.context.batch == other.context.batch
     builds = one.task in other.context.builds_on or other.task in one.context.builds_on
     return one.task == other.task or joined or batch or builds
+
+
+def are_alternatives(one: Member, other: Member) -> bool:
+    """Whether two tasks are the same on purpose, as in a matrix: of their results one is used, so none conflicts."""
+    return one.task == other.task or (
+        one.context.batch is not None and one.context.batch == other.context.batch and one.title == other.title
+    )
