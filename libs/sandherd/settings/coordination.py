@@ -25,7 +25,8 @@ class CoordinationSettings(BaseModel):
     also sends the agents a message, `ask` also notifies users, `pause` also pauses the later one of two. `off`: they
     are not compared. [docs/conductor.md](conductor.md)."""
     conductor_ignore: Annotated[
-        frozenset[Annotated[str, Field(min_length=1, max_length=200)]], Names, NONE, Env("SANDHERD_CONDUCTOR_IGNORE")
+        frozenset[Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]], Names, NONE, Env("SANDHERD_CONDUCTOR_IGNORE")
     ] = IGNORED_FILES
-    """Files whose edits by two sandboxes are no conflict, such as generated ones: patterns as those of a shell, of a
-    part of a path, or with a slash of the entire path. The default is replaced, not extended; `none`: no files."""
+    """Files whose edits by two sandboxes are no conflict, such as generated ones: patterns as those of a shell, without
+    spaces, of a part of a path, or with a slash of the entire path. The default is replaced, not extended; `none`: no
+    files."""

@@ -229,7 +229,7 @@ _MONITOR: Final = (
     Metric("sandherd_conductor_messages_total", _C, "{message}", "Messages of the conductor to agents."),
     Metric("sandherd_conductor_findings", _G, "{finding}", "Open findings of the conductor.", (of.CONDUCTED,)),
     Metric("sandherd_conductor_sandboxes", _G, "{sandbox}", "Sandboxes that the conductor compares."),
-    Metric("sandherd_coherence_lowest", _G, "1", "The lowest coherence of a project, from 0 to 1."),
+    Metric("sandherd_coherence_lowest_ratio", _G, "1", "The lowest coherence of a project, from 0 to 1."),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {

@@ -124,13 +124,13 @@ class MonitorConductorReported(MonitorEvent):
     sandboxes: Count
     recommendations: list[str] = Field(default_factory=list)
     """What a user can do."""
-    reasons: list[str] = Field(default_factory=list)
+    reasons: list[str] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
     """Why the score is not 1: the open findings, the heaviest first."""
-    conflicts: Count = 0
+    conflicts: Count = Field(default=0, exclude_if=lambda count: not count)
     """Open conflicts: of files, each between two sandboxes."""
-    duplicates: Count = 0
+    duplicates: Count = Field(default=0, exclude_if=lambda count: not count)
     """Open findings of duplicate tasks."""
-    dependencies: Count = 0
+    dependencies: Count = Field(default=0, exclude_if=lambda count: not count)
     """Open findings that something has changed underneath a task."""
 
     def summarize(self) -> str:

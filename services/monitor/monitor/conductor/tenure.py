@@ -38,7 +38,7 @@ Mode = Literal["off", "report", "inform", "ask", "pause"]
 MODES: Final[tuple[Mode, ...]] = ("off", "report", "inform", "ask", "pause")
 _POLL: Final = 1.0
 _UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
-GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest")
+GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest_ratio")
 _log: Final = logs.get("conductor")
 
 
@@ -236,5 +236,5 @@ class Conductor:
         for kind in ("conflict", "duplicate", "dependency"):
             self._meters.set("sandherd_conductor_findings", kinds.count(kind), kind=kind)
         scores = [ledger.reported.score for ledger in self._ledgers.values() if ledger.reported is not None]
-        self._meters.set("sandherd_coherence_lowest", min(scores, default=1.0))
+        self._meters.set("sandherd_coherence_lowest_ratio", min(scores, default=1.0))
         self._meters.set("sandherd_conductor_sandboxes", len(self._index.members))
