@@ -1,15 +1,17 @@
 """Records in key-value buckets that services other than their owner read.
 
-The spawner writes `tasks` and `sandboxes`, with more fields than these; a field at its default is absent. Others read a
-record by `sandherd.bus.kv.read_record`. Golden examples are in `golden/v1/records`.
+The spawner writes `tasks` and `sandboxes`, with more fields than these; a field at its default is absent. The monitor
+writes `summaries`. Others read a record by `sandherd.bus.kv.read_record`. Golden examples are in `golden/v1/records`.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import AwareDatetime, ConfigDict
+from pydantic import AwareDatetime, ConfigDict, Field
 
 from sandherd.contracts.attempt_inputs import Previous
-from sandherd.contracts.model import Model
+from sandherd.contracts.events.agent import TaskKind
+from sandherd.contracts.events.base import Digest
+from sandherd.contracts.model import Attempt, Count, MicroDollars, Model, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 
@@ -66,4 +68,119 @@ class SharedTaskRecord(SharedRecord):
         return frozenset(name for name in (self.sandbox, before) if name)
 
 
-RECORDS: dict[str, type[SharedRecord]] = {"sandbox": SharedSandboxRecord, "task": SharedTaskRecord}
+MAX_EDITS: Final = 200
+"""Maximum number of edited files in a summary; of more, those that were edited last."""
+MAX_RANGES: Final = 20
+"""Maximum number of ranges of lines of an edited file."""
+MAX_TITLE: Final = 500
+
+SummaryState = Literal["running", "waiting", "paused", "finished", "ended"]
+LineRange = tuple[Count, Count]
+"""The first and the last line, from 1, of the file after the change."""
+
+
+class SummaryPart(Model):
+    """A part of a summary. Unknown fields are ignored, so that summaries of newer monitors can be read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SandboxUsage(SummaryPart):
+    """What a sandbox has used, in total. A total that a harness does not report is 0 and not `metered`."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_tokens: Count = 0
+    cache_write_tokens: Count = 0
+    cost_micro_usd: MicroDollars = 0
+    metered: bool = False
+    """Whether its harness has reported tokens or costs."""
+    priced: bool = False
+    """Whether its harness has reported costs. If not, its cost is unknown, not zero."""
+    unmetered_turns: Count = 0
+    """Ended turns for which its harness reported neither tokens nor costs."""
+    implausible: Count = 0
+    """Reports of usage that were not counted, because no turn can use as much."""
+    wall_seconds: Seconds = 0
+    """How long the agent has worked at `updated_at` of the summary, without pauses. While it is `running` or `waiting`,
+    add the time since then."""
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, of whatever kind."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+class Edit(SummaryPart):
+    """A file that a sandbox has edited."""
+
+    path: str
+    """Relative to the work tree, with forward slashes."""
+    content_sha256: Digest | None = None
+    """As in the last `agent.file_edited` of it."""
+    ranges: Annotated[tuple[LineRange, ...], Field(max_length=MAX_RANGES)] = ()
+    """The changed lines, from the diffs of all its edits; of more than the maximum, the nearest are one. Empty if no
+    diff is known, as of a binary file. Later edits may have moved the lines of earlier ones."""
+    at: Moment
+    """When it was last edited, by the broker's clock, in whole seconds."""
+    count: Count = 1
+    """How often it was edited."""
+
+
+class OpenFinding(SummaryPart):
+    """A pattern that the monitor sees in the behaviour of the agent at present."""
+
+    rule: str
+    count: Count = 0
+    since: Moment
+
+
+class SandboxSummary(SharedRecord):
+    """What the monitor knows of a sandbox, from its events: written at most every two seconds, while it changes.
+
+    Totals are of this sandbox, so of one attempt, and never decrease. A reader ignores a summary whose `sequence` is
+    less than that of one that it has read. That of an ended sandbox has no edits, and is deleted after a week.
+    """
+
+    bucket: ClassVar[str] = "summaries"
+
+    project: SafeName
+    sandbox: SafeName
+    task: SafeName | None = None
+    """None: it runs no task, or no event of its worker was received yet."""
+    attempt: Attempt = 1
+    harness: str | None = None
+    repository: str | None = None
+    """The git repository that it works on: its URL, or the label of a local one."""
+    base: str | None = None
+    branch: str | None = None
+    title: Annotated[str, Field(max_length=MAX_TITLE)] = ""
+    """The beginning of the task's text."""
+    task_kind: TaskKind | None = None
+    started_at: Moment
+    """When the sandbox's first event was stored; all times are the broker's."""
+    updated_at: Moment
+    """When the last event that it is based on was stored."""
+    sequence: Count
+    """The stream sequence of that event."""
+    state: SummaryState = "running"
+    """`waiting`: for an approval or a message; `finished`: its agent has ended; `ended`: the sandbox has ended."""
+    turns: Count = 0
+    """Ended turns."""
+    tool_calls: Count = 0
+    """Ended calls of tools."""
+    errors: Count = 0
+    """Errors of the agent, and calls of tools that failed."""
+    spending: SandboxUsage = SandboxUsage()
+    edits: Annotated[tuple[Edit, ...], Field(max_length=MAX_EDITS)] = ()
+    """Edited files, the last one last."""
+    findings: tuple[OpenFinding, ...] = ()
+    interventions: Count = 0
+    """How often the monitor has intervened."""
+
+
+RECORDS: dict[str, type[SharedRecord]] = {
+    "sandbox": SharedSandboxRecord,
+    "sandbox_summary": SandboxSummary,
+    "task": SharedTaskRecord,
+}

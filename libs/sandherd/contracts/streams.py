@@ -280,6 +280,7 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         name="summaries",
         description="The monitor's summary of each sandbox: its task, spending, edits and findings.",
         owners=frozenset({Principal.MONITOR}),
+        max_bytes=512 * _MIB,
     ),
     Bucket(
         name="leases",

@@ -120,6 +120,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
         _warning("snapshot not saved", "A restart will read more events.", _BROKER),
         _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
+        _warning("summaries not written, retrying", "Budgets and reports are older than the events.", _BROKER),
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),

@@ -8,7 +8,7 @@ from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentUsage, Outcome
 from sandherd.contracts.events.message import MessageEvent
 from sandherd.contracts.events.monitor import (
     IdleFinding,
@@ -18,6 +18,7 @@ from sandherd.contracts.events.monitor import (
 )
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.task import TaskCancelled, TaskFailed, TaskRetryScheduled
+from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
@@ -28,6 +29,7 @@ _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
+    *(AgentUsage, Outcome, AgentFileEdited),
     *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
     *(model for rule in registry.RULES for model in rule.reads),
 )
@@ -59,7 +61,7 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
     except ContractError:
         return ObservedEvent(project, entity, event_type, number, at, size=size, junk=True)
     about = event.data, event.id, event.taskid, event.traceparent
-    return ObservedEvent(project, entity, event_type, number, at, *about, size=size)
+    return ObservedEvent(project, entity, event_type, number, at, *about, size=size, sequence=event.sequence)
 
 
 def _is_junk(document: bytes) -> bool:

@@ -43,6 +43,8 @@ class ObservedEvent:
     """Size of the whole event, in bytes."""
     junk: bool = False
     """Whether it is not a valid event, although its subject is one."""
+    sequence: int = 0
+    """Its number in its source's sequence; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

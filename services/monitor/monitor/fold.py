@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from monitor import evaluation
+from monitor import edits, evaluation, usage
 from monitor.calls import closed, opened
 from monitor.evaluation import RuleFailedError
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
-from monitor.state import ActedFinding, SandboxActivity, Steering
+from monitor.state import ActedFinding, Assignment, SandboxActivity, Steering
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import (
@@ -26,6 +26,7 @@ from sandherd.contracts.events.message import (
 )
 from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
 from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested, SandboxResumed
+from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
 _OF_USERS: Final = frozenset({"user_message", "interrupt"})
@@ -52,6 +53,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
     domain, call = seen.type.partition(".")[0], None
     if domain == "agent":
         state, call = _agent(state, seen)
+        state = _summed_up(state, seen, call)
     elif domain == "sandbox":
         state = _sandbox(state, seen)
     elif domain == "message":
@@ -111,6 +113,16 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     return changes
 
 
+def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
+    """The state with what a summary has of an event of its worker."""
+    progress = usage.folded(state.progress, seen, call)
+    if isinstance(seen.data, AgentFileEdited):
+        return state.changed(progress=progress, edits=edits.folded(state.edits, seen))
+    if isinstance(seen.data, AgentStarted) and state.assignment is None:
+        return state.changed(progress=progress, assignment=Assignment.of(seen.data))
+    return state if progress is state.progress else state.changed(progress=progress)
+
+
 def _calls(
     state: SandboxActivity, seen: ObservedEvent, opens: str | None, closes: str | None
 ) -> tuple[SandboxActivity, EndedCall | None]:
@@ -147,9 +159,9 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
-        return sign | {"paused": False, "resumed_at": resumed}
+        return sign | {"paused": False, "resumed_at": resumed, "progress": usage.resumed(state.progress, seen.at)}
     if becomes is SandboxState.PAUSED:
-        return {"paused": True}
+        return {"paused": True, "progress": usage.paused(state.progress, seen.at)}
     if becomes is SandboxState.STOPPING:
         return {"stopping": True}
     return {"ended": True, "steering": _cut_short(state.steering, "finished")} if becomes in SANDBOX_ENDED else {}

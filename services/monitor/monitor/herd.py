@@ -12,6 +12,7 @@ from monitor.fold import fold, step
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import SandboxActivity
+from sandherd.contracts.events.agent import AgentHeartbeat
 
 MAX_TOMBSTONES: Final = 10_000
 
@@ -25,6 +26,7 @@ class Herd:
         live: Iterable[SandboxActivity] = (),
         ended: Iterable[Key] = (),
         pending: Iterable[Notice] = (),
+        unwritten: Iterable[SandboxActivity] = (),
         *,
         rules: RuleSet = ALL,
     ) -> None:
@@ -36,6 +38,10 @@ class Herd:
         """Sandboxes that ended lately, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
         """What is to be notified, by the id of the event that it is about."""
+        self.changed: set[Key] = set(self.live)
+        """Live sandboxes whose summary may have changed since it was written."""
+        self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
+        """Sandboxes that have ended, and whose last summary is not written yet."""
         self.failures: list[tuple[Key, str]] = []
         """The rules that were disabled and are to be reported, each with its sandbox."""
 
@@ -46,12 +52,15 @@ class Herd:
         if key in self.ended:
             return None
         state = fold(self.live.get(key), seen, self.rules)
+        if state is not None and seen.type != AgentHeartbeat.type:
+            self.changed.add(key)
         return None if state is None else self._store(state)
 
     def fold_own(self, key: Key, seen: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published; reading it from the stream changes nothing more."""
         state = self.live.get(key)
         if state is not None:
+            self.changed.add(key)
             self._store(step(state, seen, self.rules))
 
     def replace(self, state: SandboxActivity) -> None:
@@ -67,7 +76,12 @@ class Herd:
 
     def remove(self, key: Key) -> None:
         """Stop watching a sandbox that has ended by another source than the stream."""
-        self.live.pop(key, None)
+        state = self.live.pop(key, None)
+        self.changed.discard(key)
+        if state is not None:
+            self.unwritten[key] = state.changed(ended=True)
+        while len(self.unwritten) > MAX_TOMBSTONES:
+            del self.unwritten[next(iter(self.unwritten))]
         self.ended[key] = None
         while len(self.ended) > MAX_TOMBSTONES:
             self.ended.popitem(last=False)

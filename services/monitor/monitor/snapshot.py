@@ -41,6 +41,7 @@ class _Content(BaseModel):
     live: list[SandboxActivity]
     ended: list[Key]
     notices: list[Notice] = []
+    unwritten: list[SandboxActivity] = []
     parts: dict[str, dict[str, Any]] = {}
     """The parts of each rule by its name, and in it by the place of the sandbox in `live`: JSON has no other keys."""
 
@@ -55,6 +56,7 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
         live=list(herd.live.values()),
         ended=list(herd.ended),
         notices=list(herd.notices.values()),
+        unwritten=list(herd.unwritten.values()),
         parts=_encoded_parts(herd),
     )
     packed = zlib.compress(_CONTENT.dump_json(content), 1)
@@ -115,7 +117,7 @@ def unpack(
         if len(decoded) < len(encoded):
             on_dropped(name, len(encoded) - len(decoded))
     live = [state.changed(parts=own) for state, own in zip(content.live, parts, strict=True)]
-    return Herd(manifest.position, live, content.ended, content.notices, rules=rules)
+    return Herd(manifest.position, live, content.ended, content.notices, content.unwritten, rules=rules)
 
 
 def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:

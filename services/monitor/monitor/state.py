@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
+from sys import intern
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
+from monitor.usage import NO_PROGRESS, Progress
+from sandherd.contracts.events.agent import AgentStarted, TaskKind
+from sandherd.contracts.records import MAX_TITLE
 
 NO_PARTS: Final[Mapping[str, Any]] = {}
 NONE_DISABLED: Final[Mapping[str, str]] = {}
@@ -50,6 +54,33 @@ class ActedFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What its agent was started for."""
+
+    attempt: int
+    harness: str
+    title: str
+    """The beginning of the task's text."""
+    task_kind: TaskKind | None = None
+    repository: str | None = None
+    base: str | None = None
+    branch: str | None = None
+
+    @classmethod
+    def of(cls, data: AgentStarted) -> "Assignment":
+        """What its first event states. Texts that many sandboxes have in common are stored once."""
+        return cls(
+            attempt=data.attempt,
+            harness=intern(data.sdk[:80]),
+            title=data.task[:MAX_TITLE],
+            task_kind=data.task_kind,
+            repository=intern(data.repository) if data.repository else None,
+            base=intern(data.base) if data.base else None,
+            branch=data.branch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxActivity(Facts):
     """One watched sandbox. Rules get it as `Facts`, and of the parts each its own."""
 
@@ -61,6 +92,10 @@ class SandboxActivity(Facts):
     steered_at: datetime | None = None
     steered: int = 0
     found: ActedFinding | None = None
+    assignment: Assignment | None = None
+    progress: Progress = NO_PROGRESS
+    edits: Base64Bytes = b""
+    """The files that it has edited, as `edits` packs them."""
 
     def changed(self, **changes: Any) -> "SandboxActivity":
         """A copy with other values of these fields. `dataclasses.replace` takes five times as long, for each event."""

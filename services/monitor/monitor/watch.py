@@ -18,6 +18,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
 from monitor.rule_set import RuleSet
 from monitor.snapshot_store import SnapshotStore
+from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
@@ -47,6 +48,7 @@ class Watch:
         self._reader = reader
         self._meters = meters
         self._snapshots = SnapshotStore(bus, rules)
+        self._summaries = SummaryWriter(bus, lease)
         self._herd = Herd(rules=rules)
         self._enforcement = Enforcement(bus, lease, actions, meters, self._herd)
         self._read_at: datetime | None = None
@@ -62,7 +64,11 @@ class Watch:
             self._herd = await self._restored()
             self._enforcement.herd = self._herd
             await run_until_first(
-                self._follow(), self._tick_on(check_interval), self._save_on(), self._end_with_lease()
+                self._follow(),
+                self._tick_on(check_interval),
+                self._save_on(),
+                self._end_with_lease(),
+                self._summaries.run(self._herd, lambda: self._caught_up),
             )
         except LeaseLostError:
             _log.warning("lease lost, watch stopped")

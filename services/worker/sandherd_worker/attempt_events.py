@@ -15,6 +15,8 @@ _PREVIEW: Final = 2000
 
 def started(spec: TaskSpec, attempt: int) -> AgentStarted:
     """The agent's first event, with the current time."""
+    repository = spec.repository
+    checkout = repository.checkout if repository else None
     return AgentStarted(
         timestamp=now(),
         sdk=spec.harness.kind,
@@ -24,6 +26,9 @@ def started(spec: TaskSpec, attempt: int) -> AgentStarted:
         task_description_length=len(spec.text),
         task_kind=spec.kind,
         attempt=attempt,
+        repository=repository.shown if repository else None,
+        base=checkout.base if checkout else None,
+        branch=checkout.branch if checkout else None,
     )
 
 

@@ -15,7 +15,7 @@ from tests.unit.house.texts import declared, prose, sentences, without_code
 ROOT: Final = Path(__file__).parents[3]
 
 CLASSES_IN_ING: Final = {
-    "ActedFinding", "Encoding", "Finding", "IdleFinding", "Reading", "Steering",
+    "ActedFinding", "Encoding", "Finding", "IdleFinding", "OpenFinding", "Reading", "Steering",
     "AgentThinking", "AgentWaiting", "SandboxRunning", "SandboxStopping", "TaskRunning",
 }  # fmt: skip
 """Nouns that end in -ing, and events that are named by the state they report."""

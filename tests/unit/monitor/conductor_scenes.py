@@ -9,7 +9,7 @@ from monitor.conductor.evidence import Scene
 from monitor.conductor.files import IgnoredFiles
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.members import Member, TaskContext, member_of
-from monitor.conductor.summary import Edit, SandboxSummary
+from sandherd.contracts.records import Edit, SandboxSummary
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PROJECT = "demo"
@@ -28,7 +28,7 @@ def edit(path: str, *ranges: tuple[int, int], seconds: float = 100, digest: str 
 def summary(sandbox: str, *edits: Edit, began: float = 0, **fields: Any) -> SandboxSummary:
     number = sandbox.rpartition("-")[2]
     known = {"task": f"task-{number}", "repository": REPOSITORY, "base": "main", "branch": f"feature/{number}"}
-    times = {"started_at": at(began), "updated_at": at(began + 1)}
+    times = {"started_at": at(began), "updated_at": at(began + 1), "sequence": 1}
     return SandboxSummary(project=PROJECT, sandbox=sandbox, edits=edits, **{**known, **times, **fields})
 
 

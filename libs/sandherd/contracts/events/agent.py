@@ -54,6 +54,12 @@ class AgentStarted(AgentEvent):
     is_resuming: bool = False
     resumed_session_id: str | None = None
     fork_session: bool = False
+    repository: str | None = None
+    """The git repository that it works on: its URL, or the label of a local one."""
+    base: str | None = None
+    """The branch from which the sandbox's branch was created."""
+    branch: str | None = None
+    """The branch that the sandbox checks out."""
 
     def summarize(self) -> str:
         return f"{self.sdk}: {self.task}"

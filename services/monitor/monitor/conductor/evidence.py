@@ -13,8 +13,8 @@ from monitor.conductor.branch_facts import Branches
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.members import Member, are_alternatives
 from monitor.conductor.similarity import Similarity, similarity
-from monitor.conductor.summary import Edit
 from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
+from sandherd.contracts.records import Edit
 
 Kind = Literal["conflict", "duplicate", "dependency"]
 NEAR: Final = 3

@@ -15,7 +15,6 @@ from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
 from monitor.conductor.members import TaskContext
-from monitor.conductor.summary import SandboxSummary
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
@@ -26,6 +25,7 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.branch import BranchEvent
 from sandherd.contracts.events.task import TaskSubmitted
 from sandherd.contracts.labels import BATCH_LABEL
+from sandherd.contracts.records import SandboxSummary
 from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import PREFIX, event_subject
 from sandherd.telemetry import logs

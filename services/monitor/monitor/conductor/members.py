@@ -10,8 +10,8 @@ from typing import Final
 
 from monitor.conductor.files import IgnoredFiles, is_plain
 from monitor.conductor.similarity import Title, title_of
-from monitor.conductor.summary import Edit, SandboxSummary
 from monitor.facts import Key
+from sandherd.contracts.records import Edit, SandboxSummary
 
 _ACTIVE: Final = frozenset({"running", "waiting"})
 Group = tuple[str, str | None, str | None]

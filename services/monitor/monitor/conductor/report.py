@@ -7,8 +7,8 @@ from monitor.conductor import assessment, coherence
 from monitor.conductor.feeds import summaries_of
 from monitor.conductor.ledger import Ledger, LedgerFinding
 from monitor.conductor.ledger_store import read_ledgers
-from monitor.conductor.summary import SandboxSummary
 from sandherd.contracts.names import FLEET
+from sandherd.contracts.records import SandboxSummary
 from sandherd.contracts.requests.monitor import (
     MAX_LISTED,
     MAX_PROJECTS,

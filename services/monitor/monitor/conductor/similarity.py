@@ -31,7 +31,10 @@ _NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
 class Title:
     """A title as it is compared."""
 
+    normal: str
+    """Its tokens in lower case, with a space between."""
     shingles: frozenset[tuple[str, ...]]
+    """None of a title with fewer tokens: it states too little to be compared."""
     identifiers: frozenset[str]
     """Its tokens with digits, dots, slashes and the like: numbers of tickets, paths, names in code."""
 
@@ -60,9 +63,8 @@ class Similarity:
 def title_of(text: str) -> Title:
     """The title of a task's text."""
     tokens = _TOKEN.findall(text.casefold())
-    size = min(SHINGLE, len(tokens))
-    shingles = frozenset(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1)) if size else frozenset()
-    return Title(shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
+    shingles = frozenset(tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1))
+    return Title(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
 
 
 def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:

@@ -1,0 +1,132 @@
+"""Which files a sandbox has edited, where, and how often: folded from `agent.file_edited`. Pure.
+
+They are stored as bytes, because the monitor holds them for every sandbox: a file takes some 60 bytes and its path.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from monitor.facts import ObservedEvent
+from sandherd.contracts.events.tools import AgentFileEdited
+from sandherd.contracts.records import MAX_EDITS, MAX_RANGES
+
+MAX_BYTES: Final = 6 * 1024
+"""Maximum size of all edits of a sandbox; the oldest are dropped."""
+MAX_PATH: Final = 512
+"""A file with a longer path, in bytes, is left out."""
+_MAX_LINE: Final = 2**32 - 1
+_MAX_COUNT: Final = 2**16 - 1
+_HEAD: Final = struct.Struct("<HIHB?")
+_RANGE: Final = struct.Struct("<II")
+_DIGEST: Final = 32
+_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """An edited file. `ranges` are of lines, from 1, both ends included."""
+
+    path: str
+    digest: bytes | None
+    """The SHA-256 of its content."""
+    ranges: tuple[Range, ...]
+    at: datetime
+    count: int
+
+
+def folded(packed: bytes, seen: ObservedEvent) -> bytes:
+    """The edits after an event: the same object if it is none."""
+    data = seen.data
+    if not isinstance(data, AgentFileEdited):
+        return packed
+    edits = {edit.path: edit for edit in unpacked(packed)}
+    former = edits.pop(data.previous_path, None) if data.previous_path is not None else None
+    before = edits.pop(data.file_path, former)
+    digest = bytes.fromhex(data.content_sha256) if data.content_sha256 else None
+    found = merged((*(before.ranges if before else ()), *ranges_of(data.full_diff or data.diff_preview)))
+    count = min(_MAX_COUNT, before.count + 1 if before else 1)
+    edits[data.file_path] = FileEdit(data.file_path, digest, found, seen.at, count)
+    return pack(edits.values())
+
+
+def pack(edits: Iterable[FileEdit]) -> bytes:
+    """The last of these edits, as many as fit."""
+    pieces: list[bytes] = []
+    size = 0
+    for edit in reversed(list(edits)):
+        path = edit.path.encode()
+        if len(path) > MAX_PATH:
+            continue
+        head = _HEAD.pack(len(path), int(edit.at.timestamp()), edit.count, len(edit.ranges), edit.digest is not None)
+        ranges = b"".join(_RANGE.pack(*one) for one in edit.ranges)
+        piece = b"".join((head, path, edit.digest or b"", ranges))
+        size += len(piece)
+        if size > MAX_BYTES or len(pieces) >= MAX_EDITS:
+            break
+        pieces.append(piece)
+    return b"".join(reversed(pieces))
+
+
+def unpacked(packed: bytes) -> Iterator[FileEdit]:
+    """The edits, the last one last."""
+    place = 0
+    while place < len(packed):
+        length, seconds, count, ranges, has_digest = _HEAD.unpack_from(packed, place)
+        place += _HEAD.size
+        path = packed[place : place + length].decode()
+        place += length
+        digest = packed[place : place + _DIGEST] if has_digest else None
+        place += _DIGEST if has_digest else 0
+        end = place + ranges * _RANGE.size
+        found = tuple((first, last) for first, last in _RANGE.iter_unpack(packed[place:end]))
+        place = end
+        yield FileEdit(path, digest, found, datetime.fromtimestamp(seconds, UTC), count)
+
+
+def ranges_of(diff: str) -> Iterator[Range]:
+    """The changed lines of a unified diff, as lines of the new text. Where lines are only removed: the line before."""
+    line: int | None = None
+    added: list[int] = []
+    removed = False
+    for text in diff.split("\n"):
+        sign, hunk = text[:1], _HUNK.match(text)
+        if sign not in {"+", "-", "\\"} and line is not None:
+            yield from _range(added, line, removed=removed)
+            added, removed = [], False
+        if hunk:
+            line = min(int(hunk[1][:10]), _MAX_LINE)
+        elif line is not None and sign == "+":
+            added.append(line)
+        removed = removed or (line is not None and sign == "-")
+        if line is not None and not hunk and sign in {"+", " "}:
+            line = min(line + 1, _MAX_LINE)
+    if line is not None:
+        yield from _range(added, line, removed=removed)
+
+
+def _range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
+    if added:
+        yield added[0], added[-1]
+    elif removed:
+        yield max(1, line - 1), max(1, line - 1)
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """These in order, without overlaps. If they are too many, the nearest become one."""
+    result: list[Range] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = result[-1][0], max(last, result[-1][1])
+        else:
+            result.append((first, last))
+    if len(result) <= MAX_RANGES:
+        return tuple(result)
+    by_gap = sorted(range(1, len(result)), key=lambda place: result[place - 1][1] - result[place][0])
+    starts = [0, *sorted(by_gap[: MAX_RANGES - 1]), len(result)]
+    return tuple((result[start][0], result[end - 1][1]) for start, end in pairwise(starts))

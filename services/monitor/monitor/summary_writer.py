@@ -1,0 +1,96 @@
+"""Writes the summaries of sandboxes into their bucket, while the lease is held and all events have been read."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from monitor import summary
+from monitor.facts import Key
+from monitor.herd import Herd
+from monitor.state import SandboxActivity
+from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError
+from sandherd.bus.lease import Lease
+from sandherd.contracts.names import new_uuid
+from sandherd.contracts.records import SandboxSummary
+from sandherd.telemetry import logs
+
+ENDED_TTL: Final = "604800s"
+"""How long the summary of an ended sandbox stays: as long as its events."""
+_EVERY: Final = 0.5
+_AT_ONCE: Final = 50
+_MAX_WRITES: Final = 500
+"""Maximum number of writes in a pass, so that the watch is not delayed."""
+_log: Final = logs.get("summaries")
+
+
+class SummaryWriter:
+    """Writes the summaries of one tenure of the lease."""
+
+    def __init__(self, bus: Bus, lease: Lease) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._written: dict[Key, float] = {}
+        self._contents: dict[Key, int] = {}
+        self._failing = False
+
+    async def run(self, herd: Herd, is_current: Callable[[], bool]) -> None:
+        """Write what has changed, until the lease is lost. Raises `LeaseLostError`.
+
+        Before `is_current` a summary may be older than the one in the bucket.
+        """
+        while True:
+            await asyncio.sleep(_EVERY)
+            if is_current():
+                await self.write(herd)
+
+    async def write(self, herd: Herd) -> None:
+        """Write the summaries that are due. One that can't be written is written later. Raises `LeaseLostError`."""
+        due = summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
+        for start in range(0, len(due), _AT_ONCE):
+            self._lease.check()
+            await self._write_together(herd, due[start : start + _AT_ONCE])
+        for key in self._written.keys() - herd.live.keys():
+            del self._written[key]
+            self._contents.pop(key, None)
+
+    async def _write_together(self, herd: Herd, states: Sequence[SandboxActivity]) -> None:
+        for state in states:
+            herd.changed.discard(state.key)
+        results = await asyncio.gather(*(self._write(state) for state in states), return_exceptions=True)
+        for state, result in zip(states, results, strict=True):
+            self._note(herd, state, result)
+
+    def _note(self, herd: Herd, state: SandboxActivity, result: BaseException | None) -> None:
+        if result is None:
+            self._failing = False
+            self._written[state.key] = time.monotonic()
+            if herd.unwritten.get(state.key) is state:
+                del herd.unwritten[state.key]
+            return
+        if not isinstance(result, BusError):
+            raise result
+        if state.key in herd.live:
+            herd.changed.add(state.key)
+        if not self._failing:
+            _log.warning("summaries not written, retrying", error=repr(result))
+        self._failing = True
+
+    async def _write(self, state: SandboxActivity) -> None:
+        """Write one summary, unless it is the one that was written last. Raises `BusError`."""
+        found = summary.summary_of(state)
+        content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
+        if not state.ended and self._contents.get(state.key) == content:
+            return
+        headers = {"Nats-TTL": ENDED_TTL} if state.ended else None
+        await self._bus.publish(_subject(state), _document(found), msg_id=str(new_uuid()), headers=headers)
+        self._contents[state.key] = content
+
+
+def _subject(state: SandboxActivity) -> str:
+    return f"$KV.{SandboxSummary.bucket}.{state.project}.{state.sandbox}"
+
+
+def _document(found: SandboxSummary) -> bytes:
+    return found.model_dump_json(exclude_defaults=True).encode()

@@ -1,0 +1,166 @@
+"""What a sandbox has used, and how far its agent is: folded from its events. Pure.
+
+`agent.usage` has the difference since the last one, and the final event of an attempt has totals, which a harness may
+report without differences. So a total is the greater of both, and never decreases. A worker that publishes an event
+again repeats its sequence number; such a report is counted once. Usage of sub-agents is in that of their agent.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from monitor.facts import EndedCall, ObservedEvent
+from sandherd.contracts.events.agent import (
+    AgentCompleted,
+    AgentError,
+    AgentFailed,
+    AgentStarted,
+    AgentStreamError,
+    AgentTurnCompleted,
+    AgentUsage,
+    AgentWaiting,
+    Outcome,
+)
+from sandherd.contracts.events.call_facts import CallEnd
+from sandherd.contracts.events.tools import AgentToolResult
+from sandherd.contracts.model import MAX_WHOLE
+
+MAX_TOKENS: Final = 10**10
+"""A report of more tokens of a kind is not counted: no attempt can use as many."""
+MAX_COST: Final = 10**11
+"""Likewise, in micro-dollars."""
+TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+COST: Final = "cost_micro_usd"
+_FAILED: Final = frozenset({"failed", "timed_out", "outage"})
+Report = AgentUsage | Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The totals of one sandbox."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    errors: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_micro_usd: int = 0
+    metered: bool = False
+    priced: bool = False
+    unmetered_turns: int = 0
+    implausible: int = 0
+    reported: int = 0
+    """The sequence number, within the worker's, of the last report of usage."""
+    in_turn: bool = False
+    """Whether usage was reported since the last turn ended."""
+    began_at: datetime | None = None
+    """When its agent started."""
+    waiting_at: datetime | None = None
+    """When its agent last published that it waits."""
+    paused_at: datetime | None = None
+    paused_seconds: float = 0.0
+
+
+NO_PROGRESS: Final = Progress()
+"""One for all sandboxes whose agent has done nothing yet."""
+
+
+def folded(progress: Progress, seen: ObservedEvent, call: EndedCall | None) -> Progress:
+    """The totals after an event of the worker, which ends `call`."""
+    if call is not None:
+        failed = _has_failed(seen)
+        return replace(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + failed)
+    step = _STEPS.get(seen.type)
+    return progress if step is None else step(progress, seen)
+
+
+def _has_failed(seen: ObservedEvent) -> bool:
+    data = seen.data
+    if isinstance(data, CallEnd) and data.outcome is not None:
+        return data.outcome in _FAILED
+    return isinstance(data, AgentToolResult) and data.is_error
+
+
+def paused(progress: Progress, at: datetime) -> Progress:
+    """The totals after the sandbox was paused."""
+    return progress if progress.paused_at is not None else replace(progress, paused_at=at)
+
+
+def resumed(progress: Progress, at: datetime) -> Progress:
+    """The totals after the sandbox was resumed."""
+    if progress.paused_at is None:
+        return progress
+    seconds = max(0.0, (at - progress.paused_at).total_seconds())
+    return replace(progress, paused_at=None, paused_seconds=progress.paused_seconds + seconds)
+
+
+def wall_seconds(progress: Progress, until: datetime) -> float:
+    """How long the agent has worked until then, without pauses, in seconds."""
+    if progress.began_at is None:
+        return 0.0
+    end = min(until, progress.paused_at) if progress.paused_at else until
+    return max(0.0, (end - progress.began_at).total_seconds() - progress.paused_seconds)
+
+
+def _used(progress: Progress, seen: ObservedEvent) -> Progress:
+    """After a difference."""
+    data = seen.data
+    if not isinstance(data, AgentUsage) or 0 < seen.sequence <= progress.reported:
+        return progress
+    if not _is_plausible(data):
+        return replace(progress, implausible=progress.implausible + 1, reported=seen.sequence, in_turn=True)
+    totals = {name: min(MAX_WHOLE, getattr(progress, name) + getattr(data, name)) for name in (*TOKENS, COST)}
+    return replace(progress, reported=seen.sequence, in_turn=True, **_flags(progress, totals), **totals)
+
+
+def _ended(progress: Progress, seen: ObservedEvent) -> Progress:
+    """After the totals of the attempt."""
+    data = seen.data
+    if not isinstance(data, Outcome):
+        return progress
+    turns = max(progress.turns, data.turns)
+    if not _is_plausible(data):
+        return replace(progress, turns=turns)
+    totals = {name: max(getattr(progress, name), getattr(data, name)) for name in (*TOKENS, COST)}
+    return replace(progress, turns=turns, **_flags(progress, totals), **totals)
+
+
+def _is_plausible(data: Report) -> bool:
+    return data.cost_micro_usd <= MAX_COST and all(getattr(data, name) <= MAX_TOKENS for name in TOKENS)
+
+
+def _flags(progress: Progress, totals: Mapping[str, int]) -> dict[str, Any]:
+    priced = progress.priced or totals[COST] > 0
+    return {"metered": progress.metered or any(totals.values()), "priced": priced}
+
+
+def _turn_ended(progress: Progress, _: ObservedEvent) -> Progress:
+    unmetered = progress.unmetered_turns + (not progress.in_turn)
+    return replace(progress, turns=progress.turns + 1, unmetered_turns=unmetered, in_turn=False)
+
+
+def _began(progress: Progress, seen: ObservedEvent) -> Progress:
+    return progress if progress.began_at is not None else replace(progress, began_at=seen.at)
+
+
+def _waits(progress: Progress, seen: ObservedEvent) -> Progress:
+    return replace(progress, waiting_at=seen.at)
+
+
+def _failed(progress: Progress, _: ObservedEvent) -> Progress:
+    return replace(progress, errors=progress.errors + 1)
+
+
+_STEPS: Final[Mapping[str, Callable[[Progress, ObservedEvent], Progress]]] = {
+    AgentStarted.type: _began,
+    AgentUsage.type: _used,
+    AgentTurnCompleted.type: _turn_ended,
+    AgentWaiting.type: _waits,
+    AgentError.type: _failed,
+    AgentStreamError.type: _failed,
+    AgentCompleted.type: _ended,
+    AgentFailed.type: _ended,
+}
