@@ -107,6 +107,8 @@ async def test_a_crash_after_any_step_repeats_and_omits_nothing(
     assert len(world.heard) == 2
     assert notified == ["coordination"] * 3
     assert len(world.of("message.queued")) == 2
+    published = [event for event in world.said if event["type"].startswith("monitor.")]
+    assert sorted(event["sequence"] for event in published) == list(range(1, len(published) + 1))  # no gap
     assert len(cut) >= 10
 
 
