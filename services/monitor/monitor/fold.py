@@ -11,6 +11,7 @@ from uuid import UUID
 
 from monitor import edits, evaluation, usage
 from monitor.calls import closed, opened
+from monitor.contents import with_content
 from monitor.evaluation import RuleFailedError
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
@@ -108,6 +109,8 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
         changes["spool"] = data.spool_depth
     if isinstance(data, AgentStarted):
         changes["task_kind"] = data.task_kind
+    if isinstance(data, AgentFileEdited):
+        changes |= with_content(state, data)
     if isinstance(data, AgentEvent) and data.turn > state.turn:
         changes["turn"] = data.turn
     return changes

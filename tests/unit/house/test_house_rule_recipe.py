@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from sandherd.contracts.monitor_rules import GUARDIAN
+
 ROOT: Final = Path(__file__).parents[3]
 RULES: Final = "services/monitor/monitor/rules"
 TABLE: Final = "libs/sandherd/contracts/monitor_rules.py"
@@ -77,7 +79,7 @@ def test_a_rule_is_added_by_one_module_and_make_docs(copy: Path) -> None:
     (copy / TABLE).unlink()
     (copy / TABLE).write_text(table)
     read: dict[str, Any] = json.loads(run(copy, READ))
-    assert read["labels"] == ["loop", "quiet"]
+    assert read["labels"] == sorted([*GUARDIAN, "quiet"])
     assert read["read"]
     assert read["schema"]["waits"] == {
         "description": "Consecutive events that it waits.",
@@ -86,4 +88,4 @@ def test_a_rule_is_added_by_one_module_and_make_docs(copy: Path) -> None:
     }
     assert read["set"] == 3
     assert "| `quiet.waits` | 20 | events | at least 1 | Consecutive events that it waits. |" in read["page"]
-    assert read["panel"] == "s. The rules: loop, quiet (docs/monitor.md)."
+    assert read["panel"] == f"s. The rules: {', '.join(GUARDIAN)}, quiet (docs/monitor.md)."
