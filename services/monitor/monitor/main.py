@@ -5,8 +5,9 @@ from typing import Final
 
 from monitor.actions import Actions
 from monitor.conductor.ledger_store import Outbox
+from monitor.conductor.policy import Policy
 from monitor.conductor.report import ReportHandler
-from monitor.conductor.tenure import Conductor, Policy
+from monitor.conductor.tenure import Conductor
 from monitor.event_reader import EventReader
 from monitor.rule_settings import rule_set_of
 from monitor.watch import Watch

@@ -11,8 +11,8 @@ from monitor.conductor.coherence import score_of, status_of
 from monitor.conductor.evidence import Scene
 from monitor.conductor.ledger import MAX_FINDINGS, MAX_PAIR, Ledger
 from monitor.conductor.members import TaskContext
+from monitor.conductor.policy import Policy
 from monitor.conductor.report import report_of
-from monitor.conductor.tenure import Policy
 from sandherd.settings import Settings
 from tests.unit.monitor.conductor_scenes import NO_CONTEXT, PROJECT, World, at, edit, summary
 
@@ -49,7 +49,7 @@ class Desk:
     def inform(self, seconds: float = 200, *, pauses: bool = False) -> dict[str, dict[str, Any]]:
         """The messages that are sent now, by sandbox."""
         for notice in list(decisions.announcements_due(self.ledger, self.scene, at(seconds), COOLDOWN, pauses=pauses)):
-            self.ledger = decisions.informed(self.ledger, notice, at(seconds))
+            self.ledger = decisions.informed(self.ledger, notice, at(seconds), COOLDOWN)
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
     def ids(self) -> list[str]:
@@ -179,6 +179,20 @@ def test_the_ledger_is_bounded_and_holds_the_most_severe(desk: Desk) -> None:
         desk.put(summary(f"sbx-{number}", *files, began=number))
     assert len(desk.ledger.findings) <= MAX_FINDINGS
     assert len(desk.ledger.model_dump_json()) < 500_000
+
+
+def test_the_ledger_with_its_outbox_fits_into_a_message(desk: Desk) -> None:
+    """Also if hostile sandboxes edit files with the longest paths, and all is decided at once."""
+    long = "\N{PILE OF POO}" * 90
+    files = [edit(f"{number:02}/{long}", (1, 2)) for number in range(40)]
+    touched = [desk.world.put(summary(f"sbx-{number}", *files, began=number)) for number in range(40)]
+    for _round in range(6):
+        desk.ledger = decisions.reconciled(desk.ledger, set().union(*touched), desk.scene, at(200))
+        for one in list(decisions.announcements_due(desk.ledger, desk.scene, at(200), COOLDOWN, pauses=False)):
+            desk.ledger = decisions.informed(desk.ledger, one, at(200), COOLDOWN)
+        assert len(desk.ledger.model_dump_json().encode()) < 1_000_000
+        assert len(desk.taken()) <= decisions.MAX_EVENTS + 2 * decisions.MAX_ANNOUNCEMENTS
+    assert len(desk.ledger.findings) > 400
 
 
 def test_a_duplicate_informs_both_and_does_not_flap(desk: Desk) -> None:

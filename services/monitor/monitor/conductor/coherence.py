@@ -9,7 +9,7 @@ findings, and without a live sandbox. A finding can only lower it.
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from monitor.conductor.ledger import LedgerFinding
+from monitor.conductor.ledger import FindingRecord
 from sandherd.counted import counted
 
 WEIGHTS: Final = {"file": 0.2, "lines": 0.5, "merge": 1.0, "duplicate": 0.8, "dependency": 0.3}
@@ -20,12 +20,12 @@ CONFLICTED: Final = 0.5
 _MAX_REASONS: Final = 10
 
 
-def weight_of(finding: LedgerFinding) -> float:
+def weight_of(finding: FindingRecord) -> float:
     """The weight of a finding."""
     return WEIGHTS[finding.severity or finding.kind]
 
 
-def score_of(sandboxes: Collection[str], findings: Iterable[LedgerFinding]) -> float:
+def score_of(sandboxes: Collection[str], findings: Iterable[FindingRecord]) -> float:
     """The coherence of these live sandboxes, rounded to three decimals."""
     worst: dict[str, float] = {}
     for finding in findings:
@@ -41,7 +41,7 @@ def status_of(score: float) -> str:
     return "coherent" if score >= COHERENT else "strained" if score >= CONFLICTED else "conflicted"
 
 
-def reasons_of(findings: Iterable[LedgerFinding]) -> list[str]:
+def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
     """Why the score is not 1: the open findings, the heaviest first. Without paths and titles, which are hostile."""
     groups: dict[tuple[float, str, str, str], int] = {}
     for finding in findings:
@@ -65,5 +65,5 @@ _WHATS: Final = {
 }
 
 
-def _what(finding: LedgerFinding) -> str:
+def _what(finding: FindingRecord) -> str:
     return _WHATS[finding.severity or finding.cause or finding.kind]

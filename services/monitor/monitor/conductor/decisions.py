@@ -11,12 +11,11 @@ from typing import Final, Literal
 from monitor.conductor import coherence, texts
 from monitor.conductor.evidence import Evidence, EvidenceKey, Scene, evidence_of, is_more_severe
 from monitor.conductor.ledger import (
-    MAX_FINDINGS,
-    MAX_PAIR,
     Ledger,
-    LedgerFinding,
+    FindingRecord,
     Output,
     OutputData,
+    Space,
     finding_of,
     found_event,
     output_of,
@@ -34,10 +33,14 @@ SENDER: Final = "conductor"
 MESSAGE_EXPIRES: Final = 300
 """How long a message waits for its agent, in seconds; later it would no longer relate to what the agent does."""
 SEVERE: Final = frozenset({"lines", "merge"})
+MAX_EVENTS: Final = 100
+"""Maximum number of events of one decision, so that the ledger with its outbox fits into a message of the broker."""
+MAX_ANNOUNCEMENTS: Final = 25
+"""Maximum number of pairs that are informed by one decision; the others are by the next one."""
 _RANK: Final = {"merge": 0, "lines": 1, "file": 2}
 
 
-def is_severe(finding: LedgerFinding) -> bool:
+def is_severe(finding: FindingRecord) -> bool:
     """Whether a user is asked, or the later sandbox paused, where that is configured."""
     return finding.kind == "duplicate" or finding.severity in SEVERE
 
@@ -46,25 +49,32 @@ def is_severe(finding: LedgerFinding) -> bool:
 
 
 def reconciled(ledger: Ledger, touched: Collection[str], scene: Scene, now: datetime) -> Ledger:
-    """The ledger with the findings that hold now, for the sandboxes that may have others than before."""
+    """The ledger with the findings that hold now, for the sandboxes that may have others than before.
+
+    With `MAX_EVENTS` in the outbox there may be more of them: call it again once these are published.
+    """
     findings = {one.key: one for one in ledger.findings}
     open_keys = {one.key for one in ledger.findings if one.open}
     found = _evidence(touched, scene, open_keys)
     events: list[Output] = []
     names = frozenset(touched)
     for finding in [one for one in ledger.findings if not names.isdisjoint(one.sandboxes)]:
-        if finding.open and finding.key not in found:
+        if finding.open and finding.key not in found and len(events) < MAX_EVENTS:
             findings[finding.key] = finding.model_copy(update={"open": False})
             events.append(_withdrawal(finding, scene, now))
-    left_out = 0
+    left_out, space = 0, Space(findings.values())
     for evidence in sorted(found.values(), key=lambda one: (_RANK.get(one.severity or "", 1), one.key)):
         before = findings.get(evidence.key)
-        if before is None and _is_full(findings.values(), evidence):
+        if len(events) >= MAX_EVENTS:
+            break
+        if before is None and space.is_full(evidence):
             left_out += 1
         elif (after := _after(before, evidence, scene, now)) is not None:
+            if before is None:
+                space.use(after)
             findings[evidence.key] = after
             events.append(_output(found_event(after), after, now, first=before is None))
-    remaining = [one for one in findings.values() if one.open or _all_known(one, scene)]
+    remaining = [one for one in findings.values() if one.open or all(map(scene.member, one.sandboxes))]
     informed = {name: at for name, at in ledger.informed.items() if scene.member(name) is not None}
     changes = {
         "findings": tuple(remaining),
@@ -84,7 +94,7 @@ def _evidence(touched: Iterable[str], scene: Scene, open_keys: Collection[Eviden
     return found
 
 
-def _after(before: LedgerFinding | None, evidence: Evidence, scene: Scene, now: datetime) -> LedgerFinding | None:
+def _after(before: FindingRecord | None, evidence: Evidence, scene: Scene, now: datetime) -> FindingRecord | None:
     """The finding that is to be published; None if it was."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
@@ -95,18 +105,7 @@ def _after(before: LedgerFinding | None, evidence: Evidence, scene: Scene, now: 
     return updated(before, evidence) if is_more_severe(evidence.severity, before.severity) else None
 
 
-def _is_full(findings: Collection[LedgerFinding], evidence: Evidence) -> bool:
-    if len(findings) >= MAX_FINDINGS:
-        return True
-    pair = [one for one in findings if (one.kind, one.sandbox, one.other) == evidence.key[:3]]
-    return len(pair) >= MAX_PAIR
-
-
-def _all_known(finding: LedgerFinding, scene: Scene) -> bool:
-    return all(scene.member(name) is not None for name in finding.sandboxes)
-
-
-def _withdrawal(finding: LedgerFinding, scene: Scene, now: datetime) -> Output:
+def _withdrawal(finding: FindingRecord, scene: Scene, now: datetime) -> Output:
     members = [scene.member(name) for name in finding.sandboxes]
     reason: Literal["resolved", "finished", "ended"] = "resolved"
     if any(member is None for member in members):
@@ -119,7 +118,7 @@ def _withdrawal(finding: LedgerFinding, scene: Scene, now: datetime) -> Output:
     return _output(data, finding, now)
 
 
-def _output(data: OutputData, finding: LedgerFinding, now: datetime, *, first: bool = False) -> Output:
+def _output(data: OutputData, finding: FindingRecord, now: datetime, *, first: bool = False) -> Output:
     """An event about the finding's sandbox. The first one has the finding's id."""
     return output_of(data, finding.sandbox, finding.task, now, id=finding.id if first else None)
 
@@ -131,7 +130,7 @@ def _output(data: OutputData, finding: LedgerFinding, now: datetime, *, first: b
 class Announcement:
     """Findings about the same sandboxes whose agents are to be informed together."""
 
-    findings: tuple[LedgerFinding, ...]
+    findings: tuple[FindingRecord, ...]
 
     @property
     def sandboxes(self) -> tuple[str, ...]:
@@ -148,15 +147,19 @@ def announcements_due(
     are to be paused are not informed first.
     """
     recent = {name for name, at in ledger.informed.items() if (now - at).total_seconds() < cooldown}
-    groups: dict[tuple[str, ...], list[LedgerFinding]] = {}
+    groups: dict[tuple[str, ...], list[FindingRecord]] = {}
     for finding in sorted(ledger.findings, key=lambda one: (-coherence.weight_of(one), one.key)):
         waits = pauses and is_severe(finding) and finding.paused_at is None
         if finding.open and finding.informed_at is None and not waits:
             groups.setdefault((finding.kind, finding.sandbox, finding.other), []).append(finding)
+    count = 0
     for several in groups.values():
+        if count >= MAX_ANNOUNCEMENTS:
+            return
         announcement = Announcement(tuple(several))
         if recent.isdisjoint(announcement.sandboxes) and all(_is_active(scene, one) for one in announcement.sandboxes):
             recent.update(announcement.sandboxes)
+            count += 1
             yield announcement
 
 
@@ -165,13 +168,14 @@ def _is_active(scene: Scene, sandbox: str) -> bool:
     return member is not None and member.active
 
 
-def informed(ledger: Ledger, announcement: Announcement, now: datetime) -> Ledger:
-    """The ledger with the messages of a announcement."""
+def informed(ledger: Ledger, announcement: Announcement, now: datetime, cooldown: float) -> Ledger:
+    """The ledger with the messages of an announcement. They expire before the same agent may get the next one."""
     keys = {one.key for one in announcement.findings}
+    expires = max(1, min(MESSAGE_EXPIRES, int(cooldown)))
     one = announcement.findings[0]
     tasks = {one.sandbox: one.task, one.other: one.other_task or ""}
     messages = [
-        output_of(_message(sandbox, announcement.findings, tasks, now), sandbox, tasks[sandbox], now)
+        output_of(_message(sandbox, announcement.findings, tasks, now, expires), sandbox, tasks[sandbox], now)
         for sandbox in announcement.sandboxes
     ]
     findings = tuple(
@@ -182,28 +186,23 @@ def informed(ledger: Ledger, announcement: Announcement, now: datetime) -> Ledge
     return ledger.model_copy(update={"findings": findings, "informed": times, "outbox": (*ledger.outbox, *messages)})
 
 
-def _message(sandbox: str, findings: Sequence[LedgerFinding], tasks: dict[str, str], now: datetime) -> SendMessage:
-    one = findings[0]
-    if one.kind == "conflict":
-        text = texts.conflict_text(sandbox, findings, tasks)
-    elif one.kind == "duplicate":
-        text = texts.duplicate_text(sandbox, one, tasks)
-    else:
-        text = texts.dependency_text(one)
+def _message(
+    sandbox: str, findings: Sequence[FindingRecord], tasks: dict[str, str], now: datetime, expires: int
+) -> SendMessage:
     return SendMessage(
         message=f"msg-{new_uuid_at(now).hex}",
         sandbox=sandbox,
-        content=text,
+        content=texts.text_for(sandbox, findings, tasks),
         message_type="guardian_nudge",
         sender_id=SENDER,
-        correlation_id=str(one.id),
-        expires_seconds=MESSAGE_EXPIRES,
+        correlation_id=str(findings[0].id),
+        expires_seconds=expires,
     )
 
 
 def notified(ledger: Ledger, now: datetime) -> Ledger:
     """The ledger with a notification of each severe finding that has none: one for all files of a pair."""
-    groups: dict[tuple[str, str, str], list[LedgerFinding]] = {}
+    groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
     for finding in ledger.findings:
         if finding.open and finding.notified_at is None and is_severe(finding):
             groups.setdefault(finding.key[:3], []).append(finding)
@@ -215,7 +214,7 @@ def notified(ledger: Ledger, now: datetime) -> Ledger:
     return ledger.model_copy(update={"findings": findings, "outbox": (*ledger.outbox, *notifications)})
 
 
-def _question(findings: Sequence[LedgerFinding]) -> MonitorNotificationPublished:
+def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished:
     one = findings[0]
     return MonitorNotificationPublished(
         kind=NotificationKind.COORDINATION,
@@ -225,9 +224,9 @@ def _question(findings: Sequence[LedgerFinding]) -> MonitorNotificationPublished
     )
 
 
-def to_pause(ledger: Ledger, scene: Scene) -> dict[str, LedgerFinding]:
+def to_pause(ledger: Ledger, scene: Scene) -> dict[str, FindingRecord]:
     """The sandboxes that are to be paused, each with the finding: the later ones of severe findings, once per pair."""
-    found: dict[str, LedgerFinding] = {}
+    found: dict[str, FindingRecord] = {}
     done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
     for finding in ledger.findings:
         wanted = finding.open and is_severe(finding) and finding.key[:3] not in done
@@ -236,7 +235,7 @@ def to_pause(ledger: Ledger, scene: Scene) -> dict[str, LedgerFinding]:
     return found
 
 
-def paused(ledger: Ledger, finding: LedgerFinding, now: datetime) -> Ledger:
+def paused(ledger: Ledger, finding: FindingRecord, now: datetime) -> Ledger:
     """The ledger with the command that pauses the later sandbox of a finding."""
     command = PauseSandbox(
         sandbox=finding.sandbox, reason=f"{texts.question([finding])} ({found_event(finding).type} {finding.id})"

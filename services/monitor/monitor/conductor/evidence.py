@@ -107,11 +107,19 @@ def _same_file(member: Member, other: Member, path: str, edit: Edit, others: Edi
 
 
 def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known."""
-    for first in one.ranges:
-        for second in other.ranges:
-            if first[0] <= second[1] + NEAR and second[0] <= first[1] + NEAR:
-                return first, second
+    """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known.
+
+    The ranges of an edit are in order and apart.
+    """
+    first, second = iter(one.ranges), iter(other.ranges)
+    left, right = next(first, None), next(second, None)
+    while left is not None and right is not None:
+        if left[0] <= right[1] + NEAR and right[0] <= left[1] + NEAR:
+            return left, right
+        if left[1] < right[1]:
+            left = next(first, None)
+        else:
+            right = next(second, None)
     return None
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +35,7 @@ BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _MAX_CONTEXTS: Final = 20_000
+_AT_ONCE: Final = 50
 _KV: Final = f"KV_{SandboxSummary.bucket}"
 _PREFIX: Final = f"$KV.{SandboxSummary.bucket}"
 _log: Final = logs.get("conductor")
@@ -150,14 +151,20 @@ class TaskContexts:
         self._bus = bus
         self._known: OrderedDict[tuple[str, str], TaskContext] = OrderedDict()
 
-    async def of(self, project: str, task: str) -> TaskContext:
-        """The context of a task; without its event, which may have expired, an empty one. Raises nats-py's errors."""
-        known = self._known.get((project, task))
-        if known is None:
-            known = self._known[project, task] = await self._read(project, task)
-            while len(self._known) > _MAX_CONTEXTS:
-                self._known.popitem(last=False)
-        return known
+    async def of(self, tasks: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], TaskContext]:
+        """The contexts of tasks, by project and name. Raises nats-py's errors.
+
+        Of a task without its event, which may have expired, the context is empty.
+        """
+        missing = sorted(set(tasks) - self._known.keys())
+        for start in range(0, len(missing), _AT_ONCE):
+            some = missing[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._read(*task) for task in some))
+            self._known.update(zip(some, found, strict=True))
+        contexts = {task: self._known[task] for task in tasks}
+        while len(self._known) > _MAX_CONTEXTS:
+            self._known.popitem(last=False)
+        return contexts
 
     async def _read(self, project: str, task: str) -> TaskContext:
         subject = event_subject(project, task, TaskSubmitted.type)

@@ -11,16 +11,21 @@ from functools import lru_cache
 from typing import Final
 
 MAX_PATH: Final = 400
-"""A file with a longer path, in characters, is not compared."""
+"""A file with a longer path, in bytes, is not compared; the same for names of branches and repositories."""
 _SHOWN: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
 _MAX_SHOWN: Final = 160
 
 
 def is_plain(path: str) -> bool:
     """Whether this is a relative path inside a work tree, without control characters and surrogates."""
-    if not 0 < len(path) <= MAX_PATH or not path.isprintable():
+    if not is_short(path):
         return False
     return all(part not in {"", ".", ".."} for part in path.split("/"))
+
+
+def is_short(text: str) -> bool:
+    """Whether a text of a sandbox has a limited size, and neither control characters nor surrogates."""
+    return text.isprintable() and 0 < len(text.encode()) <= MAX_PATH
 
 
 def quoted(path: str) -> str | None:

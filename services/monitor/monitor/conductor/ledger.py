@@ -4,7 +4,8 @@ What is to be published is stored before it is published, so that a replica that
 it. Pure; `ledger_store` stores it.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -29,6 +30,8 @@ MAX_FINDINGS: Final = 500
 """Maximum number of findings of a project; of further ones none are opened until some have ended."""
 MAX_PAIR: Final = 10
 """Maximum number of files of two sandboxes with a finding of their own; others are left out."""
+MAX_PATH_BYTES: Final = 256 * 1024
+"""Maximum size of all paths in the findings of a project."""
 OutputData = (
     MonitorConflictFound
     | MonitorDuplicateFound
@@ -45,7 +48,7 @@ class _Stored(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class LedgerFinding(_Stored):
+class FindingRecord(_Stored):
     """A conflict, a duplicate or a changed dependency, from when it was found until one of its sandboxes has ended."""
 
     id: UUID
@@ -108,7 +111,7 @@ class Ledger(_Stored):
     """All that the Conductor stores of a project."""
 
     version: Literal[1] = 1
-    findings: tuple[LedgerFinding, ...] = ()
+    findings: tuple[FindingRecord, ...] = ()
     informed: Mapping[str, AwareDatetime] = {}
     """When each sandbox was last sent a message."""
     left_out: int = 0
@@ -129,9 +132,9 @@ def output_of(data: OutputData, entity: str, task: str | None, now: datetime, *,
     )
 
 
-def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> LedgerFinding:
+def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: datetime) -> FindingRecord:
     """A new finding."""
-    return LedgerFinding(
+    return FindingRecord(
         id=id,
         kind=evidence.kind,
         sandbox=evidence.sandbox,
@@ -144,7 +147,7 @@ def finding_of(evidence: Evidence, id: UUID, tasks: Mapping[str, str], now: date
     )
 
 
-def updated(finding: LedgerFinding, evidence: Evidence) -> LedgerFinding:
+def updated(finding: FindingRecord, evidence: Evidence) -> FindingRecord:
     """The finding with the facts of newer evidence."""
     return finding.model_copy(update=_facts(evidence))
 
@@ -155,7 +158,7 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     return {**facts, "similarity": total}
 
 
-def found_event(finding: LedgerFinding) -> OutputData:
+def found_event(finding: FindingRecord) -> OutputData:
     """The event that publishes a finding."""
     if finding.kind == "conflict":
         return MonitorConflictFound(
@@ -177,3 +180,25 @@ def found_event(finding: LedgerFinding) -> OutputData:
     return MonitorDependencyChanged(
         cause=finding.cause, changed=finding.other, paths=list(finding.paths), finding_id=finding.id
     )
+
+
+class Space:
+    """How much of the space for findings is used, in a project and for each pair."""
+
+    def __init__(self, findings: Iterable[FindingRecord]) -> None:
+        self._count = 0
+        self._bytes = 0
+        self._pairs: Counter[tuple[Kind, str, str]] = Counter()
+        for finding in findings:
+            self.use(finding)
+
+    def use(self, finding: FindingRecord) -> None:
+        """Count a finding."""
+        self._count += 1
+        self._bytes += sum(len(path.encode()) for path in (finding.path, *finding.paths))
+        self._pairs[finding.key[:3]] += 1
+
+    def is_full(self, evidence: Evidence) -> bool:
+        """Whether there is no space for a new finding of this evidence."""
+        full = self._count >= MAX_FINDINGS or self._bytes >= MAX_PATH_BYTES
+        return full or self._pairs[evidence.key[:3]] >= MAX_PAIR

@@ -39,12 +39,12 @@ class LedgerStore:
         self._bus = bus
         self._revisions: dict[str, int] = {}
 
-    async def restore(self) -> dict[str, Ledger]:
-        """All ledgers. One that can't be read is begun anew. Raises nats-py's errors."""
+    async def restore(self, wanted: str = "*") -> dict[str, Ledger]:
+        """All ledgers, or that of a project. One that can't be read is begun anew. Raises nats-py's errors."""
         found: dict[str, Ledger] = {}
         first = 1
         while batch := await read_batch(
-            self._bus, _STREAM, f"{_PREFIX}.*", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
+            self._bus, _STREAM, f"{_PREFIX}.{wanted}", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
         ):
             first = batch[-1].sequence + 1
             for stored in batch:
@@ -69,8 +69,7 @@ class LedgerStore:
 
 async def read_ledgers(bus: Bus, project: str) -> dict[str, Ledger]:
     """The ledgers as they are stored, of one project or of all (`fleet`). Raises nats-py's errors."""
-    found = await LedgerStore(bus).restore()
-    return found if project == FLEET else {name: ledger for name, ledger in found.items() if name == project}
+    return await LedgerStore(bus).restore("*" if project == FLEET else project)
 
 
 def _read(project: str, document: bytes) -> Ledger:

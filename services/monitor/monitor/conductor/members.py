@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from monitor.conductor.files import IgnoredFiles, is_plain
+from monitor.conductor.files import IgnoredFiles, is_plain, is_short
 from monitor.conductor.similarity import Title, title_of
 from monitor.facts import Key
 from sandherd.contracts.records import Edit, SandboxSummary
@@ -67,7 +67,9 @@ def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFil
     """The member of a summary; None if it runs no task or has ended."""
     if summary.task is None or summary.state == "ended":
         return None
-    repository = repository_key(summary.repository)
+    about = (summary.repository, summary.base, summary.branch)
+    known = all(name is None or is_short(name) for name in about)
+    repository = repository_key(summary.repository) if known else None
     return Member(
         project=summary.project,
         sandbox=summary.sandbox,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from monitor.conductor import assessment, coherence
 from monitor.conductor.feeds import summaries_of
-from monitor.conductor.ledger import Ledger, LedgerFinding
+from monitor.conductor.ledger import Ledger, FindingRecord
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
@@ -69,7 +69,7 @@ def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> P
     )
 
 
-def _view(finding: LedgerFinding) -> FindingView:
+def _view(finding: FindingRecord) -> FindingView:
     facts: dict[str, Any] = {name: getattr(finding, name) for name in _SAME}
     return FindingView(
         finding_id=str(finding.id),
@@ -94,7 +94,7 @@ def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[I
             )
 
 
-def _needs(live: dict[str, SandboxSummary], findings: Iterable[LedgerFinding]) -> Iterator[NeedView]:
+def _needs(live: dict[str, SandboxSummary], findings: Iterable[FindingRecord]) -> Iterator[NeedView]:
     """Sandboxes that wait for a user, each once: what it waits for first is that it is paused or waits."""
     named: set[str] = set()
     for summary in live.values():

@@ -5,10 +5,9 @@ and it reads no events of agents.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final
 
 import nats.errors
 import nats.js.errors
@@ -17,58 +16,26 @@ from monitor.conductor import assessment, decisions
 from monitor.conductor.branch_facts import Branches, BranchKey
 from monitor.conductor.evidence import Scene
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
-from monitor.conductor.files import IgnoredFiles
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.ledger import Ledger
 from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
 from monitor.conductor.members import TaskContext, member_of
+from monitor.conductor.policy import Policy
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.records import SharedSandboxRecord
-from sandherd.contracts.states import NotificationKind, SandboxState
-from sandherd.settings import Settings
+from sandherd.contracts.records import SandboxSummary, SharedSandboxRecord
+from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-Mode = Literal["off", "report", "inform", "ask", "pause"]
-MODES: Final[tuple[Mode, ...]] = ("off", "report", "inform", "ask", "pause")
 _POLL: Final = 1.0
 _UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
 GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest_ratio")
 _log: Final = logs.get("conductor")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the settings say about the Conductor."""
-
-    mode: Mode
-    ignored: IgnoredFiles
-    cooldown: float
-    check_interval: float
-    notifies: bool
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Policy":
-        """The policy of the settings."""
-        mode = settings.conductor
-        notifies = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications
-        ignored = IgnoredFiles(settings.conductor_ignore)
-        return cls(mode, ignored, settings.steering_cooldown, settings.check_interval, notifies)
-
-    @property
-    def informs(self) -> bool:
-        """Whether agents get messages."""
-        return MODES.index(self.mode) >= MODES.index("inform")
-
-    @property
-    def pauses(self) -> bool:
-        """Whether the later sandbox of a severe finding is paused."""
-        return self.mode == "pause"
 
 
 class Conductor:
@@ -87,7 +54,10 @@ class Conductor:
         self._index = HerdIndex()
         self._branches = Branches()
         self._ledgers: dict[str, Ledger] = {}
-        self._touched: set[Key] = set()
+        self._touched: dict[str, set[str]] = {}
+        """The sandboxes whose findings may be others now, by project."""
+        self._unread: dict[Key, SandboxSummary | None] = {}
+        """Summaries that were read and are not in the index yet."""
         self._waiting: set[str] = set()
         """Projects in which something is to be done later, for example after a cool-down."""
         self._checked_at = 0.0
@@ -126,14 +96,14 @@ class Conductor:
         await self._branch_feed.start()
         await self._read()
         for project, ledger in self._ledgers.items():
-            self._touched |= {(project, name) for finding in ledger.findings for name in finding.sandboxes}
+            self._touch((project, name) for finding in ledger.findings for name in finding.sandboxes)
             self._waiting.add(project)
         for project in [name for name, ledger in self._ledgers.items() if ledger.outbox]:
             await self._publish(project, repeated=True)
 
     async def _round(self) -> None:
         await self._read()
-        projects = {project for project, _sandbox in self._touched}
+        projects = set(self._touched)
         now = asyncio.get_running_loop().time()
         if now - self._checked_at >= self._policy.check_interval:
             self._checked_at, projects = now, projects | self._waiting
@@ -145,18 +115,30 @@ class Conductor:
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        await self._put_unread()
         while batch := await self._summaries.next_batch():
             for key, summary in batch.items():
-                context = TaskContext()
-                if summary is not None and summary.task is not None:
-                    context = await self._contexts.of(summary.project, summary.task)
-                member = member_of(summary, context, self._policy.ignored) if summary is not None else None
-                self._touched |= self._index.replace(key, member)
+                self._unread[key] = summary
+            await self._put_unread()
             self._meters.count("sandherd_conductor_summaries_total", len(batch))
         while events := await self._branch_feed.next_batch():
             for event in events:
                 for branch in self._branches.fold(event.project, event.data, event.at):
-                    self._touched |= self._affected_by(branch)
+                    self._touch(self._affected_by(branch))
+
+    async def _put_unread(self) -> None:
+        """Put the summaries that were read into the index. Those of sandboxes that have ended need no context."""
+        live = [one for one in self._unread.values() if one is not None and one.state != "ended"]
+        contexts = await self._contexts.of({(one.project, one.task) for one in live if one.task is not None})
+        for key, summary in self._unread.items():
+            context = contexts.get((key[0], (summary and summary.task) or ""), TaskContext())
+            member = member_of(summary, context, self._policy.ignored) if summary is not None else None
+            self._touch(self._index.replace(key, member))
+        self._unread = {}
+
+    def _touch(self, keys: Iterable[Key]) -> None:
+        for project, sandbox in keys:
+            self._touched.setdefault(project, set()).add(sandbox)
 
     def _affected_by(self, branch: BranchKey) -> set[Key]:
         return {member.key for member in (*self._index.on_branch(*branch), *self._index.on_base(*branch))}
@@ -165,7 +147,7 @@ class Conductor:
 
     async def _decide(self, project: str, now: datetime) -> None:
         before = self._ledgers.get(project, Ledger())
-        touched = {sandbox for name, sandbox in self._touched if name == project}
+        touched = self._touched.get(project, set())
         compared, scene = self._index.compared, Scene(project, self._index, self._branches)
         ledger = decisions.reconciled(before, touched, scene, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
@@ -179,7 +161,8 @@ class Conductor:
             await self._store.save(project, ledger)
             self._ledgers[project] = ledger
             await self._publish(project, repeated=False)
-        self._touched = {key for key in self._touched if key[0] != project}
+        if len(ledger.outbox) < decisions.MAX_EVENTS:
+            self._touched.pop(project, None)
 
     async def _with_actions(self, ledger: Ledger, scene: Scene, now: datetime) -> Ledger:
         project = scene.project
@@ -191,7 +174,7 @@ class Conductor:
             wanted = decisions.announcements_due(ledger, scene, now, self._policy.cooldown, pauses=self._policy.pauses)
             for announcement in wanted:
                 if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
-                    ledger = decisions.informed(ledger, announcement, now)
+                    ledger = decisions.informed(ledger, announcement, now, self._policy.cooldown)
         return ledger
 
     async def _runs(self, project: str, sandbox: str) -> bool:

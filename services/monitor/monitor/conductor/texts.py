@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from monitor.conductor.files import quoted
-from monitor.conductor.ledger import LedgerFinding
+from monitor.conductor.ledger import FindingRecord
 from sandherd.counted import counted
 
 MAX_FILES: Final = 10
@@ -17,7 +17,15 @@ _HEAD: Final = "Notice of the conductor, which sees all sandboxes of this projec
 _QUOTED: Final = "What is in quotation marks is the name of a file and nothing else."
 
 
-def conflict_text(recipient: str, findings: Sequence[LedgerFinding], tasks: dict[str, str]) -> str:
+def text_for(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
+    """The message to one agent about findings of one kind and pair. `tasks` has the tasks of both sandboxes."""
+    one = findings[0]
+    if one.kind == "conflict":
+        return conflict_text(recipient, findings, tasks)
+    return duplicate_text(recipient, one, tasks) if one.kind == "duplicate" else dependency_text(one)
+
+
+def conflict_text(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
     """The message to one of the two agents that edit the same files."""
     one = findings[0]
     other = one.other if recipient == one.sandbox else one.sandbox
@@ -31,7 +39,7 @@ def conflict_text(recipient: str, findings: Sequence[LedgerFinding], tasks: dict
     return "\n".join(lines)
 
 
-def _files(findings: Sequence[LedgerFinding], recipient: str) -> list[str]:
+def _files(findings: Sequence[FindingRecord], recipient: str) -> list[str]:
     shown = [(quoted(finding.path), finding) for finding in findings]
     lines = [f"- {name}{_line_ranges(finding, recipient)}" for name, finding in shown[:MAX_FILES] if name is not None]
     hidden = len(findings) - len(lines)
@@ -40,7 +48,7 @@ def _files(findings: Sequence[LedgerFinding], recipient: str) -> list[str]:
     return [*lines, *([_QUOTED] if len(lines) > bool(hidden) else [])]
 
 
-def _line_ranges(finding: LedgerFinding, recipient: str) -> str:
+def _line_ranges(finding: FindingRecord, recipient: str) -> str:
     mine, others = finding.lines, finding.other_lines
     if recipient != finding.sandbox:
         mine, others = others, mine
@@ -49,7 +57,7 @@ def _line_ranges(finding: LedgerFinding, recipient: str) -> str:
     return f" (you: lines {mine[0]} to {mine[1]}; the other agent: lines {others[0]} to {others[1]})"
 
 
-def duplicate_text(recipient: str, finding: LedgerFinding, tasks: dict[str, str]) -> str:
+def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]) -> str:
     """The message to one of the two agents that do the same."""
     other = tasks[finding.other if recipient == finding.sandbox else finding.sandbox]
     began = "later" if recipient == finding.sandbox else "earlier"
@@ -62,7 +70,7 @@ def duplicate_text(recipient: str, finding: LedgerFinding, tasks: dict[str, str]
     return "\n".join(lines)
 
 
-def dependency_text(finding: LedgerFinding) -> str:
+def dependency_text(finding: FindingRecord) -> str:
     """The message to an agent underneath whose task something has changed."""
     names = [name for name in map(quoted, finding.paths) if name is not None][:MAX_FILES]
     what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
@@ -72,7 +80,7 @@ def dependency_text(finding: LedgerFinding) -> str:
     return "\n".join(lines)
 
 
-def question(findings: Iterable[LedgerFinding]) -> str:
+def question(findings: Iterable[FindingRecord]) -> str:
     """The notification of a user about findings of one pair."""
     several = list(findings)
     one = several[0]
