@@ -11,8 +11,8 @@ from typing import Final, Literal
 from monitor.conductor import coherence, texts
 from monitor.conductor.evidence import Evidence, EvidenceKey, Scene, evidence_of, is_more_severe
 from monitor.conductor.ledger import (
-    Ledger,
     FindingRecord,
+    Ledger,
     Output,
     OutputData,
     Space,

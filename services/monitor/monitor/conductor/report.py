@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from monitor.conductor import assessment, coherence
 from monitor.conductor.feeds import summaries_of
-from monitor.conductor.ledger import Ledger, FindingRecord
+from monitor.conductor.ledger import FindingRecord, Ledger
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
