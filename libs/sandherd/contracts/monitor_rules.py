@@ -42,6 +42,11 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Time without work and with nothing in flight.",
             above=0, setting="idle_after"),
     )),
+    RuleRow("steering_ignored", "guardian", (
+        ThresholdRow("after", "interventions", 1,
+            "Consecutive interventions against one pattern that were ignored.",
+            whole=True, minimum=1),
+    )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results. As many after a message are needed to ignore it.",
@@ -109,11 +114,58 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Denied calls of a sandbox, also if others were permitted between.",
             whole=True, minimum=1),
     )),
+    RuleRow("edit_thrash", "guardian", (
+        ThresholdRow("edits", "edits", 6,
+            "Edits of a file that each replace lines of an earlier one, without a check or a trial between. A "
+            "return of its content to an earlier one counts as three.",
+            whole=True, minimum=2),
+        ThresholdRow("interrupt_at", "edits", 12,
+            "As many interrupt the agent.",
+            whole=True, minimum=2),
+    )),
+    RuleRow("chanting", "guardian", (
+        ThresholdRow("repeats", "repeats", 10,
+            "How often one text of at least 20 characters is in one message or thought.",
+            whole=True, minimum=3),
+    )),
+    RuleRow("monologue", "guardian", (
+        ThresholdRow("messages", "messages", 3,
+            "Messages without a call between. As many after a message to the agent are needed to ignore it.",
+            whole=True, minimum=2),
+        ThresholdRow("terminate_at", "messages", 9,
+            "As many end the sandbox.",
+            whole=True, minimum=2),
+    )),
+    RuleRow("compaction_storm", "guardian", (
+        ThresholdRow("compactions", "compactions", 3,
+            "Compactions of the context without an edit.",
+            whole=True, minimum=2),
+        ThresholdRow("repeats", "calls", 3,
+            "Calls since the first of them that were made before; they have to be a third of all calls.",
+            whole=True, minimum=1),
+        ThresholdRow("pause_at", "compactions", 6,
+            "As many compactions pause the agent, and a user is asked.",
+            whole=True, minimum=2),
+    )),
     RuleRow("repeat_varied", "guardian", (
         ThresholdRow("repeats", "calls", 10,
             "Equal calls, each with another result than the one before. As many after a message are needed to "
             "ignore it.",
             whole=True, minimum=2),
+    )),
+    RuleRow("no_progress", "guardian", (
+        ThresholdRow("responses", "responses", 21,
+            "Responses of the model with calls since the last progress; calls that run at the same time are "
+            "one.",
+            whole=True, minimum=1),
+        ThresholdRow("new_calls", "calls", 9,
+            "As many new ones among the last 26 calls, or fewer; in proportion while there are fewer calls.",
+            whole=True, minimum=0, maximum=26),
+    )),
+    RuleRow("unverified_end", "guardian", (
+        ThresholdRow("edits", "edits", 1,
+            "Changes of files since the last check, when the task is completed.",
+            whole=True, minimum=1),
     )),
 )  # fmt: skip
 """In the order of their evaluation."""

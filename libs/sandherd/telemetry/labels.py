@@ -12,7 +12,7 @@ from typing import Final, get_args
 from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.monitor import MonitorInterventionOutcome
+from sandherd.contracts.events.monitor import InterventionOutcome, SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.schedules import RunOutcome
@@ -122,6 +122,5 @@ STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 CONDUCTED: Final = _label("kind", "What the finding is.", ("conflict", "duplicate", "dependency"))
-STEERED: Final = _label(
-    "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)
-)
+STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
+STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

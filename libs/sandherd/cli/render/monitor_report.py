@@ -9,7 +9,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import write_text
-from sandherd.contracts.requests import FindingView, MonitorReport, ProjectReport
+from sandherd.contracts.requests import HindranceView, MonitorReport, ProjectReport
 
 _OFF: Final = "sandboxes are not compared: set SANDHERD_CONDUCTOR of the monitor to report, inform, ask or pause"
 _FINDINGS: Final = (
@@ -78,7 +78,7 @@ def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], list[
     ]
 
 
-def _finding(view: FindingView) -> list[object]:
+def _finding(view: HindranceView) -> list[object]:
     about = view.file_path or ", ".join(view.paths)
     if view.similarity is not None:
         about = f"similarity {view.similarity:.2f}"

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
 from sandherd.contracts.names import SafeName
@@ -26,6 +27,8 @@ class SandboxRequested(SandboxEvent):
     """When its time to live ends, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
+    max_intervention: SteeringStep | None = None
+    """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")

@@ -1,114 +1,108 @@
-"""The request to the monitor for its report: how the sandboxes of a project hinder each other, and who needs a user."""
+"""The request to the monitor for what it knows of one sandbox, and its reply."""
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause, LineRange
-from sandherd.contracts.model import Count, MicroDollars, Model, Moment
+from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep, SteeringStep
+from sandherd.contracts.model import Count, Model, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 
-MAX_PROJECTS: Final = 100
-MAX_LISTED: Final = 200
+
+class WatchedCall(Model):
+    """A call in flight."""
+
+    tool: str
+    since: Moment
+    waits: bool = False
+    """Whether it is an approval, which waits for a user."""
+
+
+class RuleProgress(Model):
+    """A rule, and how far it is from its next step."""
+
+    rule: str
+    kind: Literal["housekeeping", "guardian"]
+    state: Literal["active", "muted", "disabled"] = "active"
+    muted_until: Moment | None = None
+    """Until when it is muted; None also if it is muted until a user unmutes it."""
+    disabled_reason: str | None = None
+    """How it failed, if it did."""
+    count: float | None = None
+    """What it counts: repetitions of its pattern, or seconds of its condition; None if there is neither."""
+    threshold: float | None = None
+    """The count of the next step; None beyond the last."""
+    next_step: SteeringStep | None = None
+    """The step at that count; a housekeeping rule terminates."""
+    summary: str = ""
+    """Its pattern, in one sentence. It contains what the sandbox has published."""
 
 
 class FindingView(Model):
-    """An open finding about two sandboxes, or about one and what its task builds on."""
+    """A pattern that a rule finds at present."""
 
-    finding_id: str
-    kind: Literal["conflict", "duplicate", "dependency"]
-    sandbox: SafeName
-    """The sandbox that it is about: of two, the one that began later."""
-    task: SafeName
-    other: str
-    """The sandbox that began earlier; of a dependency, the task or branch that has changed."""
-    other_task: SafeName | None = None
-    file_path: str | None = None
-    """The file of a conflict."""
-    paths: list[str] = Field(default_factory=list)
-    """The changed files of a dependency."""
-    severity: ConflictSeverity | None = None
-    cause: DependencyCause | None = None
-    similarity: Annotated[float, Field(ge=0, le=1)] | None = None
-    lines: LineRange | None = None
-    other_lines: LineRange | None = None
+    rule: str
     since: Moment
-    informed_at: Moment | None = None
-    """When the agents were sent a message about it."""
-    notified_at: Moment | None = None
-    """When users were notified of it."""
-    paused_at: Moment | None = None
-    """When the sandbox was paused for it."""
+    count: Count
+    summary: str
+    evidence: list[str] = Field(default_factory=list)
+    """Ids of the events that it is based on."""
 
 
 class InterventionView(Model):
-    """What the monitor has sent to a live sandbox's agent, and what it still sees there."""
+    """An intervention."""
 
-    sandbox: SafeName
-    task: SafeName | None = None
-    interventions: Count = 0
-    """How often the guardian has intervened."""
-    informed_at: Moment | None = None
-    """When the conductor last sent it a message."""
-    findings: list[str] = Field(default_factory=list)
-    """The guardian rules whose patterns it has now."""
-
-
-class BudgetView(Model):
-    """A budget, and how much of it is used."""
-
-    budget: str
-    """What is limited, and for whom."""
-    limit: Count
-    used: Count
-    cost_micro_usd: MicroDollars | None = None
+    number: Count
+    rule: str
+    step: InterventionStep
+    decided_at: Moment
+    received_at: Moment | None = None
+    """When the agent received its message, or continued after its pause."""
+    outcome: InterventionOutcome | None = None
+    """None: it is not known yet."""
+    outcome_at: Moment | None = None
+    approval_id: str | None = None
+    """The approval that a pause has requested."""
+    evidence: list[str] = Field(default_factory=list)
+    """Ids of the events that it is based on."""
 
 
-class NeedView(Model):
-    """A sandbox that waits for a user."""
-
-    sandbox: SafeName
-    task: SafeName | None = None
-    reason: Literal["waiting", "paused", "coordination"]
-    """`waiting`: for an approval or a message; `paused`; `coordination`: two sandboxes hinder each other, and a user
-    was notified."""
-    since: Moment
-
-
-class ProjectReport(Model):
-    """The report of one project."""
+class MonitorView(Model):
+    """What the monitor knows of a sandbox."""
 
     project: SafeName
-    coherence_score: Annotated[float, Field(ge=0, le=1)]
-    """1 if no sandbox is in an open finding; docs/conductor.md has the formula."""
-    status: str
-    """`coherent`, `strained` or `conflicted`."""
-    reasons: list[str] = Field(default_factory=list)
-    recommendations: list[str] = Field(default_factory=list)
-    sandboxes: Count
-    """Live sandboxes with a task."""
-    findings: list[FindingView] = Field(default_factory=list, max_length=MAX_LISTED)
-    """Open findings, the heaviest first, at most 200."""
-    finding_count: Count = 0
-    """How many there are."""
-    interventions: list[InterventionView] = Field(default_factory=list, max_length=MAX_LISTED)
-    budgets: list[BudgetView] = Field(default_factory=list)
-    needs: list[NeedView] = Field(default_factory=list, max_length=MAX_LISTED)
-    """Sandboxes that wait for a user, those that wait longest first."""
+    sandbox: SafeName
+    task: SafeName | None = None
+    as_of: Moment
+    """Up to when all events are included."""
+    phase: Literal["running", "paused", "stopping", "finished", "ended"]
+    turn: Count = 0
+    started_at: Moment
+    episode_at: Moment | None = None
+    """When a user last sent a message: what the agent did before is no pattern any more."""
+    last_sign_at: Moment
+    last_work_at: Moment | None = None
+    expires_at: Moment | None = None
+    max_intervention: SteeringStep
+    """The strongest step of guardian rules here."""
+    steered_at: Moment | None = None
+    """When the last intervention was decided."""
+    next_after: Moment | None = None
+    """When the cool-down ends; None if it has."""
+    silent_for: Seconds = 0
+    """How long it has published no event, in seconds."""
+    calls: list[WatchedCall] = Field(default_factory=list)
+    """Calls in flight, oldest first."""
+    rules: list[RuleProgress] = Field(default_factory=list)
+    findings: list[FindingView] = Field(default_factory=list)
+    interventions: list[InterventionView] = Field(default_factory=list)
+    """The last ones, oldest first."""
 
 
-class MonitorReport(Model):
-    """The report of the monitor, by project."""
+class ShowSandbox(Request[MonitorView]):
+    """Return what the monitor knows of a sandbox, from memory."""
 
-    mode: Literal["off", "report", "inform", "ask", "pause"]
-    """What the conductor does about findings (`SANDHERD_CONDUCTOR`); with `off` there are none."""
-    projects: list[ProjectReport]
-    """The requested project; of all projects, those with live sandboxes or findings, at most 100."""
-
-
-class AskMonitorReport(Request[MonitorReport]):
-    """Report how much the sandboxes of a project hinder each other, and who needs a user."""
-
-    Answer: ClassVar[type[BaseModel]] = MonitorReport
-    type: ClassVar[str] = "monitor.report"
+    Answer: ClassVar[type[BaseModel]] = MonitorView
+    type: ClassVar[str] = "monitor.show"
+    sandbox: SafeName

@@ -9,15 +9,15 @@ from monitor.conductor.ledger import FindingRecord, Ledger
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
-from sandherd.contracts.requests.monitor import (
+from sandherd.contracts.requests.conductor import (
     MAX_LISTED,
     MAX_PROJECTS,
     AskMonitorReport,
-    FindingView,
-    InterventionView,
+    HindranceView,
     MonitorReport,
     NeedView,
     ProjectReport,
+    SteeredView,
 )
 from sandherd.service.service import IncomingRequest, Service
 
@@ -69,9 +69,9 @@ def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> P
     )
 
 
-def _view(finding: FindingRecord) -> FindingView:
+def _view(finding: FindingRecord) -> HindranceView:
     facts: dict[str, Any] = {name: getattr(finding, name) for name in _SAME}
-    return FindingView(
+    return HindranceView(
         finding_id=str(finding.id),
         file_path=finding.path or None,
         paths=list(finding.paths),
@@ -81,11 +81,11 @@ def _view(finding: FindingRecord) -> FindingView:
     )
 
 
-def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[InterventionView]:
+def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[SteeredView]:
     for summary in live:
         informed = ledger.informed.get(summary.sandbox)
         if summary.interventions or summary.findings or informed is not None:
-            yield InterventionView(
+            yield SteeredView(
                 sandbox=summary.sandbox,
                 task=summary.task,
                 interventions=summary.interventions,
