@@ -54,6 +54,7 @@ def wanted_commands() -> set[str]:
         "context": "list show add use remove",
         "dead": "list show requeue",
         "approvals": "list grant deny",
+        "monitor": "report show mute unmute",
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",
@@ -64,7 +65,6 @@ def wanted_commands() -> set[str]:
         "projects": "list show create set",
         "schedules": "create list show pause resume trigger delete",
         "identity": "init push",
-        "monitor": "report",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
     single += " backup restore replay files diff top costs port-forward"

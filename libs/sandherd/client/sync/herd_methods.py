@@ -47,10 +47,10 @@ class SyncHerdMethods(
     SyncTaskGroups,
     SyncBranchOperations,
     SyncApprovalOperations,
+    SyncMonitorOperations,
     SyncSubscriptionOperations,
     SyncProjectOperations,
     SyncScheduleOperations,
-    SyncMonitorOperations,
 ):
     """A connection to a herd, as one user in one project.
 

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
@@ -113,6 +114,8 @@ class Profile(Model):
     rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents with this profile must not do, in addition to the herd's constraints."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 
