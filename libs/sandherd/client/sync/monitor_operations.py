@@ -20,7 +20,7 @@ class SyncMonitorOperations:
     def monitor_report(self) -> MonitorReport:
         """How much the live sandboxes of the project hinder each other, and which of them need a user.
 
-        With a connection for all projects: a report of each. Raises `ServiceAwayError` if no monitor replies.
+        With a connection for all projects: a report of each.
         """
         return self._loop.run(self._inner.monitor_report)
 
