@@ -139,6 +139,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "subscribe", _READERS, "Create a durable subscription to events."),
     _request(_P.EVENT_INGEST, "unsubscribe", _READERS, "Delete a subscription."),
     _request(_P.EVENT_INGEST, "dead", _USERS, "List dead letters."),
+    _request(_P.MONITOR, "report", _USERS, "Report how the sandboxes of a project hinder each other."),
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),

@@ -14,6 +14,7 @@ from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of
+from sandherd.settings.coordination import CoordinationSettings
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
@@ -50,6 +51,7 @@ class Settings(
     PullRequestSettings,
     ForgeSettings,
     AssessorSettings,
+    CoordinationSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
@@ -206,7 +208,8 @@ class Settings(
         NotificationKind
     )
     """What the monitor publishes as `monitor.notification_published`: `recovery` when a failed attempt is retried,
-    `intervention_failed` when an agent ignored the guardian or could not be reached. `none`: nothing."""
+    `intervention_failed` when an agent ignored the guardian or could not be reached, `coordination` when two sandboxes
+    hinder each other and `conductor` is `ask` or `pause`. `none`: nothing."""
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """Maximum of events that are stored in one transaction."""

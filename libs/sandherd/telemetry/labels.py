@@ -24,7 +24,14 @@ from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
-LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
+LEASES: Final = (
+    "spawner.scheduler",
+    "spawner.sweep",
+    "message-relay.delivery",
+    "monitor.watch",
+    "monitor.conductor",
+    "event-ingest.room",
+)
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
 BRANCH_STEPS: Final = (
@@ -117,5 +124,6 @@ NOTIFICATION: Final = _label("kind", "What a notification is about.", Notificati
 VERDICT: Final = _label(
     "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")
 )
+CONDUCTED: Final = _label("kind", "What the finding is.", ("conflict", "duplicate", "dependency"))
 STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
 STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

@@ -1,4 +1,4 @@
-"""The monitor service, composed: one watch over the whole herd, by one replica at a time."""
+"""The monitor service, composed: one watch and one Conductor over the whole herd, each by one replica at a time."""
 
 from functools import cached_property
 from typing import Final
@@ -6,18 +6,24 @@ from typing import Final
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor
 from monitor.commands import MonitorCommands
+from monitor.conductor.ledger_store import Outbox
+from monitor.conductor.policy import Policy
+from monitor.conductor.report import ReportHandler
+from monitor.conductor.tenure import Conductor
 from monitor.event_reader import EventReader
 from monitor.rule_settings import rule_set_of
 from monitor.watch import Watch
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
+from sandherd.contracts.requests.conductor import AskMonitorReport
 from sandherd.contracts.requests.monitor import ShowSandbox
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
+CONDUCTOR_LEASE: Final = "monitor.conductor"
 COMMANDS_CONSUMER: Final = "monitor-commands"
 
 
@@ -27,15 +33,28 @@ def compose(settings: Settings) -> Service:
     monitor = Monitor(service)
 
     async def watch() -> None:
-        lease = Lease(service.bus, LEASE, service.instance)
-        service.health.add(LEASE, lease.problem)
-        service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
+        lease = _lease(service, LEASE)
         await lease.run_with(_watch_while_held(service, lease, monitor))
 
+    async def conduct() -> None:
+        lease = _lease(service, CONDUCTOR_LEASE)
+        await lease.run_with(_conduct_while_held(service, lease, monitor))
+
     service.background("watch", watch)
+    if settings.conductor != "off":
+        service.background("conductor", conduct)
+    service.answer(AskMonitorReport, ReportHandler(service).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
+
+
+def _lease(service: Service, key: str) -> Lease:
+    """A lease that readiness and metrics show."""
+    lease = Lease(service.bus, key, service.instance)
+    service.health.add(key, lease.problem)
+    service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=key)
+    return lease
 
 
 class Monitor:
@@ -77,6 +96,13 @@ async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) ->
         )
         async with service.answering({ShowSandbox: watch.show}):
             await watch.run(service.settings.check_interval)
+
+
+async def _conduct_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:
+    outbox, policy = Outbox(service.bus, monitor.publisher), Policy.of(service.settings)
+    while True:
+        await lease.wait_held()
+        await Conductor(service.bus, lease, policy, outbox, service.meters).run()
 
 
 def main() -> None:

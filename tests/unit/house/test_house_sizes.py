@@ -28,7 +28,8 @@ LARGE = {
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
-    "libs/sandherd/settings/model.py": "one model: every setting, with its meaning",
+    "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
+    "libs/sandherd/settings/model.py": "one table: every setting that has no group of its own",
     "libs/sandherd/telemetry/metrics.py": "one table: every metric",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }

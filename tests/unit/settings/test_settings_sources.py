@@ -95,6 +95,8 @@ NAMED: dict[str, list[Any]] = {
     "kubernetes_ingress": [["10.0.0.0/8", "team"], ["team/app=web"], ["nobody"]],
     "kubernetes_dns": [["169.254.20.10/32"], ["kube-system/k8s-app=dns"], ["openshift-dns"]],
     "notifications": [["recovery"], ["intervention_failed"], []],
+    "conductor": ["report", "ask", "pause"],
+    "conductor_ignore": [["*.lock"], ["*.snap"], []],
     "kubernetes_dns_ports": [[5353], [53, 5353], [8053]],
     "kubernetes_ports": [[8000], [8000, 9000], [9000]],
     "kubernetes_egress": [["10.0.0.0/8"], ["10.0.0.0/8@443"], ["2001:db8::/32"]],
