@@ -16,8 +16,8 @@ from monitor.watch import Watch
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
-from sandherd.contracts.requests.conductor import AskMonitorReport
 from sandherd.contracts.requests.monitor import ShowSandbox
+from sandherd.contracts.requests.monitor_report import AskMonitorReport
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings

@@ -15,7 +15,8 @@ from tests.unit.house.texts import declared, prose, sentences, without_code
 ROOT: Final = Path(__file__).parents[3]
 
 CLASSES_IN_ING: Final = {
-    "ActedFinding", "Chanting", "Encoding", "Finding", "IdleFinding", "OpenFinding", "Reading", "Steering",
+    "ActedFinding", "Chanting", "Encoding", "Finding", "IdleFinding", "OpenFinding", "Reading", "ReplayedFinding",
+    "Steering",
     "AgentThinking", "AgentWaiting", "SandboxRunning", "SandboxStopping", "TaskRunning",
 }  # fmt: skip
 """Nouns that end in -ing, and events that are named by the state they report; `Chanting` is a rule."""

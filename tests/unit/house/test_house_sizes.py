@@ -30,6 +30,7 @@ LARGE = {
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
     "libs/sandherd/settings/model.py": "one table: every setting that has no group of its own",
+    "services/monitor/monitor/interventions.py": "one subject: what happens to an intervention after its decision",
     "libs/sandherd/telemetry/metrics.py": "one table: every metric",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }

@@ -55,15 +55,6 @@ if TYPE_CHECKING:
         Upload,
         UploadChunk,
     )
-    from sandherd.contracts.requests.conductor import (
-        AskMonitorReport,
-        BudgetView,
-        HindranceView,
-        MonitorReport,
-        NeedView,
-        ProjectReport,
-        SteeredView,
-    )
     from sandherd.contracts.requests.dead_letters import (
         AskDead,
         DeadLetter,
@@ -124,6 +115,15 @@ if TYPE_CHECKING:
         RuleProgress,
         ShowSandbox,
         WatchedCall,
+    )
+    from sandherd.contracts.requests.monitor_report import (
+        AskMonitorReport,
+        BudgetView,
+        HindranceView,
+        MonitorReport,
+        NeedView,
+        ProjectReport,
+        SteeredView,
     )
     from sandherd.contracts.requests.ports import MAX_PORT_CONNECTIONS, PORT_IDLE_SECONDS, PortData, PortWritten
     from sandherd.contracts.requests.projects import (
@@ -203,7 +203,7 @@ _NAMES: Final = {
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
-    "conductor": "AskMonitorReport BudgetView HindranceView MonitorReport NeedView ProjectReport SteeredView",
+    "monitor_report": "AskMonitorReport BudgetView HindranceView MonitorReport NeedView ProjectReport SteeredView",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",

@@ -13,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 
 from monitor.assessment.answer import Assessment
 from monitor.assessment.case import Case, case_of
-from monitor.assessment.model import ask, connected
+from monitor.assessment.model import assessment_of, connected
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
 from sandherd.bus.connection import Bus
@@ -87,7 +87,7 @@ class Assessor:
         except _NO_HISTORY as error:
             _log.warning("events for the assessment unavailable", sandbox=suspicion.key[1], error=type(error).__name__)
             return Assessment(None, failure="no_history")
-        return await ask(self._model, case)
+        return await assessment_of(self._model, case)
 
     async def _case(self, suspicion: Suspicion) -> Case:
         project, sandbox = suspicion.key

@@ -1,7 +1,6 @@
 """Asks the configured model. pydantic-ai and the vendors' clients are imported only here, and only when it is asked."""
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 30.0
 """How long a model may take to answer, in seconds."""
 MAX_OUTPUT_TOKENS: Final = 300
+_TOO_MANY: Final = 429
 PROVIDERS: Final = ("anthropic", "openai")
 
 
@@ -43,7 +43,7 @@ def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[
         raise AssessorMissingError("the assessor is not installed: install sandherd-monitor[assessor]") from error
 
 
-async def ask(model: "Model[Any]", case: Case) -> Assessment:
+async def assessment_of(model: "Model[Any]", case: Case) -> Assessment:
     """The model's assessment of a case. Whatever fails is an assessment without a verdict: the finding stands."""
     from pydantic_ai import Agent, UsageLimits
 
@@ -67,5 +67,6 @@ def failure_of(error: Exception) -> Failure:
         return "timed_out"
     if isinstance(error, UnexpectedModelBehavior | UsageLimitExceeded):
         return "invalid_answer"
-    refused: Callable[[int], bool] = lambda status: 400 <= status < 500 and status != 429  # noqa: E731
-    return "refused" if isinstance(error, ModelHTTPError) and refused(error.status_code) else "unavailable"
+    if isinstance(error, ModelHTTPError) and 400 <= error.status_code < 500 and error.status_code != _TOO_MANY:
+        return "refused"
+    return "unavailable"

@@ -9,7 +9,7 @@ from monitor.conductor.ledger import FindingRecord, Ledger
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
-from sandherd.contracts.requests.conductor import (
+from sandherd.contracts.requests.monitor_report import (
     MAX_LISTED,
     MAX_PROJECTS,
     AskMonitorReport,

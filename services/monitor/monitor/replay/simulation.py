@@ -25,7 +25,7 @@ from sandherd.contracts.events.monitor import (
     MonitorInterventionOutcome,
 )
 from sandherd.contracts.events.sandbox import SandboxPaused, SandboxResumed, SandboxStopping
-from sandherd.contracts.names import DerivedIds, derived_uuid
+from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 
 _IDS: Final = DerivedIds(b"a replay sends nothing")
@@ -194,7 +194,7 @@ class Simulation:
     def _own(self, key: Key, data: EventData, now: datetime) -> None:
         """Fold in an event that only the replay has."""
         state = self._live[key]
-        seen = ObservedEvent(*key, data.type, self.count, now, data, derived_uuid(now, *key, data.type, self.count))
+        seen = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
         self._live[key] = step(state, seen, self.rules)
 
     # --- what was recorded -------------------------------------------------------------------------------------
