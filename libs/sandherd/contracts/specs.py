@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
@@ -140,7 +141,8 @@ class SandboxSpec(Model):
 
         Without labels and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository", "max_intervention"})
+        of_others = {"labels", "no_repository", "max_intervention", "constraints"}
+        return self.model_dump_json(exclude_none=True, exclude=of_others)
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -210,6 +212,8 @@ class TaskSpec(SandboxSpec):
     `agent.started`. None: it is not stated."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

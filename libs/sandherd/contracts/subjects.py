@@ -128,7 +128,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "runtime_logs", _USERS, "Return the log that a sandbox's runtime keeps of it."),
     _request(_P.MONITOR, "show", _USERS, "Return what the monitor knows of a sandbox."),
     _request(_P.EVENT_INGEST, "events", _READERS, "List stored events."),
-    _request(_P.EVENT_INGEST, "trajectory", _USERS, "List the events of an agent."),
+    _request(_P.EVENT_INGEST, "trajectory", _USERS | {_P.MONITOR}, "List the events of an agent."),
     _request(_P.EVENT_INGEST, "tasks", _USERS, "List tasks in the history."),
     _request(_P.EVENT_INGEST, "sandboxes", _USERS, "List sandboxes in the history."),
     _request(_P.EVENT_INGEST, "approvals", _USERS, "List pending and earlier approvals."),

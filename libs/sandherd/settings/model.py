@@ -5,12 +5,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
 from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
+from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
@@ -47,6 +49,7 @@ class Settings(
     RepositorySettings,
     PullRequestSettings,
     ForgeSettings,
+    AssessorSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
@@ -117,6 +120,9 @@ class Settings(
     """What profiles may mount: names of volumes, and folders of the host with everything below them."""
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
+    constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
+    """What no agent may do, besides what is forbidden to all by default: paths that it must not write, commands that it
+    must not run, and which defaults do not apply."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
     max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256

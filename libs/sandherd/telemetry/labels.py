@@ -114,5 +114,8 @@ FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEE
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
+VERDICT: Final = _label(
+    "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")
+)
 STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
 STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

@@ -211,6 +211,13 @@ _MONITOR: Final = (
         "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)
     ),
     Metric(
+        "sandherd_assessments_total",
+        _C,
+        "{assessment}",
+        "Soft findings that a model has assessed, by verdict.",
+        (of.STEERING, of.VERDICT),
+    ),
+    Metric(
         "sandherd_steerings_total",
         _C,
         "{intervention}",

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Final
 
 from monitor.actions import Actions
+from monitor.assessment.assessor import Assessor
 from monitor.commands import MonitorCommands
 from monitor.event_reader import EventReader
 from monitor.rule_settings import rule_set_of
@@ -53,6 +54,12 @@ class Monitor:
         return EventPublisher(self._service.bus, Principal.MONITOR, self._service.instance)
 
     @cached_property
+    def assessor(self) -> Assessor | None:
+        """The model that assesses soft findings, if one is configured. Raises `AssessorMissingError`."""
+        settings = self._service.settings
+        return None if settings.assessor_model is None else Assessor(self._service.bus, settings)
+
+    @cached_property
     def _commands(self) -> MonitorCommands:
         return MonitorCommands(self._service.bus, self.publisher, rule_set_of(self._service.settings))
 
@@ -65,7 +72,9 @@ async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) ->
         reader = EventReader(service.bus)
         service.health.add("watch", reader.problem)
         actions = Actions(service.bus, monitor.publisher, service.settings.notifications)
-        watch = Watch(service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters)
+        watch = Watch(
+            service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters, assessor=monitor.assessor
+        )
         async with service.answering({ShowSandbox: watch.show}):
             await watch.run(service.settings.check_interval)
 

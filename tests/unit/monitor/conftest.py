@@ -10,6 +10,8 @@ from monitor.facts import ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
+from tests.unit.monitor.sessions import WorkSession
+from tests.unit.monitor.tool_sessions import Session
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RULES = ALL.with_thresholds("flooding", bytes=1000)
@@ -79,6 +81,11 @@ def story() -> Story:
     return Story()
 
 
+@pytest.fixture
+def session(story: Story) -> Session:
+    return Session(story)
+
+
 @pytest.fixture(scope="session")
 def new_story() -> Callable[[], Story]:
     return Story
@@ -95,7 +102,5 @@ def after() -> Callable[[float], datetime]:
 
 
 @pytest.fixture
-def session() -> Any:
-    from tests.unit.monitor.sessions import Session
-
-    return Session()
+def work(story: Story) -> WorkSession:
+    return WorkSession(story)

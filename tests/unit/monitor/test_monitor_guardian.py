@@ -101,7 +101,7 @@ def test_call_with_two_ends_counts_once(story: Story, rules: RuleSet) -> None:
             story.seen("agent.user_tool_result", tool_use_id=key, result="r"),
         ]
     state = told(events)
-    assert state.parts["loop"].most == 3
+    assert state.parts["loop"].top_count == 3
 
 
 def test_completion_without_an_id_is_counted(story: Story, rules: RuleSet) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
+from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
 from sandherd.contracts.events.monitor import SteeringStep
 
@@ -116,6 +117,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
     max_intervention: MaxIntervention = None,
+    forbid_path: ForbidPath = None,
+    forbid_command: ForbidCommand = None,
+    permit: Permit = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -124,8 +128,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults["max_intervention"] = max_intervention
+    constraints = constraints_of(forbid_path, forbid_command, permit)
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -149,13 +154,16 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
     max_intervention: MaxIntervention = None,
+    forbid_path: ForbidPath = None,
+    forbid_command: ForbidCommand = None,
+    permit: Permit = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
             help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image, repository or max_intervention. Repeatable.",
+            "image, repository, max_intervention or constraints. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -167,8 +175,9 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults["max_intervention"] = max_intervention
+    constraints = constraints_of(forbid_path, forbid_command, permit)
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

@@ -74,6 +74,29 @@ class MonitorGuardianAnalysed(MonitorEvent):
     """The sequence number of its first event, in the stream EVENTS."""
 
 
+class MonitorFindingAssessed(MonitorEvent):
+    """A model has assessed a soft finding of a guardian rule, or could not. Without a verdict the finding stands."""
+
+    type: ClassVar[str] = "monitor.finding_assessed"
+    rule: str
+    verdict: Literal["at_fault", "working", "unsure"] | None = None
+    """`at_fault` confirms the finding; `working` drops it until the next message of a user; absent: there is none."""
+    failure: (
+        Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
+        | None
+    ) = None
+    """Why there is no verdict: it cited no existing event, was no answer, the model was unavailable, refused or late,
+    the events could not be read, or its tokens of the day are used up."""
+    evidence: list[str] = Field(default_factory=list)
+    """Ids of the events that the verdict is based on."""
+    model: str
+    tokens: Count = 0
+    """Input and output tokens."""
+
+    def summarize(self) -> str:
+        return f"{self.rule}: {self.verdict or self.failure}"
+
+
 class MonitorInterventionDecided(MonitorEvent):
     """An intervention was decided: a message to the agent, a pause of its sandbox, or the sandbox's end."""
 

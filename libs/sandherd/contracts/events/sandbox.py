@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
@@ -27,6 +28,9 @@ class SandboxRequested(SandboxEvent):
     """When its time to live ends, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
+    constraints: Constraints | None = None
+    """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
+    none but those of every agent."""
     max_intervention: SteeringStep | None = None
     """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
@@ -116,6 +117,8 @@ class Profile(Model):
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules for tasks with this profile; None: as in the project."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents with this profile must not do, in addition to the herd's constraints."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 

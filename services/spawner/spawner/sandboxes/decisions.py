@@ -61,6 +61,7 @@ def requested(
         profile=record.profile,
         requested_by=task.submitted_by,
         max_intervention=task.spec.max_intervention or task.defaults.max_intervention,
+        constraints=task.constraints,
     )
     return record.with_events(now, event)
 

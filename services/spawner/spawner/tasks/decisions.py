@@ -44,6 +44,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
         runtime=terms.runtime,
         limits=terms.limits,
         defaults=terms.defaults,
+        constraints=terms.constraints,
         max_attempts=terms.max_attempts,
         attempt_seconds=terms.attempt_seconds,
         keep_secrets=terms.keep_secrets,
