@@ -9,7 +9,7 @@ from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
-from sandherd.contracts.events.monitor import SteeringStep
+from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd

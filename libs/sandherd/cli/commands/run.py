@@ -67,8 +67,8 @@ from sandherd.cli.parse.repository import (
     refuse_other_trees,
     repository_source,
 )
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.repositories.local import LocalRepository
