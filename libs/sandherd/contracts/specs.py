@@ -141,9 +141,8 @@ class SandboxSpec(Model):
 
         Without labels and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(
-            exclude_none=True, exclude={"labels", "no_repository", "constraints", "max_intervention"}
-        )
+        of_others = {"labels", "no_repository", "max_intervention", "constraints"}
+        return self.model_dump_json(exclude_none=True, exclude=of_others)
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -211,10 +210,10 @@ class TaskSpec(SandboxSpec):
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
     """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
     `agent.started`. None: it is not stated."""
-    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

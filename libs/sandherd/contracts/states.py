@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
+
+SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
+"""The steps of the intervention ladder, weakest first. `observe` publishes what is found, and sends nothing."""
 
 
 class NotificationKind(StrEnum):

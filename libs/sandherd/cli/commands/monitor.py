@@ -43,7 +43,7 @@ def show_sandbox(
         return await herd.monitored(await live_sandbox_of(herd, sandbox))
 
     async def show(_herd: "Herd", view: "MonitorView") -> None:
-        from sandherd.cli.render.monitor_view import show_monitored
+        from sandherd.cli.render.monitor import show_monitored
 
         show_monitored(view)
 

@@ -9,7 +9,7 @@ from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
-from sandherd.contracts.events.monitor import SteeringStep
+from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -116,10 +116,10 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
     permit: Permit = None,
-    max_intervention: MaxIntervention = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -130,8 +130,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults = {**named, "constraints": constraints}
-    defaults["max_intervention"] = max_intervention
+    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -154,17 +153,17 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
     permit: Permit = None,
-    max_intervention: MaxIntervention = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
             help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image, repository, constraints or max_intervention. Repeatable.",
+            "image, repository, max_intervention or constraints. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -178,8 +177,7 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
-    defaults = {**named, "constraints": constraints}
-    defaults["max_intervention"] = max_intervention
+    defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

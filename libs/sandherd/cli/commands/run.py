@@ -67,8 +67,8 @@ from sandherd.cli.parse.repository import (
     refuse_other_trees,
     repository_source,
 )
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.repositories.local import LocalRepository
@@ -226,8 +226,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         linger=linger,
         priority=priority,
         kind=kind,
-        constraints=constraints_of(forbid_path, forbid_command, permit),
         max_intervention=max_intervention,
+        constraints=constraints_of(forbid_path, forbid_command, permit),
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,

@@ -9,9 +9,8 @@ from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData, T
 from sandherd.contracts.model import Count, MicroDollars, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import NotificationKind
+from sandherd.contracts.states import SteeringStep as SteeringStep  # noqa: PLC0414  # defined where no pydantic is needed
 
-SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
-"""The steps of the intervention ladder, weakest first. `observe` publishes what is found, and sends nothing."""
 InterventionStep = Literal["nudge", "interrupt", "pause", "terminate"]
 """The steps that do something."""
 InterventionOutcome = Literal["obeyed", "recovered", "ignored", "undelivered", "finished"]

@@ -115,10 +115,10 @@ class Profile(Model):
     rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
-    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What agents with this profile must not do, in addition to the herd's constraints."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules for tasks with this profile; None: as in the project."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents with this profile must not do, in addition to the herd's constraints."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 

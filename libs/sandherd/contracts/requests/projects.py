@@ -53,25 +53,16 @@ class ProjectDefaults(Model):
     """The image or snapshot of a sandbox, in runtimes that have them."""
     repository: ProjectRepository | None = Field(default=None, exclude_if=lambda value: value is None)
     """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
-    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What agents of the project must not do, in addition to the constraints of the herd."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents of the project must not do, in addition to the constraints of the herd."""
 
 
 ProjectField = Literal[
-    "tasks",
-    "sandboxes",
-    "harness",
-    "model",
-    "memory_mb",
-    "cores",
-    "attempt_seconds",
-    "image",
-    "repository",
-    "constraints",
-    "max_intervention",
-]
+    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository",
+    "constraints", "max_intervention",
+]  # fmt: skip
 """A limit or a default of a project."""
 
 

@@ -60,8 +60,8 @@ def requested(
         expires_at=expires_at,
         profile=record.profile,
         requested_by=task.submitted_by,
-        constraints=task.constraints,
         max_intervention=task.spec.max_intervention or task.defaults.max_intervention,
+        constraints=task.constraints,
     )
     return record.with_events(now, event)
 
