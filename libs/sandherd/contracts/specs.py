@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
@@ -137,9 +138,9 @@ class SandboxSpec(Model):
     def to_json(self) -> str:
         """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values.
 
-        Without labels and what the spawner decides: no worker needs them.
+        Without labels, the budget and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"labels", "no_repository"})
+        return self.model_dump_json(exclude_none=True, exclude={"budget", "labels", "no_repository"})
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -207,6 +208,8 @@ class TaskSpec(SandboxSpec):
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
     """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
     `agent.started`. None: it is not stated."""
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """What all its attempts together may use. None: as in its profile, else as in the herd's settings."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from sandherd.contracts import monitor_rules
+from sandherd.contracts.budgets import BudgetScope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome
@@ -24,7 +25,10 @@ from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
-LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery", "monitor.watch", "event-ingest.room")
+LEASES: Final = (
+    *("spawner.scheduler", "spawner.sweep", "message-relay.delivery"),
+    *("monitor.watch", "monitor.budgets", "event-ingest.room"),
+)
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
 BRANCH_STEPS: Final = (
@@ -113,6 +117,8 @@ APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rej
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
+BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
+BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 STEERED: Final = _label(
     "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)

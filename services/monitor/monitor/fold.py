@@ -142,7 +142,8 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
-        return sign | expires | {"linger": seen.data.linger_seconds, "alone": seen.taskid is None}
+        known = {"budget": seen.data.budget, "linger": seen.data.linger_seconds, "alone": seen.taskid is None}
+        return sign | expires | known
     if isinstance(seen.data, SandboxExtended):
         return {"expires_at": seen.data.expires_at}
     becomes = _state_of(seen)

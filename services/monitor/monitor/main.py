@@ -3,6 +3,7 @@
 from typing import Final
 
 from monitor.actions import Actions
+from monitor.budgets.component import BudgetComponent
 from monitor.event_reader import EventReader
 from monitor.rule_settings import rule_set_of
 from monitor.watch import Watch
@@ -26,6 +27,7 @@ def compose(settings: Settings) -> Service:
         await lease.run_with(_watch_while_held(service, lease))
 
     service.background("watch", watch)
+    BudgetComponent(service).register()
     return service
 
 

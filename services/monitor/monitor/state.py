@@ -12,6 +12,7 @@ from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
 from monitor.usage import NO_PROGRESS, Progress
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
 from sandherd.contracts.records import MAX_TITLE
 
@@ -94,6 +95,8 @@ class SandboxActivity(Facts):
     found: ActedFinding | None = None
     assignment: Assignment | None = None
     progress: Progress = NO_PROGRESS
+    budget: BudgetLimits | None = None
+    """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""
     """The files that it has edited, as `edits` packs them."""
 

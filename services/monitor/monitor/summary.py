@@ -33,6 +33,7 @@ def summary_of(state: SandboxActivity) -> SandboxSummary:
         spending=_spending(progress, _updated_at(state)),
         edits=() if state.ended else _edits(state.edits),
         interventions=state.steered,
+        budget=state.budget,
         **known,
     )
 

@@ -123,6 +123,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="LIMITS", help="What it may use: cost=2usd,tokens=2m,turns=50,wall_time=2h."),
+    ] = None,
     kind: Annotated[
         TaskKind | None,
         typer.Option("--kind", help="The kind of work; research and review need no change."),
@@ -217,6 +221,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         linger=linger,
         priority=priority,
         kind=kind,
+        budget=budget,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,

@@ -2,6 +2,9 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
@@ -26,6 +29,8 @@ class SandboxRequested(SandboxEvent):
     """When its time to live ends, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """The budget of its task, by the spec or the profile."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
@@ -113,6 +114,8 @@ class Profile(Model):
     rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """What each task with this profile may use, unless its spec has a budget."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 

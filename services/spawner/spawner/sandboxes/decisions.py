@@ -60,6 +60,7 @@ def requested(
         expires_at=expires_at,
         profile=record.profile,
         requested_by=task.submitted_by,
+        budget=task.budget,
     )
     return record.with_events(now, event)
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import UnsafeNameError
@@ -26,6 +27,7 @@ class ResolvedTask:
 
     runtime: str = "process"
     limits: SandboxLimits = field(default_factory=SandboxLimits)
+    budget: BudgetLimits | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     max_attempts: int = 3
     attempt_seconds: float | None = None
@@ -53,12 +55,14 @@ def terms_of(
     resolved = resolve(submit.spec, menu)
     if isinstance(resolved, Refusal):
         return resolved
+    profile = submit.spec.profile
     used = applied(project, submit.spec, defaults, has_images=resolved.runtime not in menu.imageless)
     if isinstance(used, Refusal):
         return used
     return ResolvedTask(
         runtime=resolved.runtime,
         limits=resolved.limits,
+        budget=submit.spec.budget or (menu.profiles[profile].budget if profile else None),
         env=resolved.env,
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
