@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from sandherd.contracts.durations import duration_text
 from sandherd.contracts.model import MAX_WHOLE, Count, Model, Number
 
 BudgetKind = Literal["cost", "tokens", "turns", "wall_time"]
@@ -49,6 +50,13 @@ def amount_of(kind: BudgetKind, text: str) -> int:
     if not 1 <= value <= MAX_WHOLE or value != int(value):
         raise ValueError(f"{kind}={text[:40]} is no amount: write {_EXAMPLES[kind]}")
     return int(value)
+
+
+def amount_text(kind: BudgetKind, amount: int) -> str:
+    """An amount as text, with its unit."""
+    if kind == "cost":
+        return f"{amount / 1e6:.2f} USD"
+    return duration_text(amount) if kind == "wall_time" else f"{amount} {kind}"
 
 
 def limits_from(text: str) -> dict[str, int]:

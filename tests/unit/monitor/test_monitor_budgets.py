@@ -21,7 +21,7 @@ T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def use(used: Used = NOTHING, sandbox: str = "sbx-1", *, at: float = 0, **fields: Any) -> SandboxUse:
-    known = {"task": "task-1", "state": "finished", "started_at": T0, "sequence": 1} | fields
+    known: dict[str, Any] = {"task": "task-1", "state": "finished", "started_at": T0, "sequence": 1} | fields
     return SandboxUse(project="p1", sandbox=sandbox, used=used, updated_at=T0 + timedelta(seconds=at), **known)
 
 
@@ -105,7 +105,7 @@ def test_usage_that_is_not_reported_is_unmetered() -> None:
 
     def of(turns: int = 1, state: Any = "running", **spending: Any) -> SandboxUse:
         usage = SandboxUsage(**spending)
-        summary = {"project": "p1", "sandbox": "s", "started_at": T0, "updated_at": T0, "sequence": 1}
+        summary: dict[str, Any] = {"project": "p1", "sandbox": "s", "started_at": T0, "updated_at": T0, "sequence": 1}
         return SandboxUse.of(SandboxSummary(**summary, state=state, turns=turns, spending=usage))
 
     assert (of(0).metered, of(0, "finished").metered) == (True, False)
@@ -207,7 +207,7 @@ def test_own_limits_take_precedence_kind_by_kind() -> None:
 
 
 def summary(sequence: int, sandbox: str = "sbx-1", **fields: Any) -> bytes:
-    known = {"project": "p1", "sandbox": sandbox, "task": "t", "started_at": T0, "updated_at": T0}
+    known: dict[str, Any] = {"project": "p1", "sandbox": sandbox, "task": "t", "started_at": T0, "updated_at": T0}
     return SandboxSummary(**known | {"sequence": sequence} | fields).model_dump_json().encode()
 
 

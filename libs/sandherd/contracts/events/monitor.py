@@ -145,10 +145,12 @@ class BudgetEvent(MonitorEvent):
     scope: BudgetScope = "task"
     """Whose budget it is: that of the task `taskid`, of the project, or of the herd."""
     window: BudgetWindow = "total"
+    """`total`: all attempts of a task. `day` and `month`: the last 24 hours, and the last 30 days, in whole hours."""
     budget: BudgetKind
     limit: Count
-    """In the unit of the kind: micro-dollars, tokens, turns, seconds."""
+    """The limit that was reached, in the unit of the kind: micro-dollars, tokens, turns, seconds."""
     used: Count
+    """What was used, in the same unit."""
     cost_micro_usd: MicroDollars | None = None
     """What it has cost, as far as it is known, in the same window."""
 
@@ -176,8 +178,11 @@ class MonitorBudgetGranted(MonitorEvent):
     type: ClassVar[str] = "monitor.budget_granted"
     closes_source_alone: ClassVar[bool] = True
     grant: SafeName
+    """The name of the grant, unique in its task."""
     more: BudgetLimits
+    """What was added to its budget."""
     granted_by: str | None = None
+    """Who granted it, as the request named them."""
 
     def summarize(self) -> str:
         more = ", ".join(f"{name} {value}" for name, value in self.more.model_dump(exclude_none=True).items())

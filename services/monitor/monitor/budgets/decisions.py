@@ -15,7 +15,15 @@ from monitor.budgets.ledger import (
     used_by,
     used_since,
 )
-from sandherd.contracts.budgets import FIELDS, BudgetKind, BudgetLimits, BudgetScope, BudgetWindow, WindowLimits
+from sandherd.contracts.budgets import (
+    FIELDS,
+    BudgetKind,
+    BudgetLimits,
+    BudgetScope,
+    BudgetWindow,
+    WindowLimits,
+    amount_text,
+)
 from sandherd.contracts.durations import duration_text
 from sandherd.contracts.requests import BudgetLine
 
@@ -142,13 +150,9 @@ def text_of(limit: Limit) -> str:
     """A limit and what was used of it, in a sentence."""
     who = {"herd": "the herd", "project": f"project {limit.project}", "task": "this task"}[limit.scope]
     window = "" if limit.window == "total" else f" of a {limit.window}"
-    return f"{who} has used {_amount(limit.kind, limit.used)} of {_amount(limit.kind, limit.limit or 0)}{window}"
-
-
-def _amount(kind: BudgetKind, amount: int) -> str:
-    if kind == "cost":
-        return f"{amount / 1e6:.2f} USD"
-    return duration_text(amount) if kind == "wall_time" else f"{amount} {kind}"
+    return (
+        f"{who} has used {amount_text(limit.kind, limit.used)} of {amount_text(limit.kind, limit.limit or 0)}{window}"
+    )
 
 
 def line_of(limit: Limit, marks: Mapping[str, Crossing]) -> BudgetLine:

@@ -3,10 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from monitor.budgets.book import Book
@@ -17,6 +18,9 @@ from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.lease import Lease
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
@@ -80,8 +84,13 @@ async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: Her
 async def write_summary(bus: Bus, name: str, cost: int, at: datetime, **fields: Any) -> None:
     """A summary of sandbox `sbx-<name>` of the task `task-<name>`, which may use 100 micro-dollars."""
     usage = SandboxUsage(cost_micro_usd=cost, metered=True, priced=True)
-    known = {"task": f"task-{name}", "budget": BudgetLimits(cost_micro_usd=100), "state": "waiting", "sequence": cost}
-    times = {"started_at": at, "updated_at": at}
+    known: dict[str, Any] = {
+        "task": f"task-{name}",
+        "budget": BudgetLimits(cost_micro_usd=100),
+        "state": "waiting",
+        "sequence": cost,
+    }
+    times: dict[str, Any] = {"started_at": at, "updated_at": at}
     document = SandboxSummary(project="default", sandbox=f"sbx-{name}", spending=usage, **times, **known | fields)
     await bus.js.publish(f"$KV.summaries.default.{document.sandbox}", document.model_dump_json().encode())
 
@@ -126,7 +135,7 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
         told = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
         assert told == ["monitor.budget_warned", "monitor.budget_exceeded"], name
         assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
-        await world.until(lambda name=name: world.asked(f"sbx-{name}"))  # type: ignore[misc]
+        await world.until(lambda name=name: world.asked(f"sbx-{name}"))
         assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
 
 
@@ -176,3 +185,45 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     assert queue.capacity.exhausted_limit("default", "process") == (
         "project default has used 6 turns of 6 turns of a day: no task begins"
     )
+
+
+def connected(world: World, principal: Principal) -> AbstractAsyncContextManager[Herd]:
+    """A connection with a user's credential for the project `default`."""
+    broker = world.herd
+    context = Context(
+        nats_url=broker.url, credentials=broker.credentials(principal), project="default", home=broker.home
+    )
+    return Herd.connect(context)
+
+
+async def test_grant_lets_an_agent_go_on(world: World) -> None:
+    """A client of the project grants more before the agent is stopped; only an operator sets a project's budget."""
+    sandbox = "sbx-1"
+    await world.record(sandbox)
+    await world.by_spawner(sandbox, "sandbox.requested", budget=BudgetLimits(turns=2))
+    await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
+    client = await world.stack.enter_async_context(connected(world, Principal.CLIENT))
+    operator = await world.stack.enter_async_context(connected(world, Principal.OPERATOR))
+    async with world.monitor(budget_grace=3600).running():
+        for _ in range(2):
+            await world.by_worker(sandbox, "agent.turn_completed")
+        await world.until(lambda: world.of("monitor.budget_exceeded"))
+        for _ in range(2):
+            found = (await client.grant_budget("task-1", "turns=8", name="grant-1", by="ada")).budgets
+            assert [(one.limit, one.granted) for one in found if one.budget == "turns"] == [(10, 8)]
+        await eventually(lambda: world.of("monitor.budget_granted"))
+
+        async def cleared() -> bool:
+            lines = (await client.budgets("task-1")).budgets
+            return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
+
+        await eventually(cleared)
+        with pytest.raises(HerdError, match="permission"):
+            await client.set_budget(day="turns=1")
+        lines = (await operator.set_budget(day="turns=1")).budgets
+        assert [one.limit for one in lines if (one.window, one.budget) == ("day", "turns")] == [1]
+        await world.until(lambda: any(one["data"]["scope"] == "project" for one in world.of("monitor.budget_exceeded")))
+        with pytest.raises(HerdError, match="no sandbox of task"):
+            await client.grant_budget("task-2", "turns=8")
+    assert len(world.of("monitor.budget_granted")) == 1
+    assert world.asked(sandbox) == []
