@@ -145,10 +145,12 @@ class Spawner:
                 runtime.on_exit(core.reconciler.wake_unit)
             self._open_for_questions(core)
             guard = self._guard = self._flood_guard(core, revoker)
+            blocks = BudgetBlockReader(bus, core.queue, min(_BLOCKS_READ_EVERY, self._settings.check_interval))
+            await blocks.read()
             await run_until_first(
                 guard.run(self._settings.nats_url, self._keys.connections_credentials),
                 core.live.follow(),
-                BudgetBlockReader(bus, core.queue, min(_BLOCKS_READ_EVERY, self._settings.check_interval)).run(),
+                blocks.run(),
                 self._schedule(core),
                 self._sweep(core),
             )

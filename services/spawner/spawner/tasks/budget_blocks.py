@@ -28,14 +28,18 @@ class BudgetBlockReader:
         self._known = BudgetBlocks()
 
     async def run(self) -> None:
-        """Run until cancelled. While the record can't be read, the last one counts."""
+        """Run until cancelled."""
         while True:
-            try:
-                found = await read_record(self._bus, BudgetBlocks, FLEET, NAME) or BudgetBlocks()
-            except _UNREADABLE as error:
-                _log.warning("projects over budget not read, retrying", error=repr(error))
-            else:
-                if found != self._known:
-                    self._known = found
-                    self._queue.change_blocks(found)
             await asyncio.sleep(self._interval)
+            await self.read()
+
+    async def read(self) -> None:
+        """Read it once, also before the first task begins. While it can't be read, the last one counts."""
+        try:
+            found = await read_record(self._bus, BudgetBlocks, FLEET, NAME) or BudgetBlocks()
+        except _UNREADABLE as error:
+            _log.warning("projects over budget not read, retrying", error=repr(error))
+            return
+        if found != self._known:
+            self._known = found
+            self._queue.change_blocks(found)
