@@ -10,7 +10,7 @@ from chart import ROOT, Json, as_yaml
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from sandherd.bus import stream_configs
-from sandherd.bus.identity.server_config import LIMITS, STORE_BYTES, storage_config
+from sandherd.bus.identity.server_config import LIMITS, STORE_BYTES, WEBSOCKET_LIMITS, storage_config
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 
 _GIB: Final = 1024**3
@@ -173,7 +173,7 @@ def _config() -> Json:
             "merge": jetstream,
         },
         "resolver": {"enabled": True, "merge": resolver},
-        "websocket": {"enabled": True},
+        "websocket": {"enabled": True, "merge": dict(WEBSOCKET_LIMITS)},
         "monitor": {"enabled": True},
         "patch": [{"op": "add", "path": f"/{name}", "value": value} for name, value in LIMITS.items()],
     }

@@ -33,6 +33,9 @@ from sandherd.telemetry.traces import record
 RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to reply, in seconds. After a later reply the message is delivered again, and the worker
 recognises it by its id."""
+REPEATED_AFTER: Final = 0.5
+"""Seconds without a reply after which the same is requested again. The broker loses replies to requests between
+accounts that are under way when it gets an account's new token, as it does whenever a sandbox ends."""
 _MAX_INSPECTED: Final = 256
 URGENT: Final = frozenset({"approval", "interrupt"})
 """Message types that an agent may need before it can take what is queued ahead of them."""
@@ -159,7 +162,7 @@ class InboxDelivery:
         """Probe the worker: why it is unavailable, or None if it responds."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         try:
-            await self._bus.request(subject, b"", timeout=RECEIPT_WITHIN)
+            await self._request(subject, b"")
         except NoResponderError:
             return Leftover.UNAVAILABLE
         except RequestTimeoutError:
@@ -171,7 +174,7 @@ class InboxDelivery:
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         payload = message.model_dump_json(exclude_none=True).encode()
         try:
-            receipt = Receipt.model_validate_json(await self._bus.request(subject, payload, timeout=RECEIPT_WITHIN))
+            receipt = Receipt.model_validate_json(await self._request(subject, payload))
         except NoResponderError:
             return Leftover.UNAVAILABLE
         except RequestTimeoutError:
@@ -180,6 +183,19 @@ class InboxDelivery:
             _log.warning("invalid receipt from worker", sandbox=message.sandbox, message=message.message)
             return Leftover.SILENT
         return receipt if receipt.message == message.message else Leftover.SILENT
+
+    async def _request(self, subject: str, payload: bytes) -> bytes:
+        """A worker's reply, requested twice if need be.
+
+        Raises `NoResponderError` if it has received nothing, and `RequestTimeoutError` if it may have.
+        """
+        try:
+            return await self._bus.request(subject, payload, timeout=min(REPEATED_AFTER, RECEIPT_WITHIN))
+        except RequestTimeoutError as first:
+            try:
+                return await self._bus.request(subject, payload, timeout=RECEIPT_WITHIN)
+            except NoResponderError:
+                raise first from None
 
     async def _conclude(self, waiting: InboxEntry, receipt: Receipt, route: Route | None = None) -> None:
         """Publish what the worker replied, then delete the message, and mark an answer as used up."""

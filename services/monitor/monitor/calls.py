@@ -1,13 +1,15 @@
 """Calls: which are in flight, and which end. Guardian rules compare those that end, idle rules those in flight."""
 
-import hashlib
-import json
+from dataclasses import replace
 from typing import Any, Final
 
 from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
+from monitor.normalisation import cause_digest, input_digest, result_digest, result_text
+from monitor.polling import is_poll
 from monitor.state import SandboxActivity
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
+from sandherd.contracts.events.call_facts import CallEnd
 from sandherd.contracts.events.tools import (
     AgentApprovalRequested,
     AgentToolCompleted,
@@ -16,27 +18,12 @@ from sandherd.contracts.events.tools import (
     AgentUserToolResult,
 )
 
-_LENGTH: Final = 24
-
-
-def digest(*parts: Any) -> str:
-    """The same text for equal JSON values, independent of the order of their members; 24 hexadecimal digits."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
-
-
-def call_digest(tool: str, tool_input: Any) -> str:
-    """The digest of a tool and its input."""
-    return digest("call", tool, tool_input)
-
-
-def result_digest(result: Any) -> str:
-    """The digest of a tool's result."""
-    return digest("result", result)
-
-
+_MAX_NAME: Final = 80
+_MAX_PARENT: Final = 128
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
+_TIMED_OUT: Final = "timed_out"
+"""The cause of all calls that time out, whatever their output."""
 
 
 def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
@@ -44,17 +31,36 @@ def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: 
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
-    return state.changed(in_flight={**state.in_flight, key: _call(seen, data)})
+    return state.changed(in_flight={**state.in_flight, key: _call(state, seen, data)})
 
 
-def _call(seen: ObservedEvent, data: EventData) -> Call:
+def _call(state: SandboxActivity, seen: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
-        return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
+        return _tool_call(state, seen, data)
     if isinstance(data, AgentExecStarted):
         return Call("exec", seen.at, by_user=True)
     if isinstance(data, AgentApprovalRequested):
         return Call("approval", seen.at, waits=True)
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
+
+
+def _tool_call(state: SandboxActivity, seen: ObservedEvent, data: AgentToolUse) -> Call:
+    parent = _parent(data.parent_tool_use_id)
+    together = (call.batch for call in state.in_flight.values() if call.digest is not None and call.parent == parent)
+    return Call(
+        data.tool[:_MAX_NAME],
+        seen.at,
+        input_digest(data.tool, data.input, parent),
+        data.event_subtype == _WHOLE,
+        number=seen.number,
+        batch=next(together, seen.number),
+        parent=parent,
+        polls=is_poll(data.tool, data.input),
+    )
+
+
+def _parent(call_id: str | None) -> str | None:
+    return None if call_id is None else call_id[:_MAX_PARENT]
 
 
 def closed(
@@ -74,8 +80,50 @@ def closed(
         state = _without_call(state, key)
     if digest is None:
         return state, None
-    result = result_digest(_result_of(data))
-    return state, EndedCall(_tool(call, data), digest, result, seen.id, seen.number, seen.at)
+    return state, _ended(call, data, digest, seen)
+
+
+def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent) -> EndedCall:
+    result = _result_of(data)
+    text = result_text(result)
+    begun = call or Call("", seen.at, number=seen.number, batch=seen.number, polls=_polls(data))
+    ended = EndedCall(
+        *(_tool(call, data), digest, result_digest(text), seen.id, seen.number, seen.at),
+        began=begun.number,
+        begun_at=begun.begun_at,
+        batch=begun.batch,
+        parent=begun.parent,
+        polls=begun.polls,
+        lines=text.count("\n") + 1,
+    )
+    return _with_facts(ended, data, text) if isinstance(data, CallEnd) else ended
+
+
+def _with_facts(ended: EndedCall, data: CallEnd, text: str) -> EndedCall:
+    """With how it ended. A command that ends with 1 and no reason has found nothing, which is no error."""
+    error = cause_digest(text, needs_reason=data.exit_code == 1) if _has_failed(data) else None
+    if error is None and data.outcome == "failed" and data.exit_code != 1:
+        error = result_digest(f"status {data.exit_code}")
+    return replace(
+        ended,
+        outcome=data.outcome,
+        exit_code=data.exit_code,
+        check=data.check,
+        check_passed=data.check_passed,
+        turn=data.turn,
+        parent=ended.parent or _parent(data.parent_tool_use_id),
+        error=_TIMED_OUT if data.outcome == "timed_out" else error,
+    )
+
+
+def _has_failed(data: CallEnd) -> bool:
+    if data.outcome is not None:
+        return data.outcome == "failed"
+    return isinstance(data, AgentToolResult) and data.is_error
+
+
+def _polls(data: EventData) -> bool:
+    return isinstance(data, AgentToolCompleted) and is_poll(data.tool, data.tool_input)
 
 
 def _key(field: str, call_id: str) -> str:
@@ -87,7 +135,7 @@ def _unnamed(state: SandboxActivity, data: EventData) -> str | None:
     """The call that a completion without an id most likely ends: the oldest with the same tool and input."""
     if not isinstance(data, AgentToolCompleted):
         return None
-    wanted = call_digest(data.tool, data.tool_input)
+    wanted = input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
     return next((key for key, call in state.in_flight.items() if call.digest == wanted), None)
 
 
@@ -100,11 +148,15 @@ def _digest(call: Call | None, data: EventData) -> str | None:
     """The digest of the call that ended; None if the call is unknown, or of a kind that is not compared."""
     if call is not None:
         return call.digest
-    return call_digest(data.tool, data.tool_input) if isinstance(data, AgentToolCompleted) else None
+    return (
+        input_digest(data.tool, data.tool_input, _parent(data.parent_tool_use_id))
+        if isinstance(data, AgentToolCompleted)
+        else None
+    )
 
 
 def _tool(call: Call | None, data: EventData) -> str:
-    return call.tool if call is not None else str(getattr(data, "tool", ""))[:80]
+    return call.tool if call is not None else str(getattr(data, "tool", ""))[:_MAX_NAME]
 
 
 def _result_of(data: EventData) -> Any:

@@ -48,6 +48,12 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
     return state.changed(number=number, parts=parts, disabled=disabled, steering=steering)
 
 
+def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> SandboxActivity:
+    """The state after a message of a user: what the agent did before is no pattern any more."""
+    parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
+    return state.changed(parts=parts, episode_at=at)
+
+
 def first_found(
     rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
 ) -> tuple[AnyRule, FoundT] | None:

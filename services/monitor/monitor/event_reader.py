@@ -30,6 +30,7 @@ from sandherd.telemetry import logs
 STREAM: Final = "EVENTS"
 _ALL: Final = BY_STREAM[STREAM].subjects[0]
 _WINDOW: Final = 8000
+_WINDOW_BYTES: Final = 64 * 1024 * 1024
 """Maximum new events that wait in memory; on overflow they are dropped, and read from the stream later."""
 _BATCH: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -55,6 +56,7 @@ class EventReader:
         self._bus = bus
         self._subscription: Subscription | None = None
         self._new: deque[StoredMessage] = deque()
+        self._new_bytes = 0
         self._arrived = asyncio.Event()
         self._next = 0
         self._replied_at = 0.0
@@ -76,7 +78,7 @@ class EventReader:
     async def stop(self) -> None:
         """Stop reading, and unsubscribe."""
         subscription, self._subscription = self._subscription, None
-        self._new.clear()
+        self._drop_new()
         if subscription is not None and not self._bus.closed:
             with suppress(nats.errors.Error):  # not connected: the broker has already removed it
                 await subscription.unsubscribe()
@@ -97,16 +99,22 @@ class EventReader:
         headers = msg.headers or {}
         if SEQUENCE_HEADER not in headers:
             return  # not from the stream
-        if len(self._new) >= _WINDOW:
-            self._new.clear()
+        if len(self._new) >= _WINDOW or self._new_bytes + len(msg.data) > _WINDOW_BYTES:
+            self._drop_new()
         self._new.append(read_stored(headers, msg.data))
+        self._new_bytes += len(msg.data)
         self._arrived.set()
+
+    def _drop_new(self) -> None:
+        self._new.clear()
+        self._new_bytes = 0
 
     def _pop_consecutive(self) -> list[StoredMessage]:
         """The new events that directly follow what was read."""
         found: list[StoredMessage] = []
         while self._new and self._new[0].sequence <= self._next and len(found) < _BATCH:
             stored = self._new.popleft()
+            self._new_bytes -= len(stored.data)
             if stored.sequence == self._next:
                 found.append(stored)
                 self._next += 1

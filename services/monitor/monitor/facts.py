@@ -7,11 +7,17 @@ from typing import Final
 from uuid import UUID
 
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import TaskKind
+from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
 
 MAX_CALLS: Final = 64
 """Maximum in-flight calls tracked per sandbox; extra calls are ignored."""
 MAX_CLOSED: Final = 64
 """Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
+
+MAX_CONTENTS: Final = 16
+"""Maximum contents of files remembered, so that one that a file returns to is no new one."""
+_NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
 NO_CALLS: Final[Mapping[str, "Call"]] = {}
 """One for all sandboxes without a call in flight: most of their state would be empty mappings otherwise."""
@@ -58,6 +64,15 @@ class Call:
     """Whether it is a command that a user runs in the sandbox, with a time limit of its own."""
     waits: bool = False
     """Whether it is an approval, which has its own timeout."""
+    number: int = 0
+    """The stream sequence of the event that began it."""
+    batch: int = 0
+    """The number of the first call of its batch: calls of one agent that begin before those before them have ended, as
+    those of one response of its model do."""
+    parent: str | None = None
+    """The call of the sub-agent that made it."""
+    polls: bool = False
+    """Whether it is known to wait for something, or to look how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +81,39 @@ class EndedCall:
 
     tool: str
     digest: str
-    """Of the tool and its input."""
+    """Of the agent or sub-agent, the tool, and its input without irrelevant fields."""
     result: str
-    """The digest of its result."""
+    """The digest of its result, without what differs by chance."""
     id: UUID | None
     """Of the event that ended it."""
     number: int
     """The stream sequence of that event."""
     at: datetime
+    outcome: ToolOutcome | None = None
+    """How it ended, as in `agent.tool_completed`; None if the harness does not report it."""
+    exit_code: int | None = None
+    check: CheckKind | None = None
+    """What it checked, if it is known to check the work."""
+    check_passed: bool | None = None
+    turn: int = 0
+    parent: str | None = None
+    """The call of the sub-agent that made it; None if the agent itself did, or the harness does not report it."""
+    began: int = 0
+    """The stream sequence of the event that began it; `number` if that is not known."""
+    begun_at: datetime | None = None
+    batch: int = 0
+    """As in `Call`; `began` if its beginning is not known."""
+    polls: bool = False
+    """As in `Call`."""
+    lines: int = 0
+    """Number of lines of its result."""
+    error: str | None = None
+    """The digest of the cause, if it has failed or timed out: independent of its input and of lines of files."""
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether it was executed, and neither cancelled nor prevented by an outage."""
+        return self.outcome not in _NOT_EXECUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +142,20 @@ class Facts:
     spool: int = 0
     """Number of events in its disk spool that the broker had not stored, by its last heartbeat."""
     finished_at: datetime | None = None
+    turn: int = 0
+    """The last turn of its agent."""
+    task_kind: TaskKind | None = None
+    """The kind of its work, if the submitter states it."""
+    episode_at: datetime | None = None
+    """When its episode began: with the last message of a user; None for the first one, of the task's text."""
     linger: float = 0.0
     """How long it is to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
     closed: tuple[str, ...] = ()
+    new_contents: int = 0
+    """How often a file of its work tree got a content that it did not have lately; generated files don't count."""
+    contents: tuple[str, ...] = ()
+    """Digests of the last contents of files, newest last."""
     answered_at: datetime | None = None
     """When an approval of its was last answered or expired."""
     alone: bool = False

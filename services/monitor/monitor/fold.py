@@ -11,12 +11,13 @@ from uuid import UUID
 
 from monitor import edits, evaluation, usage
 from monitor.calls import closed, opened
+from monitor.contents import with_content
 from monitor.evaluation import RuleFailedError
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import ActedFinding, Assignment, SandboxActivity, Steering
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentTurnCompleted
+from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
     MessageEvent,
@@ -29,6 +30,7 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested,
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
+_OF_USERS: Final = frozenset({"user_message", "interrupt"})
 _LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
@@ -56,7 +58,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
     elif domain == "sandbox":
         state = _sandbox(state, seen)
     elif domain == "message":
-        state = _message(state, seen)
+        state = _message(state, seen, rules)
     elif domain == "approval":
         state = _after_approval(state, seen)
     elif domain == "task":
@@ -83,13 +85,9 @@ def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
 def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity, EndedCall | None]:
     """The state after an event of its worker, and the call that it ends."""
     model = EVENTS.get(seen.type)
-    changes: dict[str, Any] = {"last_sign_at": seen.at}
+    changes = {"last_sign_at": seen.at, **_progress(state, seen)}
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
-    if seen.type == AgentHeartbeat.type:
-        changes["last_heartbeat_at"] = seen.at
-        if isinstance(seen.data, AgentHeartbeat):
-            changes["spool"] = seen.data.spool_depth
     if model is None:
         return state.changed(**changes), None
     if model.counts_as_work:
@@ -100,6 +98,22 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
     return _calls(state.changed(**changes), seen, model.opens, model.closes)
+
+
+def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
+    """What the content of an event of its worker changes, other than calls."""
+    data, changes = seen.data, dict[str, Any]()
+    if seen.type == AgentHeartbeat.type:
+        changes["last_heartbeat_at"] = seen.at
+    if isinstance(data, AgentHeartbeat):
+        changes["spool"] = data.spool_depth
+    if isinstance(data, AgentStarted):
+        changes["task_kind"] = data.task_kind
+    if isinstance(data, AgentFileEdited):
+        changes |= with_content(state, data)
+    if isinstance(data, AgentEvent) and data.turn > state.turn:
+        changes["turn"] = data.turn
+    return changes
 
 
 def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
@@ -171,16 +185,17 @@ def _after_attempt_end(state: SandboxActivity, seen: ObservedEvent) -> SandboxAc
     return state.changed(finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
 
 
-def _message(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+def _message(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = seen.data
     if not isinstance(data, MessageEvent):
         return state
     steering = state.steering
     if steering is not None and data.message_id == steering.message:
         return state.changed(steering=_delivery_progress(steering, seen, data))
-    if isinstance(data, MessageAcknowledged) and data.message_type != "guardian_nudge":
-        return state.changed(last_message_at=seen.at)
-    return state
+    if not isinstance(data, MessageAcknowledged) or data.message_type == "guardian_nudge":
+        return state
+    state = state.changed(last_message_at=seen.at)
+    return evaluation.new_episode(state, rules, seen.at) if data.message_type in _OF_USERS else state
 
 
 def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEvent) -> Steering:

@@ -42,6 +42,10 @@ class RuleSet:
         self.steering_cooldown = steering_cooldown
         self.by_name: Mapping[str, AnyRule] = {rule.name: rule for rule in self.rules}
         self.new_parts = {rule.name: rule.part() for rule in self.rules if rule.part is not None}
+        self.of_an_episode = frozenset(
+            rule.name for rule in self.rules if isinstance(rule, GuardianRule) and not rule.across_episodes
+        )
+        """The rules whose parts begin anew with a message of a user."""
         dead_after: float = self.thresholds[dead.RULE.name].after
         self.silence = timedelta(seconds=dead_after)
         """How long an event of a live sandbox takes at most."""

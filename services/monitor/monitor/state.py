@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
-from monitor.usage import NO_PROGRESS, Progress
+from monitor.usage import NO_PROGRESS, AgentTotals
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
 from sandherd.contracts.records import MAX_TITLE
@@ -94,7 +94,7 @@ class SandboxActivity(Facts):
     steered: int = 0
     found: ActedFinding | None = None
     assignment: Assignment | None = None
-    progress: Progress = NO_PROGRESS
+    progress: AgentTotals = NO_PROGRESS
     budget: BudgetLimits | None = None
     """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""

@@ -15,6 +15,7 @@ from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal, command_subject
 from tests.doubles.stream_admin import stream_admin
+from tests.patience import PATIENCE
 from tests.polling import eventually
 
 World = Any
@@ -99,6 +100,19 @@ async def test_lost_receipt_is_requested_again(world: World, monkeypatch: Any) -
         await world.until_said(message, "acknowledged")
     assert len(worker.handed) == 3
     assert worker.heard == ["hello"]
+
+
+async def test_lost_receipt_delays_no_message(world: World, monkeypatch: Any) -> None:
+    """The broker loses receipts whenever a sandbox ends: the next message does not wait for a receipt's time."""
+    monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 2 * PATIENCE)
+    slow_timer_out_of_reach(monkeypatch)
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        worker.answers = lambda message: None if len(worker.handed) == 1 else worker.acknowledge(message)
+        first, second = await world.send("sbx-1", "1"), await world.send("sbx-1", "2")
+        await world.until_said(second, "acknowledged")
+    assert worker.handed == [first, first, second]
+    assert worker.heard == ["1", "2"]
 
 
 async def test_refused_message_is_rejected_and_the_next_delivered(world: World) -> None:

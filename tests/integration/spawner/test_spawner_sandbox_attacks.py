@@ -19,7 +19,7 @@ from spawner.runtimes.bubblewrap import INSIDE
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
-from tests.integration.spawner.boxed import WORKER, attack
+from tests.integration.spawner.boxed import WORKER, attack, with_namespaces
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -119,11 +119,16 @@ def host_group() -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
 async def test_control_groups_of_the_host_are_unreachable(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, host_group: tuple[Path, "subprocess.Popen[bytes]"]
 ) -> None:
-    """The reported attack mounts cgroup2 in its own namespaces and kills a group; three others follow."""
+    """The reported attack mounts cgroup2 in its own namespaces and kills a group; others follow.
+
+    They fail in a profile with user namespaces as well, where such a mount succeeds: the files belong to root.
+    """
     group, process = host_group
     attacks = [
         "unshare -UrmC sh -c 'mkdir -p /tmp/c; mount -t cgroup2 none /tmp/c && echo 1 >/tmp/c/GROUP/cgroup.kill'",
         "mkdir -p /tmp/c; mount -t cgroup2 none /tmp/c && echo 1 >/tmp/c/GROUP/cgroup.kill",
+        "unshare -UrmC sh -c 'mkdir -p /tmp/c; mount -t cgroup2 none /tmp/c && mkdir /tmp/c/own'",
+        "unshare -Urm sh -c 'mkdir -p /tmp/c; mount -t cgroup2 none /tmp/c && echo $$ >/tmp/c/cgroup.procs'",
         "mkdir -p /tmp/d; mount -t cgroup -o memory none /tmp/d && echo /tmp/x >/tmp/d/release_agent",
         "echo 0 >/sandbox/cgroup/../cgroup.procs",
     ]
@@ -131,9 +136,11 @@ async def test_control_groups_of_the_host_are_unreachable(
 lines = [line.replace('GROUP', {group.name!r}) for line in {attacks!r}]
 print(json.dumps([subprocess.run(['sh', '-c', line]).returncode for line in lines]))
 """
-    codes = await attack(eventually, await open_process(WORKER), plan_for("sbx-groups"), script)
-    assert 0 not in codes
-    assert process.poll() is None
+    runtime = await open_process(WORKER)
+    for plan in (plan_for("sbx-groups"), with_namespaces(plan_for("sbx-nested"))):
+        codes = await attack(eventually, runtime, plan, script)
+        assert 0 not in codes, plan.sandbox
+        assert process.poll() is None
 
 
 @as_root

@@ -3,6 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
+from spawner.runtimes import isolation_gaps
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.boxed import WORKER, attack
@@ -39,3 +42,39 @@ print(json.dumps([found, own, len(others)]))
     assert others >= 2
     assert set(refused.values()) == {"EPERM"}, refused
     assert not set(own) & DENIED
+
+
+@pytest.mark.skipif(isolation_gaps.landlock_version() < 6, reason="this kernel can't keep signals in (Linux 6.12)")
+async def test_signal_of_an_open_file_does_not_reach_the_worker(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """The kernel sends a signal of the agent's choice, SIGKILL as well, to the owner that it names for an open file.
+
+    Nor does a signal that is queued for one thread. An agent's own process gets the same signals.
+    """
+    script = """
+import fcntl
+F_SETSIG, F_SETOWN_EX, OF_A_PROCESS = 10, 15, 1
+def send_by_file(file, other, name, pid, number):
+    name(file, pid)
+    fcntl.fcntl(file, F_SETSIG, number)
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_ASYNC)
+    os.write(other, b'x')
+def as_owner(file, pid): fcntl.fcntl(file, fcntl.F_SETOWN, pid)
+def as_process(file, pid): fcntl.fcntl(file, F_SETOWN_EX, struct.pack('ii', OF_A_PROCESS, pid))
+def send(pid):
+    for name in (as_owner, as_process):
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
+            send_by_file(*os.pipe(), name, pid, number)
+            one, other = socket.socketpair()
+            send_by_file(one.detach(), other.fileno(), name, pid, number)
+own = subprocess.Popen(['sleep', '600'])
+send(2)
+send(own.pid)
+queue, info = {'x86_64': 297, 'aarch64': 240}[platform.machine()], ctypes.create_string_buffer(128)
+struct.pack_into('iii', info, 0, 9, 0, -1)
+print(json.dumps([own.wait(), call(queue, 2, 2, 9, info)]))
+"""
+    found = await attack(eventually, await open_process(WORKER), plan_for("sbx-file-signals"), script)
+    assert found[0] == -9
+    assert found[1] in DENIED

@@ -92,3 +92,10 @@ def rules() -> RuleSet:
 @pytest.fixture
 def after() -> Callable[[float], datetime]:
     return lambda seconds: T0 + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def session() -> Any:
+    from tests.unit.monitor.sessions import Session
+
+    return Session()

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from monitor.budgets import decisions, ledger
+from monitor.budgets.amounts import NOTHING, SandboxUse, Used
 from monitor.budgets.book import Book
 from monitor.budgets.decisions import Limit
-from monitor.budgets.ledger import NOTHING, Crossing, ProjectLedger, SandboxUse, TaskLedger, Used
+from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 
@@ -52,18 +53,18 @@ totals = st.builds(Used, *(st.integers(0, 1000) for _ in range(4)))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), totals), max_size=40))
-def test_charges_are_the_greatest_totals_whatever_their_order(found: list[tuple[str, Used]]) -> None:
+def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Used]]) -> None:
     """What was charged never decreases, and is the sum of the greatest total of each sandbox."""
     book, before = ProjectLedger(project="p1"), NOTHING
     for sandbox, used in found:
         book = ledger.charged(book, [use(used, sandbox)], T0)
-        assert day(book) == day(book).most(before)
+        assert day(book) == day(book).greatest(before)
         before = day(book)
     expected = NOTHING
     for sandbox in {name for name, _ in found}:
         most = NOTHING
         for name, used in found:
-            most = most.most(used) if name == sandbox else most
+            most = most.greatest(used) if name == sandbox else most
         expected = expected.plus(most)
     assert day(book) == expected
 
@@ -151,7 +152,7 @@ def limit(used: int, maximum: int | None = 100) -> Limit:
     return Limit("project", "p1", None, "day", "cost", maximum, used)
 
 
-def names(marks: Mapping[str, Crossing]) -> list[tuple[str, bool]]:
+def names(marks: Mapping[str, Mark]) -> list[tuple[str, bool]]:
     return sorted((name.removeprefix("day.cost."), mark.published) for name, mark in marks.items())
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import BranchState
-from spawner.repositories.branch_choice import continued
+from sandherd.settings import load
+from spawner.repositories.branch_choice import continued, name_for
+from spawner.repositories.branch_names import rules_of
 from spawner.repositories.git import GitError
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
@@ -48,3 +51,18 @@ def test_branch_that_can_not_be_continued_is_refused_with_the_reason() -> None:
     ):
         with pytest.raises(GitError, match=text):
             continued(TASK, wanted, known)
+
+
+@pytest.mark.parametrize("text", ["Deploy with canary-4b1f9e27 now", "\n\nDeploy canary-4b1f9e27,now", "4b1f9e27"])
+def test_name_of_a_branch_has_no_value_of_a_secret(text: str) -> None:
+    """A branch is stored, published and pushed, and outlives the secrets of its task."""
+    spec = TaskSpec(
+        text=text,
+        harness=CommandHarness(argv=["true"]),
+        env={"TOKEN": "canary-4b1f9e27", "PART": "4b1f9e27"},
+        secret_env=frozenset({"TOKEN", "PART"}),
+    )
+    task: Any = SimpleNamespace(task="task-1", spec=spec)
+    name = name_for(task, Repository(url=URL), [], rules_of(load({}, {}).settings.branch_prefixes))
+    assert "canary" not in name
+    assert "4b1f9e27" not in name

@@ -24,6 +24,9 @@ HEARTBEAT: Final = 1.0
 EXPIRES: Final = 20.0
 SILENCE: Final = 3 * HEARTBEAT
 REBIND: Final = 0.5
+PULL_BYTES: Final = 8 * 1024 * 1024
+"""Maximum bytes per pull request. nats-server closes a connection for which it holds 64 MiB (`max_pending`), and a
+consumer delivers as fast as its stream is read. At most two requests of a puller are open at once."""
 _NANO: Final = 1_000_000_000
 _log: Final = logs.get("pull")
 
@@ -122,7 +125,12 @@ class Puller:
         free = self._window - self._outstanding - len(self._waiting)
         if free * 2 < self._window or not self._bus.connected:
             return
-        request = {"batch": free, "expires": int(EXPIRES * _NANO), "idle_heartbeat": int(HEARTBEAT * _NANO)}
+        request = {
+            "batch": free,
+            "max_bytes": PULL_BYTES,
+            "expires": int(EXPIRES * _NANO),
+            "idle_heartbeat": int(HEARTBEAT * _NANO),
+        }
         self._outstanding += free
         await self._bus.client.publish(
             f"{self._api}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", json.dumps(request).encode(), self._inbox
@@ -140,7 +148,7 @@ class Puller:
             self._on_status(status, msg.headers or {})
 
     def _on_status(self, status: str, headers: dict[str, str]) -> None:
-        """A pull request has ended: it timed out (408), or the consumer changed or is unavailable (409, 503)."""
+        """A pull request has ended: time (408) or bytes (409) are up, or the consumer changed or is unavailable."""
         text = headers.get("Description", "")
         if status == "503" or "Deleted" in text or "Invalid" in text:
             self._problem = f"consumer {self._consumer} of {self._stream}: {text or 'no responders'}"

@@ -24,7 +24,7 @@ from sandherd.bus.auth.setup_permissions import PartState
 from sandherd.bus.identity.credential_files import CredentialFiles
 from sandherd.bus.identity.credentials import write_secret
 from sandherd.bus.identity.material import BrokerTokens, HerdIdentity
-from sandherd.bus.identity.server_config import LIMITS, operator_mode, storage_config
+from sandherd.bus.identity.server_config import LIMITS, WEBSOCKET_LIMITS, operator_mode, storage_config
 from sandherd.contracts.subjects import Principal
 from sandherd.private_files import make_directory, write_file
 
@@ -90,7 +90,7 @@ class Deployment:
             # It shows every connection and its subjects without authentication: sandboxes must not reach it.
             "http": f"127.0.0.1:{self._ports.monitor}",
             # For access from outside, terminate TLS in front of it, or configure TLS here.
-            "websocket": {"port": self._ports.websocket, "no_tls": True},
+            "websocket": {"port": self._ports.websocket, "no_tls": True, **WEBSOCKET_LIMITS},
             **operator_mode(tokens),
             **storage_config(self._data, "jetstream"),
             **LIMITS,

@@ -52,3 +52,9 @@ LIMITS: Final[dict[str, Any]] = {
     "max_control_line": 32 * 1024,
     "ping_interval": "20s",
 }
+WEBSOCKET_LIMITS: Final[dict[str, Any]] = {
+    # Without it the server never closes a connection that sends no request, or a part of one. It does not count towards
+    # `max_connections`, and uses a file descriptor that streams need.
+    "handshake_timeout": "5s",
+}
+"""Limits of the port for websockets."""

@@ -11,7 +11,10 @@ from sandherd.contracts.model import Count, MicroDollars, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import NotificationKind
 
-SteeringStep = Literal["nudge", "interrupt", "pause", "terminate"]
+SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
+"""The steps of the intervention ladder, weakest first. `observe` publishes what is found, and sends nothing."""
+InterventionStep = Literal["nudge", "interrupt", "pause", "terminate"]
+"""The steps that do something."""
 
 
 class MonitorEvent(EventData):
@@ -71,7 +74,7 @@ class MonitorInterventionDecided(MonitorEvent):
 
     type: ClassVar[str] = "monitor.intervention_decided"
     rule: str
-    step: SteeringStep
+    step: InterventionStep
     message_id: SafeName | None = None
     correlation_id: str
     intervention_number: Count = 1

@@ -8,8 +8,9 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from monitor.budgets import decisions
+from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.decisions import Limit
-from monitor.budgets.ledger import BLOCKS_KEY, ProjectLedger, SandboxUse, TaskLedger, task_key, totals, with_uses
+from monitor.budgets.ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary

@@ -19,7 +19,7 @@ _POLL: Final = 0.5
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _EMPTY_READS: Final = 3
-"""After so many, what is missing has expired: a replica may lag behind its leader."""
+"""After this number, what is missing has expired: a replica may lag behind its leader."""
 _EMPTY_PAUSE: Final = 0.1
 FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 OnEntry = Callable[[str, bytes | None, int], None]

@@ -5,16 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from monitor.budgets.ledger import (
-    DAY_HOURS,
-    MONTH_HOURS,
-    Crossing,
-    SandboxUse,
-    TaskLedger,
-    Used,
-    used_by,
-    used_since,
-)
+from monitor.budgets.amounts import SandboxUse, Used
+from monitor.budgets.ledger import DAY_HOURS, MONTH_HOURS, Mark, TaskLedger, used_by, used_since
 from sandherd.contracts.budgets import (
     FIELDS,
     BudgetKind,
@@ -100,13 +92,13 @@ def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
     return kind != "tokens" or all(use.metered for use in uses)
 
 
-def marked(marks: Mapping[str, Crossing], limits: Iterable[Limit], now: datetime) -> Mapping[str, Crossing]:
+def marked(marks: Mapping[str, Mark], limits: Iterable[Limit], now: datetime) -> Mapping[str, Mark]:
     """The marks by what is used now; the same object if nothing changes.
 
     A mark is set once for a limit. It is removed when a limit that was raised, or a window that has moved on, is not
     reached any more; so a later crossing is a new one. What is exceeded at once is not warned of.
     """
-    found: dict[str, Crossing] = {}
+    found: dict[str, Mark] = {}
     for limit in limits:
         exceeded, warned = _mark(marks, limit, EXCEEDED, now), _mark(marks, limit, WARNED, now)
         if exceeded is not None:
@@ -117,7 +109,7 @@ def marked(marks: Mapping[str, Crossing], limits: Iterable[Limit], now: datetime
     return marks if found == marks else found
 
 
-def _mark(marks: Mapping[str, Crossing], limit: Limit, level: str, now: datetime) -> Crossing | None:
+def _mark(marks: Mapping[str, Mark], limit: Limit, level: str, now: datetime) -> Mark | None:
     percent, cleared = _LEVELS[level]
     before = marks.get(f"{limit.name}.{level}")
     if before is not None and before.limit == limit.limit and limit.reaches(cleared):
@@ -126,10 +118,10 @@ def _mark(marks: Mapping[str, Crossing], limit: Limit, level: str, now: datetime
         return None
     if before is not None and level == EXCEEDED:
         return before.model_copy(update={"limit": limit.limit})  # it was raised, and is still exceeded
-    return Crossing(at=now, limit=limit.limit, used=limit.used)
+    return Mark(at=now, limit=limit.limit, used=limit.used)
 
 
-def exceeded_since(marks: Mapping[str, Crossing]) -> datetime | None:
+def exceeded_since(marks: Mapping[str, Mark]) -> datetime | None:
     """Since when a limit is exceeded."""
     return min((mark.at for name, mark in marks.items() if name.endswith(f".{EXCEEDED}")), default=None)
 
@@ -155,7 +147,7 @@ def text_of(limit: Limit) -> str:
     )
 
 
-def line_of(limit: Limit, marks: Mapping[str, Crossing]) -> BudgetLine:
+def line_of(limit: Limit, marks: Mapping[str, Mark]) -> BudgetLine:
     """A limit as it is shown to users."""
     warned, exceeded = (marks.get(f"{limit.name}.{level}") for level in (WARNED, EXCEEDED))
     return BudgetLine(

@@ -13,10 +13,11 @@ from typing import Final
 from pydantic import BaseModel
 
 from monitor.budgets import decisions
+from monitor.budgets.amounts import SandboxUse, Used
 from monitor.budgets.book import Book, Stored
 from monitor.budgets.bucket_watch import FAULTS, BucketWatch
 from monitor.budgets.decisions import EXCEEDED, Limit
-from monitor.budgets.ledger import BLOCKS_KEY, Crossing, ProjectLedger, SandboxUse, TaskLedger, Used, charged
+from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
@@ -132,7 +133,7 @@ class BudgetEnforcement:
                 held = await self._store_project(held, held.value.model_copy(update={"marks": published}))
 
     async def _stop(
-        self, marks: Mapping[str, Crossing], limits: list[Limit], uses: list[SandboxUse], now: datetime
+        self, marks: Mapping[str, Mark], limits: list[Limit], uses: list[SandboxUse], now: datetime
     ) -> None:
         """Request each live agent to end its work, and after the time for that end its sandbox."""
         name = min((name for name in marks if name.endswith(f".{EXCEEDED}")), key=lambda one: marks[one].at, default="")
@@ -170,7 +171,7 @@ class BudgetEnforcement:
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
 
 
-def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Crossing]) -> ProjectLedger:
+def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedger:
     return ledger if marks is ledger.marks else ledger.model_copy(update={"marks": dict(marks)})
 
 

@@ -6,20 +6,20 @@ sum of the greatest totals of its sandboxes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
+from monitor.budgets.amounts import ADVANCING, NOTHING, SandboxUse, Used
 from sandherd.contracts.budgets import BudgetLimits, WindowLimits
 from sandherd.contracts.names import FLEET, SafeName
-from sandherd.contracts.records import SandboxSummary, SummaryState
+from sandherd.contracts.records import SummaryState
 
 HOUR: Final = 3600
 DAY_HOURS: Final = 24
 MONTH_HOURS: Final = 30 * DAY_HOURS
-KEPT_HOURS: Final = 31 * DAY_HOURS
+STORED_HOURS: Final = 31 * DAY_HOURS
 """How long hourly entries are stored."""
 CHARGED_FOR: Final = 24 * HOUR
 """How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
@@ -27,82 +27,6 @@ MAX_CHARGED: Final = 10_000
 """Maximum number of ended sandboxes for which that is stored."""
 WALL_STEP: Final = 60
 """Wall time is charged in steps of this many seconds while nothing else changes."""
-_ADVANCING: Final = frozenset({"running", "waiting"})
-
-
-class Used(NamedTuple):
-    """Amounts by kind: micro-dollars, tokens, turns, seconds."""
-
-    cost: int = 0
-    tokens: int = 0
-    turns: int = 0
-    wall_time: int = 0
-
-    def plus(self, other: "Used") -> "Used":
-        """The sums."""
-        return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
-
-    def most(self, other: "Used") -> "Used":
-        """The greater of each."""
-        return Used(*map(max, self, other))
-
-    def beyond(self, other: "Used") -> "Used":
-        """How much more than `other`; never negative."""
-        return Used(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
-
-
-NOTHING: Final = Used()
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxUse:
-    """What a sandbox has used, by its last summary."""
-
-    project: str
-    sandbox: str
-    task: str | None
-    state: SummaryState
-    used: Used
-    started_at: datetime
-    updated_at: datetime
-    sequence: int
-    budget: BudgetLimits | None = None
-    metered: bool = True
-    """Whether it has reported tokens, or has ended no turn yet."""
-    priced: bool = True
-
-    @classmethod
-    def of(cls, summary: SandboxSummary) -> "SandboxUse":
-        """What a summary states."""
-        spent = summary.spending
-        used = Used(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds))
-        complete = spent.unmetered_turns == 0 and spent.implausible == 0
-        unused = summary.turns == 0 and summary.state not in {"finished", "ended"}
-        return cls(
-            summary.project,
-            summary.sandbox,
-            summary.task,
-            summary.state,
-            used,
-            summary.started_at,
-            summary.updated_at,
-            summary.sequence,
-            summary.budget,
-            metered=unused or (spent.metered and complete),
-            priced=unused or (spent.priced and complete),
-        )
-
-    @property
-    def is_live(self) -> bool:
-        """Whether its agent may still use something."""
-        return self.state not in {"finished", "ended"}
-
-    def used_at(self, now: datetime) -> Used:
-        """What it has used at `now`: wall time passes without events."""
-        if self.state not in _ADVANCING:
-            return self.used
-        passed = max(0, int((now - self.updated_at).total_seconds()))
-        return self.used._replace(wall_time=self.used.wall_time + passed)
 
 
 class Charge(NamedTuple):
@@ -113,7 +37,7 @@ class Charge(NamedTuple):
     ended: int = 0
 
 
-class Crossing(BaseModel):
+class Mark(BaseModel):
     """A limit that was reached: since when, and whether its event was published."""
 
     model_config = ConfigDict(frozen=True)
@@ -135,7 +59,7 @@ class ProjectLedger(BaseModel):
     charged: dict[SafeName, Charge] = {}
     closed_through: int = 0
     """Ended sandboxes up to this stream sequence were charged, and are no longer in `charged`."""
-    marks: dict[str, Crossing] = {}
+    marks: dict[str, Mark] = {}
     limits: WindowLimits = WindowLimits()
     """Those that an operator has set; they take precedence over the settings."""
     updated_by: str | None = None
@@ -158,7 +82,7 @@ class TaskLedger(BaseModel):
     granted: Used = NOTHING
     grants: tuple[str, ...] = ()
     """The names of the grants."""
-    marks: dict[str, Crossing] = {}
+    marks: dict[str, Mark] = {}
 
     @property
     def key(self) -> str:
@@ -182,7 +106,7 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
         if before is None and use.state == "ended" and use.sequence <= ledger.closed_through:
             continue
         known = before.used if before else NOTHING
-        used = use.used_at(now).most(known)
+        used = use.used_at(now).greatest(known)
         ended = int(use.updated_at.timestamp()) if use.state == "ended" else 0
         if before and not _is_worth_it(use.state, used.beyond(known)) and ended == before.ended:
             continue
@@ -194,19 +118,19 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
 
 def _is_worth_it(state: SummaryState, more: Used) -> bool:
     """Whether a difference is charged now: not each second of wall time, as that would be a write each time."""
-    return any(more[:3]) or more.wall_time >= (WALL_STEP if state in _ADVANCING else 1)
+    return any(more[:3]) or more.wall_time >= (WALL_STEP if state in ADVANCING else 1)
 
 
 def _hour_of(use: SandboxUse, now: datetime) -> int:
     """The hour of the use: that of its last event, if that is not long ago; else it would count for no window."""
-    at = now if use.state in _ADVANCING else min(now, use.updated_at)
+    at = now if use.state in ADVANCING else min(now, use.updated_at)
     return int(at.timestamp()) // HOUR
 
 
 def _pruned(
     ledger: ProjectLedger, hours: Mapping[int, Used], charges: Mapping[str, Charge], now: datetime
 ) -> ProjectLedger:
-    oldest = int(now.timestamp()) // HOUR - KEPT_HOURS
+    oldest = int(now.timestamp()) // HOUR - STORED_HOURS
     recent = {hour: used for hour, used in hours.items() if hour > oldest}
     closed = closed_charges(charges, now)
     if recent == ledger.hours and charges == ledger.charged and not closed:
@@ -248,7 +172,7 @@ def with_uses(ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime) -
     """The ledger with what the task's sandboxes have used by now. Their totals never decrease."""
     sandboxes = dict(ledger.sandboxes)
     for use in uses:
-        sandboxes[use.sandbox] = use.used_at(now).most(sandboxes.get(use.sandbox, NOTHING))
+        sandboxes[use.sandbox] = use.used_at(now).greatest(sandboxes.get(use.sandbox, NOTHING))
     budget = next((use.budget for use in uses if use.budget is not None), ledger.budget)
     return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
 

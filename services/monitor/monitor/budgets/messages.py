@@ -9,8 +9,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from monitor.budgets import decisions
+from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.decisions import EXCEEDED, Limit
-from monitor.budgets.ledger import Crossing, SandboxUse
+from monitor.budgets.ledger import Mark
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
@@ -41,7 +42,7 @@ class BudgetMessages:
         self._sent: dict[UUID, None] = {}
         """The ids of commands that were sent, so that they are not sent again in each pass."""
 
-    async def publish_reached(self, limit: Limit, name: str, mark: Crossing, uses: Collection[SandboxUse]) -> None:
+    async def publish_reached(self, limit: Limit, name: str, mark: Mark, uses: Collection[SandboxUse]) -> None:
         """Publish that a limit was reached: about the latest sandbox of the task, or about the project as a whole."""
         kind = MonitorBudgetExceeded if name.endswith(f".{EXCEEDED}") else MonitorBudgetWarned
         data = kind(
@@ -67,7 +68,7 @@ class BudgetMessages:
         id = self._bus.ids.derive(at, data.type, project, request.task, request.grant)
         await self._event(data, id, at, {"project": project, "subject": entity, "taskid": request.task})
 
-    async def stop(self, use: SandboxUse, limit: Limit, mark: Crossing, now: datetime) -> None:
+    async def stop(self, use: SandboxUse, limit: Limit, mark: Mark, now: datetime) -> None:
         """Request an agent to end its work; after the time for that, command the end of its sandbox."""
         times = decisions.is_to_be_stopped(use, mark.at, self._grace, now)
         if times is not None:
@@ -89,7 +90,7 @@ class BudgetMessages:
         await self._command(use, message, mark.at, limit.name, mark.limit)
 
     async def _event(self, data: MonitorEvent, id: UUID, at: datetime, about: Mapping[str, Any]) -> None:
-        """By a source of its own: it is the same event, with the same number, whoever publishes it again."""
+        """By a source of its own: it is the same event, with the same number, whichever replica publishes it again."""
         event: Envelope[MonitorEvent] = wrap(
             data,
             data.type,
@@ -126,6 +127,6 @@ class BudgetMessages:
         return True
 
 
-def limit_at(limit: Limit, mark: Crossing) -> Limit:
+def limit_at(limit: Limit, mark: Mark) -> Limit:
     """The limit as it was when it was reached: the text of a repeated message has to be the same."""
     return Limit(limit.scope, limit.project, limit.task, limit.window, limit.kind, mark.limit, mark.used)

@@ -1,105 +1,110 @@
 """The agent repeats one call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Final
-from uuid import UUID
 
 from pydantic import Field
 
-from monitor.facts import EndedCall, Facts, Observation
-from monitor.rules.rule import (
-    MAX_EVIDENCE,
-    Documentation,
-    GuardianRule,
-    Pattern,
-    SettingReference,
-    Thresholds,
-    Unit,
-)
+from monitor.facts import Facts, Observation
+from monitor.normalisation import tool_label
+from monitor.repeats import MAX_GAP, PAUSE, Row, Rows, first, is_again, is_parallel, repeated
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, SettingReference, Thresholds, Unit
 
 
 class LoopThresholds(Thresholds):
-    """When a streak is a loop."""
+    """When repeated calls are a loop."""
 
     repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
-    """Equal calls with equal results in a row. As many after a message are needed to ignore it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Streak:
-    """The same call with the same result, `count` times in a row. `began` is the stream sequence of the first one."""
-
-    call: str = ""
-    result: str = ""
-    tool: str = ""
-    began: int = 0
-    began_at: datetime | None = None
-    count: int = 0
-    evidence: tuple[UUID, ...] = ()
-    """Event ids of the last results, newest last."""
+    """Equal calls with equal results. As many after a message are needed to ignore it."""
+    interrupt_at: Annotated[int, Unit("calls"), Field(ge=2)] = 8
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
+    """As many pause it, and a user is asked."""
+    polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
+    """Equal calls with equal results, if the agent waits for something: so many count as `repeats`, and each further
+    one as one more."""
 
 
 @dataclass(frozen=True)
-class Loop(GuardianRule[Streak, LoopThresholds]):
-    """The same call with the same result, again and again; any other call ends the streak, and obeys a nudge."""
+class Loop(GuardianRule[Rows, LoopThresholds]):
+    """The same call with the same result, again and again, also with other calls between."""
 
     name = "loop"
     order = 100
     thresholds = LoopThresholds
-    part = Streak
+    part = Rows
     folds_calls = True
+    steps = MappingProxyType({"nudge": "repeats", "interrupt": "interrupt_at", "pause": "pause_at"})
     documentation = Documentation(
-        condition="the same tool with the same input and the same result, `repeats` times in a row",
-        avoids="a call that gets another result each time, such as a poll: it is no repetition; several events that "
-        "report the end of one call count once",
-        source="OpenHands' stuck detector, which also needs four",
+        condition="the same tool with the same input and the same result, `repeats` times, with at most "
+        f"{MAX_GAP - 1} other calls between two of them; inputs are compared without descriptions and timeouts, "
+        "results without times, durations, process ids, addresses, temporary paths, hashes and ANSI sequences; each "
+        "sub-agent is told apart",
+        avoids="another result, and a file that gets a new content, begin again (a loop of edits and tests); calls of "
+        "one response of the model count once; a poll, which is a call that is known to wait or to read the output of "
+        f"something, or comes after a pause of {PAUSE:.0f} s or takes as long, has to be repeated `polls` times; calls "
+        "that an outage, a denial or an interrupt prevented do not count",
+        source="OpenHands' stuck detector also needs four, but a time stamp, or one other call, hides a loop from it; "
+        "ten for polls is what OpenClaw and OpenHands arrived at",
     )
 
-    def fold(self, part: Streak, observation: Observation, _facts: Facts) -> Streak:
-        """One more equal call, or a new streak."""
+    def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
+        """One more equal call, or a new row."""
         call = observation.call
-        if call is None:
+        if call is None or not call.is_executed:
             return part
-        evidence = (call.id,) if call.id else ()
-        if (part.call, part.result) != (call.digest, call.result):
-            return Streak(call.digest, call.result, call.tool, call.number, call.at, 1, evidence)
-        last_ids = (*part.evidence, *evidence)[-MAX_EVIDENCE:]
-        return Streak(part.call, part.result, part.tool, part.began, part.began_at, part.count + 1, last_ids)
+        row = part.row(call.digest)
+        if row is None or (row.result, row.edits) != (call.result, facts.new_contents):
+            return part.with_row(first(part, call, facts.new_contents), call)
+        return part if is_parallel(row, call) else part.with_row(repeated(part, row, call), call)
 
-    def pattern(self, part: Streak) -> Pattern | None:
-        """The streak, however short."""
-        if part.began_at is None:
+    def pattern(self, part: Rows) -> Pattern | None:
+        """The call that was repeated most often."""
+        row = part.top()
+        return None if row is None else self._pattern(row)
+
+    def _pattern(self, row: Row) -> Pattern:
+        label = tool_label(row.tool)
+        summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row(row)}"
+        return Pattern(self.name, row.key, row.began_at, row.began, row.count, summary, row.evidence)
+
+    def judge(self, part: Rows, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
+        """The call that was repeated most often, if that is a loop. Polls count less."""
+        if part.most < thresholds.repeats:
             return None
-        summary = f"{part.tool}: the same call with the same result, {part.count} times in a row"
-        key = _key(part)
-        return Pattern(self.name, key, part.began_at, part.began, part.count, summary, part.evidence)
+        counts = [(_count(row, thresholds), row) for row in part.rows]
+        count, row = max(reversed(counts), key=lambda one: one[0])
+        return replace(self._pattern(row), count=count) if count >= thresholds.repeats else None
 
-    def judge(self, part: Streak, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
-        """The streak, if it is long enough to be a loop."""
-        return self.pattern(part) if part.count >= thresholds.repeats else None
-
-    def steering_text(self, part: Streak) -> str:
+    def steering_text(self, part: Rows) -> str:
         """What repeats, and what to do instead."""
+        row = part.top()
+        times = "several times" if row is None else f"{row.count} times{_in_a_row(row)}"
+        tool = "the same tool" if row is None else tool_label(row.tool)
         return (
-            f"You have called {part.tool or 'the same tool'} {part.count} times in a row with the same input, and the "
-            "result was the same each time. Another identical call will not change it. Stop and read that result: say "
-            "what it tells you, then do something else - another input, another tool, or a smaller step that shows "
-            "why. If nothing else is left, end the task and say what stands in the way."
+            f"You have called {tool} {times} with the same input, and the result was the same each time. Another "
+            "identical call will not change it. Stop and read that result: say what it tells you, then do something "
+            "else - another input, another tool, or a smaller step that shows why. If nothing else is left, end the "
+            "task and say what stands in the way."
         )
 
-    def is_repeated(self, key: str, _part: Streak, observation: Observation) -> bool | None:
-        """The same call with the same result is the pattern; any other call is not."""
-        return None if observation.call is None else _key(observation.call) == key
+    def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
+        """The same call with the same result is the pattern; it is gone after more other calls than were between."""
+        return is_again(part, key, observation.call)
 
     def ignored_after(self, thresholds: LoopThresholds) -> int:
         """As many calls as make a loop."""
         return thresholds.repeats
 
 
-def _key(repeated: Streak | EndedCall) -> str:
-    call = repeated.call if isinstance(repeated, Streak) else repeated.digest
-    return f"{call} {repeated.result}"
+def _count(row: Row, thresholds: LoopThresholds) -> int:
+    return max(0, row.count - max(0, thresholds.polls - thresholds.repeats)) if row.is_poll else row.count
+
+
+def _in_a_row(row: Row) -> str:
+    return " in a row" if row.gap == 1 else ""
 
 
 RULE: Final = Loop()

@@ -5,12 +5,13 @@ import pkgutil
 import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic.fields import FieldInfo
 
 import monitor.rules as package
 from monitor.rules.rule import AnyGuardianRule, AnyHousekeepingRule, AnyRule, GuardianRule, HousekeepingRule, Unit
+from sandherd.contracts.events.monitor import SteeringStep
 
 _NO_RULES: Final = frozenset({"registry", "rule"})
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
@@ -59,6 +60,17 @@ def _problems_of(rule: AnyRule) -> Iterator[str]:
     if bool(rule.reads or rule.folds_calls or rule.folds_output) != (rule.part is not None):
         yield "what has a part folds something, and what folds has a part"
     yield from (wrong for name, field in rule.thresholds.model_fields.items() for wrong in _threshold(name, field))
+    if isinstance(rule, GuardianRule):
+        yield from _steps(rule)
+
+
+def _steps(rule: AnyGuardianRule) -> Iterator[str]:
+    names = [step for step in get_args(SteeringStep) if step in rule.steps]
+    if not names or names != list(rule.steps):
+        yield f"its steps are not some of {', '.join(get_args(SteeringStep))}, in that order"
+    yield from (
+        f"there is no threshold {one}" for one in rule.steps.values() if one not in rule.thresholds.model_fields
+    )
 
 
 def _threshold(name: str, field: FieldInfo) -> Iterator[str]:

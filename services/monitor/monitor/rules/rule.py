@@ -4,6 +4,7 @@ A rule is pure. It gets its own part and the facts that all rules share, and can
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from monitor.facts import Facts, Observation
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.monitor import IdleFinding, MonitorIdleFound
+from sandherd.contracts.events.monitor import IdleFinding, MonitorIdleFound, SteeringStep
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
 
@@ -156,6 +157,13 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
 
     kind = "guardian"
     prompt = True
+    steps: ClassVar[Mapping[SteeringStep, str]]
+    """The steps of its ladder, weakest first, each with the name of the threshold that a pattern's count has to reach
+    for it."""
+    soft: ClassVar[bool] = False
+    """Whether its pattern is only a suspicion, which a model may drop."""
+    across_episodes: ClassVar[bool] = False
+    """Whether its part outlives a message of a user, which begins a new episode with a new part otherwise."""
 
     @abstractmethod
     def pattern(self, part: PartT) -> Pattern | None:
@@ -164,6 +172,18 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     @abstractmethod
     def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
         """The pattern that the agent is to be steered out of at `now`, if any."""
+
+    def step(self, pattern: Pattern, thresholds: ThresholdsT) -> SteeringStep | None:
+        """The highest step that the pattern's count reaches; None below the first.
+
+        No step is skipped: one with a lower threshold than a weaker one applies from that of the weaker one.
+        """
+        reached: SteeringStep | None = None
+        for step, threshold in self.steps.items():
+            if pattern.count < getattr(thresholds, threshold):
+                break
+            reached = step
+        return reached
 
     @abstractmethod
     def steering_text(self, part: PartT) -> str:

@@ -12,6 +12,7 @@ from spawner.repositories.branch_names import Rules, branch_name, prefix_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskFacts, TaskRecord
+from spawner.tasks.secrets import hidden
 
 FRESH: Final = timedelta(hours=12)
 """How long a checkout that is stored as an artifact may wait for its sandbox."""
@@ -52,8 +53,12 @@ def _is_same_ticket(one: str | None, other: str | None) -> bool:
 
 
 def name_for(task: TaskRecord, repository: Repository, taken: Iterable[str], rules: Rules) -> str:
-    """The name of a new branch for a task, distinct from those that are taken."""
-    title = next((line.strip() for line in task.spec.text.splitlines() if line.strip()), "")
+    """The name of a new branch for a task, distinct from those that are taken, without values of its secrets.
+
+    It is stored longer than they are, published in events, and pushed to a forge.
+    """
+    text: str = hidden(task.spec.text, task.spec)
+    title = next((line.strip() for line in text.splitlines() if line.strip()), "")
     prefix = prefix_of(title, task.spec.priority, rules)
     return branch_name(title, prefix=prefix, task=task.task, ticket=repository.ticket, taken=taken)
 

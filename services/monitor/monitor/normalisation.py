@@ -1,0 +1,248 @@
+"""What makes two calls equal: digests of inputs, results and errors, without what differs by chance. Pure.
+
+Two calls of one command have other times, durations, process ids, addresses and temporary paths in their results, and
+other descriptions and timeouts in their inputs. All of it comes from a sandbox: the work for a call is limited, and no
+expression backtracks over more than a number or a name.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+HEAD: Final = 3072
+"""Characters that are compared at the beginning of a result."""
+TAIL: Final = 1024
+"""Characters that are compared at the end of a longer one."""
+MAX_INPUT: Final = 16_384
+"""Characters of an encoded input that are compared; of a longer one, also its length."""
+MAX_CAUSE: Final = 200
+"""Bytes of the line of an error that are compared."""
+_SIZE: Final = 8
+_SHORT: Final = 12
+_IRRELEVANT: Final = frozenset(
+    {
+        *("description", "explanation", "justification", "reasoning", "security_risk", "summary"),
+        *("timeout", "timeout_ms", "timeout_sec", "timeout_seconds", "yield_time_ms", "max_output_tokens"),
+    }
+)
+"""Fields of an input that do not change what a call does."""
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}")
+
+_MONTH: Final = b"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+_ZONE: Final = rb"(?: ?[ap]m)?(?: ?(?:utc|gmt|z|[+-][0-9]{2}:?[0-9]{2})(?!\w))?"
+_CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?" + _ZONE
+_UNIT: Final = b"(?:[num]?s|\xc2\xb5s|m|h|secs?|seconds?|mins?|minutes?|hours?|milliseconds?)"
+_MASK: Final = b"#"
+
+
+def _digits() -> bytes:
+    """What begins with a digit. A digit comes first, as the search for one is fast; what follows are alternatives."""
+    more = (
+        rb"[0-9]{3}[-/][0-9]{2}[-/][0-9]{2}(?:[t ]" + _CLOCK + b")?",  # a date, and its time
+        rb"[0-9]?:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?" + _ZONE + rb"(?![\w:])",
+        rb"[0-9]? " + _MONTH + rb" [0-9]{4}(?: " + _CLOCK + b")?",
+        rb"[0-9]{0,9}(?:[.,][0-9]{1,9})? ?" + _UNIT + rb"(?: ?[0-9]{1,9}(?:\.[0-9]{1,9})? ?" + _UNIT + rb"){0,3}(?!\w)",
+        rb"(?<=1)[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)",  # since 1970: seconds, or smaller units
+        rb"(?<=0)x[0-9a-f]{4,16}(?!\w)",
+        rb"(?<=\w\[[0-9])[0-9]{0,6}(?=\]:)",  # a process in a log
+    )
+    return rb"[0-9](?<![\w.:][0-9])(?:" + b"|".join(more) + b")"
+
+
+@dataclass(frozen=True, slots=True)
+class _Volatile:
+    """Something that differs by chance. Searched for only where `sign` is, which is found much faster."""
+
+    sign: bytes
+    pattern: re.Pattern[bytes]
+    mask: bytes
+
+    @classmethod
+    def of(cls, sign: bytes, pattern: bytes, mask: bytes = b"") -> "_Volatile":
+        return cls(sign, re.compile(pattern), mask)
+
+
+_NUMBER: Final = rb"[ :=#(\[]{1,3}[0-9]{1,10}(?:[ /](?:of )?[0-9]{1,6})?"
+_NAME: Final = rb"[ :=\"']{1,4}[\w.-]{1,64}"
+_ANYWHERE: Final = (
+    _Volatile.of(b"\x1b", rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-z])"),
+    _Volatile.of(b"(cached)", rb"\(cached\)", _MASK),
+    _Volatile.of(b"/tmp/", rb"(?:/private|/var)?/tmp/[\w.@%+-]{1,128}"),
+    _Volatile.of(b"/var/folders/", rb"/var/folders/[\w.@%+/-]{1,128}"),
+)
+_WITH_NUMBERS: Final = (
+    _Volatile.of(b"pid", rb"pid" + _NUMBER),
+    _Volatile.of(b"process", rb"process(?: id)?" + _NUMBER),
+    _Volatile.of(b" port", rb" port" + _NUMBER),
+    _Volatile.of(b"host:", rb"localhost:[0-9]{4,5}"),
+    _Volatile.of(b"0.0.", rb"(?:127\.0\.0\.1|0\.0\.0\.0):[0-9]{4,5}"),
+    _Volatile.of(b"attempt", rb"attempt" + _NUMBER),
+    _Volatile.of(b"retry", rb"retry" + _NUMBER),
+    _Volatile.of(b"chunk id", rb"chunk id" + _NAME),
+    _Volatile.of(b"request", rb"request[ _-]?id" + _NAME),
+    _Volatile.of(b"session", rb"session(?: id)?" + _NUMBER),
+    _Volatile.of(b"token count", rb"token count" + _NUMBER),
+)
+_DIGITS: Final = re.compile(_digits())
+_DATES: Final = re.compile(
+    _MONTH + rb" [ 0-9]?[0-9](?![0-9])(?:,? [0-9]{4})?(?:[ ,]{1,2}(?:" + _CLOCK + rb"|#)(?: [0-9]{4})?)?"
+)
+_WEEKDAYS: Final = re.compile(rb"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6},? (?=#)")
+_HEXADECIMAL: Final = re.compile(
+    rb"[0-9a-f](?<!\w[0-9a-f])(?:[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{6,63})(?!\w)"
+)
+_GLYPHS: Final = re.compile(rb"(?:\xe2(?:[\xa0-\xa3][\x80-\xbf]|\x97[\x90-\x93]|\x97[\xb4-\xb7]|\x9c[\xa2-\xbd])[ ]?)+")
+_LINE_NUMBERS: Final = re.compile(rb"^ *[0-9]{1,7}(?:\t|\xe2\x86\x92)", re.MULTILINE)
+_WRAPPED: Final = re.compile(rb"\s*(?:<(?:tool_use_error|error|stdout|stderr)>)?(?:error: (?=exit code))?")
+_STATUS: Final = re.compile(rb"exit code [0-9]{1,3}\s*|\[the command completed with exit code [0-9]{1,3}\.\]\s*")
+_LOCATION: Final = re.compile(
+    rb"^[^\s:(]{1,200}(?::[0-9#]{1,9}|\([0-9#]{1,9},[0-9#]{1,9}\)){1,2}:? ?|(?<=line )[0-9]{1,9}|(?<=:)[0-9]{1,9}"
+)
+_REASON: Final = re.compile(
+    rb"error|fail|fatal|exception|cannot|can't|could not|not found|no such|denied|unable|invalid|unknown|unexpected"
+    rb"|missing|undefined|timed out|not been|must "
+)
+_TRACEBACK: Final = b"traceback (most recent call last)"
+_RUNS: Final = bytes.maketrans(b"0123456789abcdef", b"h" * 16)
+_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_TOOL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+_WRITTEN: Final = re.compile(
+    r"(?:The file |File created successfully at: )(?P<path>[^\n]{1,512}?)"
+    r"(?: has been (?:updated|created)\b[^\n]*|\.?\Z)"
+)
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=_SIZE).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """The digest of a text as it is."""
+    return _digest(text.encode("utf-8", "replace"))
+
+
+def input_digest(tool: str, tool_input: Any, agent: str | None = None) -> str:
+    """The digest of a tool and its input, without irrelevant fields: 16 hexadecimal digits.
+
+    Equal for `16` and `"16"`, and different for each sub-agent.
+    """
+    text = json.dumps([agent, tool, _relevant(tool_input)], sort_keys=True, separators=(",", ":"), default=str)
+    if len(text) > MAX_INPUT:
+        text = f"{len(text)} {text[:MAX_INPUT]}"
+    return _digest(text.encode())
+
+
+def _relevant(value: Any) -> Any:
+    """An input without irrelevant fields. Only its own are left out, not those of values in it, which may be data."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _plain(one) for name, one in value.items() if name not in _IRRELEVANT and one is not None}
+
+
+def _plain(value: Any) -> Any:
+    """A whole number that is written as a text, as a number; a text without space around it."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    return int(text) if len(text) <= 16 and _WHOLE_NUMBER.fullmatch(text) else text
+
+
+def result_digest(result: Any) -> str:
+    """The digest of a tool's result without what differs by chance: 16 hexadecimal digits.
+
+    Equal for the text that the model sees and for the structure that Claude's tools return, if both are complete.
+    """
+    return _digest(normalised(result_text(result)))
+
+
+def result_text(result: Any) -> str:
+    """The text of a result: of a structure, the output in it; of another value, its JSON."""
+    if isinstance(result, str):
+        return result
+    if result is None:
+        return ""
+    if isinstance(result, list) and all(isinstance(part, Mapping) for part in result):
+        return "\n".join(str(part.get("text", f"[{part.get('type', 'something')}]")) for part in result)
+    text = _field_text(result) if isinstance(result, Mapping) else None
+    return json.dumps(result, sort_keys=True, default=str) if text is None else text
+
+
+def _field_text(result: Mapping[str, Any]) -> str | None:
+    """The text in the structured result of a tool of Claude."""
+    if "stdout" in result:
+        outputs = (str(result.get(name) or "").strip() for name in ("stdout", "stderr"))
+        return "\n".join(output for output in outputs if output)
+    if "structuredPatch" in result and "filePath" in result:
+        return f"The file {result['filePath']} has been updated"
+    file = result.get("file")
+    if isinstance(file, Mapping) and isinstance(file.get("content"), str):
+        return str(file["content"])
+    content = result.get("content")
+    if isinstance(content, list):
+        return result_text(content)
+    if isinstance(content, str) and content:
+        return content
+    names = result.get("filenames")
+    return "\n".join(map(str, names)) if isinstance(names, list) else None
+
+
+def normalised(text: str) -> bytes:
+    """A result without what differs by chance, of at most `HEAD + TAIL` characters; in small letters."""
+    if len(text) > HEAD + TAIL:
+        text = f"{text[:HEAD]}\n{text[-TAIL:]}"
+    if text.startswith(("The file ", "File created ")) and (written := _WRITTEN.match(text)):
+        text = f"written {written['path']}"
+    content = text.encode("utf-8", "replace").lower()
+    content = content[_WRAPPED.match(content).end() :].rstrip()  # type: ignore[union-attr]  # it matches any text
+    for volatile in _ANYWHERE:
+        if volatile.sign in content:
+            content = volatile.pattern.sub(volatile.mask, content)
+    if not text.isascii():
+        content = _GLYPHS.sub(b"", content)
+    if b"0" in content.translate(_ZEROS):
+        content = _without_numbers(content)
+    return content
+
+
+def _without_numbers(content: bytes) -> bytes:
+    if _LINE_NUMBERS.match(content):
+        content = _LINE_NUMBERS.sub(b"", content)
+    content, times = _DIGITS.subn(_MASK, content)
+    content, dates = _DATES.subn(_MASK, content)
+    if times or dates:
+        content = _WEEKDAYS.sub(b"", content)
+    if b"hhhhhhh" in content.translate(_RUNS):
+        content = _HEXADECIMAL.sub(_masked_hexadecimal, content)
+    for volatile in _WITH_NUMBERS:
+        if volatile.sign in content:
+            content = volatile.pattern.sub(_MASK, content)
+    return content
+
+
+def _masked_hexadecimal(found: "re.Match[bytes]") -> bytes:
+    """A digest has letters and digits; a word has no digits, and a count no letters."""
+    return found[0] if found[0].isdigit() or found[0].isalpha() else _MASK
+
+
+def cause_digest(result: Any, *, needs_reason: bool = False) -> str | None:
+    """The digest of an error's cause, independent of the line of a file; None for a result without any text.
+
+    The cause is the last line of a traceback, else the first line that looks like a reason, else the last one. With
+    `needs_reason` a short last line, such as a count, is none.
+    """
+    lines = [line for line in _STATUS.sub(b"", normalised(result_text(result))).splitlines() if line.strip()]
+    if not lines:
+        return None
+    reason = next((line for line in lines if _REASON.search(line)), None)
+    if reason is None and needs_reason and len(lines[-1]) < _SHORT:
+        return None
+    line = lines[-1] if reason is None or any(_TRACEBACK in one for one in lines) else reason
+    return _digest(_LOCATION.sub(_MASK, line.strip()[:MAX_CAUSE]))
+
+
+def tool_label(tool: str) -> str:
+    """The name of a tool for a message to an agent. It comes from a sandbox: one that is no name is left out."""
+    return tool if _TOOL.fullmatch(tool) else "the same tool"

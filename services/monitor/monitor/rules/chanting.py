@@ -1,0 +1,140 @@
+"""The model repeats one text within a message or thought."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.conversation import AgentMessage, AgentThinking
+
+MAX_CHARS: Final = 16_000
+"""How many of the last characters of a text are examined."""
+BLOCK: Final = 20
+"""Minimum characters of a block."""
+_FENCES: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_EXEMPT: Final = re.compile(
+    r"^(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*$)|\t| {4}).*$\n?",
+    re.MULTILINE,
+)
+"""Lines of tables, headings, lists, quotations, rulers and indented code."""
+_ENDS: Final = re.compile(r"(?<=[.!?…])\s+|\n+")
+_REMEMBERED: Final = 3
+"""Minimum repetitions that are remembered, and of the threshold."""
+_LETTERS: Final = 5
+"""Minimum number of different characters of a block: a row of signs is none."""
+
+
+class ChantingThresholds(Thresholds):
+    """When a repeated text is a chant."""
+
+    repeats: Annotated[int, Unit("repeats"), Field(ge=_REMEMBERED)] = 10
+    """How often one text of at least 20 characters is in one message or thought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chant:
+    """How often the last message or thought repeats a text; 0: not often enough to be remembered."""
+
+    count: int = 0
+    since: datetime | None = None
+    began: int = 0
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chanting(GuardianRule[Chant, ChantingThresholds]):
+    """One text again and again, within one message or thought."""
+
+    name = "chanting"
+    order = 150
+    thresholds = ChantingThresholds
+    part = Chant
+    reads = (AgentMessage, AgentThinking)
+    steps = MappingProxyType({"interrupt": "repeats"})
+    documentation = Documentation(
+        condition=f"one text of at least {BLOCK} characters, `repeats` times within a message or thought",
+        avoids="code, tables, lists, quotations and headings are left out; a text that is a part of different "
+        "sentences, such as a path, is no repetition",
+        source="Gemini CLI's loop detection, which needs ten chunks of 50 characters",
+    )
+
+    def fold(self, part: Chant, observation: Observation, _facts: Facts) -> Chant:
+        """That of the last text only."""
+        event = observation.event
+        assert isinstance(event.data, AgentMessage | AgentThinking)
+        count = repetitions(event.data.content)
+        if count < _REMEMBERED:
+            return part if part.count == 0 else Chant()
+        return Chant(count, event.at, event.number, (event.id,) if event.id else ())
+
+    def pattern(self, part: Chant) -> Pattern | None:
+        """The repetition, however short."""
+        if part.since is None:
+            return None
+        summary = f"one text, {part.count} times within a message"
+        return Pattern(self.name, "text", part.since, part.began, part.count, summary, part.evidence)
+
+    def judge(self, part: Chant, _facts: Facts, _now: datetime, thresholds: ChantingThresholds) -> Pattern | None:
+        """The repetition, if it is long enough."""
+        return self.pattern(part) if part.count >= thresholds.repeats else None
+
+    def steering_text(self, part: Chant) -> str:
+        """What to do instead."""
+        return (
+            f"Your last text repeats the same sentence {part.count} times. Stop writing it. Do the next concrete step "
+            "with a tool, or end the task and state what prevents it."
+        )
+
+    def is_repeated(self, key: str, part: Chant, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
+        """Another text is the pattern if it is a chant, too."""
+        return None if observation.event.data is None else part.count > 0
+
+    def ignored_after(self, thresholds: ChantingThresholds) -> int:  # noqa: ARG002  # one more text is enough
+        """One more such text."""
+        return 1
+
+
+def repetitions(text: str) -> int:
+    """How often the text that is repeated the most occurs; 0 if the text is too short to repeat one."""
+    if len(text) < 3 * BLOCK:
+        return 0
+    text = _EXEMPT.sub("", _FENCES.sub("", text[-MAX_CHARS:]))
+    blocks = list(_blocks(text))
+    whole = max(Counter(blocks).values(), default=0)
+    return max(whole, *map(_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Its sentences and lines; short ones that follow each other are joined."""
+    begun = ""
+    for piece in _ENDS.split(text):
+        plain = " ".join(piece.split()).lower()
+        begun = plain if len(plain) >= BLOCK else f"{begun} {plain}".strip()
+        if len(begun) >= BLOCK:
+            if len(set(begun)) >= _LETTERS:
+                yield begun
+            begun = ""
+
+
+def _periods(block: str) -> int:
+    """How often the end of a long block without punctuation is repeated at equal distances."""
+    end = block[-BLOCK:]
+    distance = len(block) - BLOCK - block.rfind(end, 0, len(block) - 1)
+    if len(set(end)) < _LETTERS or distance > len(block) // 2:
+        return 0
+    period = max(distance, -(-BLOCK // distance) * distance)
+    count, place = 1, len(block) - BLOCK - period
+    while place >= 0 and block.startswith(end, place):
+        count, place = count + 1, place - period
+    return count
+
+
+RULE: Final = Chanting()

@@ -1,0 +1,209 @@
+"""The agent repeats a series of calls."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.normalisation import text_digest
+from monitor.repeats import PAUSE
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+_LENGTHS: Final = (2, 3, 4, 5)
+"""Numbers of calls of a series."""
+_MAX_AGENTS: Final = 3
+
+
+class CycleThresholds(Thresholds):
+    """When a repeated series is a cycle."""
+
+    blocks: Annotated[int, Unit("series"), Field(ge=2)] = 3
+    """Equal series of calls in a row. As many after a message are needed to ignore it."""
+    interrupt_at: Annotated[int, Unit("series"), Field(ge=2)] = 5
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
+    """As many pause it, and a user is asked."""
+    polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
+    """Equal series with a poll: so many count as `blocks`, and each further one as one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A call and its result."""
+
+    digest: str
+    number: int
+    at: datetime
+    polls: bool
+    id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How many calls in a row equal the one as many calls before as a series has."""
+
+    length: int = 0
+    began: int = 0
+    began_at: datetime | None = None
+
+
+_NO_RUNS: Final = (Run(),) * len(_LENGTHS)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The last calls of one agent or sub-agent, since a file got a new content."""
+
+    parent: str | None = None
+    edits: int = 0
+    pairs: tuple[Pair, ...] = ()
+    runs: tuple[Run, ...] = _NO_RUNS
+    """For each number of calls of a series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracks:
+    """Those of the last agents that called something, the newest last."""
+
+    tracks: tuple[Track, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series that was repeated."""
+
+    track: Track
+    length: int
+    run: Run
+
+    @property
+    def count(self) -> int:
+        """How often it is there, completely."""
+        return self.run.length // self.length + 1
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Its calls, the last time."""
+        return self.track.pairs[-self.length :]
+
+    @property
+    def polls(self) -> bool:
+        """Whether it waits for something."""
+        return any(pair.polls for pair in self.pairs)
+
+    @property
+    def key(self) -> str:
+        """The same wherever the series begins."""
+        digests = [pair.digest for pair in self.pairs]
+        return text_digest(min(" ".join(digests[start:] + digests[:start]) for start in range(self.length)))
+
+
+@dataclass(frozen=True)
+class Cycle(GuardianRule[Tracks, CycleThresholds]):
+    """The same two to five calls with the same results, again and again."""
+
+    name = "cycle"
+    order = 110
+    thresholds = CycleThresholds
+    part = Tracks
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "blocks", "interrupt": "interrupt_at", "pause": "pause_at"})
+    documentation = Documentation(
+        condition=f"a series of {_LENGTHS[0]} to {_LENGTHS[-1]} calls with the same inputs and results, compared as by "
+        "`loop`, `blocks` times in a row by one agent or sub-agent",
+        avoids="a file that gets a new content begins again (edit and test); a file that returns to a content that it "
+        "had lately does not; calls of one response of the model are no repetition of each other; a series with a poll "
+        "has to be repeated `polls` times",
+        source="Gemini CLI finds cycles of up to five calls, but ignores results, and OpenHands only those of two",
+    )
+
+    def fold(self, part: Tracks, observation: Observation, facts: Facts) -> Tracks:
+        """The calls of its agent with this one."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return part
+        track = next((one for one in part.tracks if one.parent == call.parent), None)
+        others = tuple(one for one in part.tracks if one is not track)
+        if track is None or track.edits != facts.new_contents:
+            track = Track(call.parent, facts.new_contents)
+        return Tracks((*others, _added(track, call))[-_MAX_AGENTS:])
+
+    def pattern(self, part: Tracks) -> Pattern | None:
+        """The series that was repeated most often."""
+        series = max(_series(part), key=lambda one: one.count, default=None)
+        return None if series is None else self._pattern(series)
+
+    def _pattern(self, series: Series) -> Pattern:
+        assert series.run.began_at is not None
+        summary = f"a series of {series.length} calls with the same results, {series.count} times in a row"
+        evidence = tuple(pair.id for pair in series.pairs if pair.id is not None)
+        return Pattern(self.name, series.key, series.run.began_at, series.run.began, series.count, summary, evidence)
+
+    def judge(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
+        """The series that was repeated most often, if that is a cycle. Polls count less."""
+        less = max(0, thresholds.polls - thresholds.blocks)
+        counts = [(one.count - less if one.polls else one.count, one) for one in _series(part)]
+        count, series = max(counts, key=lambda one: one[0], default=(0, None))
+        return replace(self._pattern(series), count=count) if series and count >= thresholds.blocks else None
+
+    def steering_text(self, part: Tracks) -> str:
+        """What repeats, and what to do instead."""
+        series = max(_series(part), key=lambda one: one.count, default=None)
+        calls, times = (2, "several times") if series is None else (series.length, f"{series.count} times in a row")
+        return (
+            f"You have repeated the same series of {calls} calls {times}, with the same results each time, and changed "
+            "nothing between. Going through it again will not change them. Say what the results tell you, and choose a "
+            "step that you have not tried. If nothing is left, end the task and say what stands in the way."
+        )
+
+    def is_repeated(self, key: str, part: Tracks, observation: Observation) -> bool | None:
+        """The last call of the same series again is the pattern; it is gone with the first call that differs."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return None
+        series = next((one for one in _series(part) if one.key == key), None)
+        if series is None:
+            return False
+        is_last = series.track.pairs[-1].number == call.number and series.run.length % series.length == 0
+        return True if is_last else None
+
+    def ignored_after(self, thresholds: CycleThresholds) -> int:
+        """As many series as make a cycle."""
+        return thresholds.blocks
+
+
+def _added(track: Track, call: EndedCall) -> Track:
+    slow = call.begun_at is not None and call.error is None and (call.at - call.begun_at).total_seconds() >= PAUSE
+    late = bool(track.pairs) and (call.begun_at or call.at).timestamp() - track.pairs[-1].at.timestamp() >= PAUSE
+    pair = Pair(text_digest(call.digest + call.result), call.number, call.at, call.polls or slow or late, call.id)
+    pairs = track.pairs
+    runs = tuple(
+        _continued(run, pairs[-length], pair, call.began) if len(pairs) >= length else run
+        for length, run in zip(_LENGTHS, track.runs, strict=True)
+    )
+    return Track(track.parent, track.edits, (*pairs, pair)[-_LENGTHS[-1] :], runs)
+
+
+def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:
+    if before.digest != pair.digest or began < before.number:
+        return run if run.length == 0 else _NO_RUNS[0]
+    return Run(run.length + 1, run.began or before.number, run.began_at or before.at)
+
+
+def _series(part: Tracks) -> Iterator[Series]:
+    """The series that are there at least twice, of each agent the shortest one."""
+    for track in part.tracks:
+        found = (
+            Series(track, length, run) for length, run in zip(_LENGTHS, track.runs, strict=True) if run.length >= length
+        )
+        series = next((one for one in found if len({pair.digest for pair in one.pairs}) > 1), None)
+        if series is not None:
+            yield series
+
+
+RULE: Final = Cycle()

@@ -1,0 +1,121 @@
+"""The agent tries what it is not permitted."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation
+from monitor.normalisation import tool_label
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+_MAX_IDS: Final = 8
+
+
+class DenialThresholds(Thresholds):
+    """How often calls may be denied."""
+
+    consecutive: Annotated[int, Unit("calls"), Field(ge=1)] = 3
+    """Denied calls in a row. As many after a message are needed to ignore it."""
+    total: Annotated[int, Unit("calls"), Field(ge=1)] = 20
+    """Denied calls of a sandbox, also if others were permitted between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The denied calls of a sandbox. Those of one batch count once."""
+
+    consecutive: int = 0
+    total: int = 0
+    batch: int = 0
+    episode_at: datetime | None = None
+    tool: str = ""
+    began: int = 0
+    began_at: datetime | None = None
+    last: int = 0
+    """The stream sequence of the last one that counted."""
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class Denials(GuardianRule[Denied, DenialThresholds]):
+    """Calls are denied again and again: a user has to decide whether the agent needs what it may not do."""
+
+    name = "denials"
+    order = 140
+    thresholds = DenialThresholds
+    part = Denied
+    folds_calls = True
+    across_episodes = True
+    steps = MappingProxyType({"pause": "consecutive"})
+    documentation = Documentation(
+        condition="`consecutive` calls in a row that a rule or a permission denied, or a denied call after `total` in "
+        "all",
+        avoids="a refusal by a user and an interrupt are no denials; denied calls of one response of the model count "
+        "once; a message of a user begins the row again, but not the total",
+        source="the numbers of Claude's auto mode",
+    )
+
+    def fold(self, part: Denied, observation: Observation, facts: Facts) -> Denied:
+        """One more denied call, or one that was executed, which ends the row."""
+        call = observation.call
+        if call is None or call.outcome in {"refused", "cancelled", "outage"}:
+            return part
+        if call.outcome != "denied":
+            return part if not part.consecutive else Denied(total=part.total, episode_at=part.episode_at)
+        if part.episode_at != facts.episode_at:
+            part = Denied(total=part.total, episode_at=facts.episode_at)
+        if part.consecutive and part.batch == call.batch:
+            return part
+        return Denied(
+            *(part.consecutive + 1, part.total + 1, call.batch, facts.episode_at, call.tool),
+            began=part.began or call.number,
+            began_at=part.began_at or call.at,
+            last=call.number,
+            evidence=(*part.evidence, *((call.id,) if call.id is not None else ()))[-_MAX_IDS:],
+        )
+
+    def pattern(self, part: Denied) -> Pattern | None:
+        """The denied calls in a row, however few."""
+        return self._pattern(part, part.consecutive)
+
+    def _pattern(self, part: Denied, count: int) -> Pattern | None:
+        if part.began_at is None:
+            return None
+        summary = f"{tool_label(part.tool)}: {part.consecutive} denied calls in a row, {part.total} in all"
+        return Pattern(self.name, "denied", part.began_at, part.began, count, summary, part.evidence)
+
+    def judge(self, part: Denied, facts: Facts, _now: datetime, thresholds: DenialThresholds) -> Pattern | None:
+        """The denied calls, if there are enough in a row, or in all."""
+        if not part.consecutive or part.episode_at != facts.episode_at:
+            return None
+        if part.total >= thresholds.total:
+            return self._pattern(part, max(part.consecutive, thresholds.consecutive))
+        return self._pattern(part, part.consecutive) if part.consecutive >= thresholds.consecutive else None
+
+    def steering_text(self, part: Denied) -> str:
+        """What was denied, and what to do instead."""
+        return (
+            f"{part.total} of your calls were denied, the last one of {tool_label(part.tool)}. You do not have the "
+            "permission, and another way to the same effect is not permitted either. Continue with what you may do. "
+            "If the task needs it, end the task and say which permission is missing, and what for."
+        )
+
+    def is_repeated(self, _key: str, part: Denied, observation: Observation) -> bool | None:
+        """A denied call is the pattern; one that is executed is not."""
+        call = observation.call
+        if call is None or call.outcome in {"refused", "cancelled", "outage"}:
+            return None
+        if call.outcome == "denied":
+            return True if part.last == call.number else None
+        return False
+
+    def ignored_after(self, thresholds: DenialThresholds) -> int:
+        """As many calls as in a row."""
+        return thresholds.consecutive
+
+
+RULE: Final = Denials()

@@ -1,0 +1,236 @@
+"""The agent changes one file back and forth."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation, ObservedEvent
+from monitor.file_kinds import is_documentation, is_generated
+from monitor.marks import mark, remembered
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
+
+MAX_FILES: Final = 6
+"""How many files are remembered: those that were edited last."""
+_CONTENTS: Final = 8
+_LINES: Final = 48
+"""How many contents and added lines of a file are remembered."""
+_DIFF_LINES: Final = 400
+_PATH: Final = 120
+_RETURN: Final = 3
+"""As many reworked edits a return to an earlier content is worth."""
+_EVIDENCE: Final = 6
+_CUT: Final = re.compile(r"[;&|\n]+")
+_READS: Final = re.compile(
+    r"\s*(?:sudo |time |then |do |\()*(?:cat|ls|head|tail|less|grep|rg|ag|sed|awk|find|wc|cd|pwd|echo|tree|diff|stat"
+    r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
+)
+"""Commands that show or move files: they try out no change."""
+_RESTORES: Final = re.compile(r"\bgit\b[^;&|\n]* (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b")
+_RESTORE_TIME: Final = timedelta(seconds=3)
+"""How long after its start the changes of such a command are published."""
+_COMMANDS: Final = ("command", "cmd")
+
+
+class EditThrashThresholds(Thresholds):
+    """When edits of one file are a thrash."""
+
+    edits: Annotated[int, Unit("edits"), Field(ge=2)] = 6
+    """Edits of a file that each replace lines of an earlier one, without a check or a trial between. A return of its
+    content to an earlier one counts as three."""
+    interrupt_at: Annotated[int, Unit("edits"), Field(ge=2)] = 12
+    """As many interrupt the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFile:
+    """One file: its last contents and added lines, as marks, and what was counted."""
+
+    name: str = ""
+    """The mark of its path."""
+    contents: str = ""
+    transitions: str = ""
+    """Of one content to the next."""
+    lines: str = ""
+    reworked: int = 0
+    """Edits without a check that replace lines of an earlier edit, and the first of them."""
+    returns: int = 0
+    since: datetime | None = None
+    began: int = 0
+    evidence: tuple[UUID, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The larger of both counts."""
+        return max(self.reworked, _RETURN * self.returns)
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFiles:
+    """The files that were edited last, and the path of the last one."""
+
+    files: tuple[EditedFile, ...] = ()
+    path: str = ""
+    last: EditedFile = field(default_factory=EditedFile)
+    restored_until: datetime | None = None
+    """Until when changes are those of a git command that restores files."""
+
+
+@dataclass(frozen=True)
+class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
+    """A file whose content returns to earlier ones, or whose lines are replaced again and again without a check."""
+
+    name = "edit_thrash"
+    order = 145
+    thresholds = EditThrashThresholds
+    part = EditedFiles
+    reads = (AgentFileEdited, AgentToolUse)
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "edits", "interrupt": "interrupt_at"})
+    documentation = Documentation(
+        condition="two returns of a file to an earlier content: the same change twice, or both without a check "
+        "between; or `edits` edits of a file, each of which replaces lines of an earlier one, without a check or a "
+        "trial between",
+        avoids="formatters and programs that write files: lock files, build output, caches and hidden folders are "
+        "ignored; a file that grows by many edits; changes that are tried out, also by the project's own programs; a "
+        "change that is made for one trial and undone; texts for readers, which no check can be run on",
+        source="a proposal: no other system has the rule; 5.4 % of recorded sessions look like it and 0.4 % are",
+    )
+
+    def fold(self, part: EditedFiles, observation: Observation, _facts: Facts) -> EditedFiles:
+        """One more edit, or a check."""
+        data = observation.event.data
+        if observation.call is not None:
+            return _checked(part) if observation.call.check is not None else part
+        if isinstance(data, AgentToolUse):
+            return _with_command(part, data, observation.event.at) if part.files else part
+        if not isinstance(data, AgentFileEdited) or data.binary or is_generated(data.file_path):
+            return part
+        return _with_edit(part, observation.event, data)
+
+    def pattern(self, part: EditedFiles) -> Pattern | None:
+        """The edits of the last file, however few."""
+        last = part.last
+        if last.since is None:
+            return None
+        summary = f"{part.path}: {last.reworked} edits of the same lines without a check; {last.returns} returns to an "
+        summary += "earlier content"
+        return Pattern(self.name, last.name, last.since, last.began, last.count, summary, last.evidence)
+
+    def judge(
+        self, part: EditedFiles, _facts: Facts, _now: datetime, thresholds: EditThrashThresholds
+    ) -> Pattern | None:
+        """The edits of the last file, if they are enough."""
+        return self.pattern(part) if part.last.count >= thresholds.edits else None
+
+    def steering_text(self, part: EditedFiles) -> str:
+        """What it does, and what to do instead."""
+        return (
+            f"You change the same lines of {part.path!r} again and again, or restore what it was before. Stop editing "
+            "it. Run a check that shows what is wrong, read its output, decide on one version, and make that change "
+            "once."
+        )
+
+    def is_repeated(self, key: str, part: EditedFiles, observation: Observation) -> bool | None:
+        """Another edit of that file that reworks it is the pattern; a check is not."""
+        if part.last.name == key and part.last.count == 0:
+            return False
+        is_edit = isinstance(observation.event.data, AgentFileEdited) and part.last.name == key
+        return True if is_edit else None
+
+    def ignored_after(self, thresholds: EditThrashThresholds) -> int:
+        """Half as many edits as make a thrash."""
+        return max(1, thresholds.edits // 2)
+
+
+def _checked(part: EditedFiles) -> EditedFiles:
+    """After a check: only a change that is made twice still counts."""
+    if part.last.count == 0 and all(one.count == 0 for one in part.files):
+        return part
+    files = tuple(_without_count(one) for one in part.files)
+    return replace(part, files=files, last=_without_count(part.last))
+
+
+def _without_count(one: EditedFile) -> EditedFile:
+    return replace(one, reworked=0, returns=0, since=None, began=0, evidence=()) if one.count else one
+
+
+def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -> EditedFiles:
+    name = mark(data.file_path)
+    before = next((one for one in part.files if one.name == name), EditedFile(name))
+    added, removed = _lines(data.full_diff or data.diff_preview)
+    is_rework = any(line in before.lines for line in removed) and not is_documentation(data.file_path)
+    lines = before.lines
+    for line in added:
+        lines = remembered(lines, line, _LINES)
+    is_restored = part.restored_until is not None and event.at < part.restored_until
+    after = replace(_with_content(before, data, counted=not is_restored), lines=lines)
+    if is_rework and not is_restored:
+        after = replace(after, reworked=max(before.reworked, 1) + 1)
+    if after.count:
+        ids = (event.id,) if event.id else ()
+        evidence = (*after.evidence, *ids)[-_EVIDENCE:]
+        after = replace(after, since=after.since or event.at, began=after.began or event.number, evidence=evidence)
+    others = tuple(one for one in part.files if one.name != name)
+    path = "".join(sign if sign.isprintable() else "?" for sign in data.file_path[:_PATH])
+    return EditedFiles((*others, after)[-MAX_FILES:], path, after, part.restored_until)
+
+
+def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -> EditedFile:
+    """The file with its new content, and one more return if it is `counted` and had that content before."""
+    if data.content_sha256 is None:
+        return before
+    now = mark(data.content_sha256)
+    last = before.contents[-len(now) :]
+    if now == last:
+        return before
+    change = mark(last + now)
+    again = change in before.transitions
+    is_return = counted and now in before.contents
+    returns = max(before.returns, 1 if again else 0) + 1 if is_return else before.returns
+    contents = before.contents.replace(now, "") + now  # the order is that of their last appearance
+    transitions = remembered(before.transitions, change, _CONTENTS)
+    return replace(before, contents=contents[-_CONTENTS * len(now) :], transitions=transitions, returns=returns)
+
+
+def _lines(diff: str) -> tuple[list[str], list[str]]:
+    """The marks of the lines that a diff adds, and of those that it removes, without those that it only moves."""
+    added: dict[str, None] = {}
+    removed: dict[str, None] = {}
+    for line in islice(_split(diff), _DIFF_LINES):
+        text = line[1:].strip()
+        if len(text) < 4 or line.startswith(("+++", "---")):
+            continue
+        if line[0] == "+":
+            added[mark(text)] = None
+        elif line[0] == "-":
+            removed[mark(text)] = None
+    return [one for one in added if one not in removed], [one for one in removed if one not in added]
+
+
+def _split(diff: str) -> Iterable[str]:
+    return diff.split("\n", _DIFF_LINES)
+
+
+def _with_command(part: EditedFiles, data: AgentToolUse, at: datetime) -> EditedFiles:
+    """After the start of a command: one that tries out the changes, or restores files."""
+    command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
+    if isinstance(command, list):
+        command = " ".join(map(str, command[:40]))
+    if not isinstance(command, str):
+        return part
+    command = command[:2000]
+    if _RESTORES.search(command):
+        part = replace(part, restored_until=at + _RESTORE_TIME)
+    is_trial = any(_READS.match(piece) is None for piece in _CUT.split(command, 40))
+    return _checked(part) if is_trial else part
+
+
+RULE: Final = EditThrash()

@@ -1,0 +1,249 @@
+"""The agent gets the same error again and again, or nothing but errors."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.normalisation import tool_label
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+_MAX_CAUSES: Final = 6
+"""Maximum different causes remembered."""
+_MAX_GAP: Final = 10
+"""Maximum calls from one error to the next of the same cause."""
+_MAX_IDS: Final = 8
+_OUTAGE_LASTS: Final = 10
+"""So many calls after an outage, errors may be its results."""
+_SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
+"""Tools that run commands: one command that succeeds does not show that another one has become possible."""
+_ANY: Final = "any"
+"""The key of the pattern of unbroken errors."""
+
+
+class ErrorThresholds(Thresholds):
+    """How many errors are a streak."""
+
+    errors: Annotated[int, Unit("errors"), Field(ge=2)] = 3
+    """Errors of the same cause. As many after a message are needed to ignore it."""
+    interrupt_at: Annotated[int, Unit("errors"), Field(ge=2)] = 5
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
+    """As many pause it, and a user is asked."""
+    unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
+    """Errors of any cause without a call that succeeds: so many count as `errors`, and each further one as one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Errors of one cause. Those of one batch of calls count once."""
+
+    error: str
+    call: str
+    tool: str
+    began: int
+    began_at: datetime
+    place: int
+    """The place of the last one among all calls."""
+    batch: int
+    last: int
+    """The stream sequence of the last one."""
+    edits: int = -1
+    """The number of edits before, for a check that failed; -1 for other errors, which an edit need not end."""
+    count: int = 1
+    gap: int = 1
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Errors in a row, of any cause."""
+
+    count: int = 0
+    batch: int = 0
+    began: int = 0
+    began_at: datetime | None = None
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The last errors of an episode."""
+
+    causes: tuple[Cause, ...] = ()
+    streak: Streak = Streak()
+    place: int = 0
+    """The number of calls."""
+    outages: int = 0
+    """How many calls an outage prevented."""
+    outage_place: int | None = None
+    """The place of the last of them."""
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether errors may result from an outage."""
+        return self.outage_place is not None and self.place - self.outage_place < _OUTAGE_LASTS
+
+    def cause(self, error: str) -> Cause | None:
+        """The errors of one cause."""
+        return next((one for one in self.causes if one.error == error), None)
+
+
+@dataclass(frozen=True)
+class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
+    """The same error again and again, whatever the input; or errors of any cause, without a success."""
+
+    name = "error_streak"
+    order = 130
+    thresholds = ErrorThresholds
+    part = Errors
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "errors", "interrupt": "interrupt_at", "pause": "pause_at"})
+    documentation = Documentation(
+        condition="`errors` errors of the same cause, whatever the input and the tool, with at most "
+        f"{_MAX_GAP - 1} other calls between two of them; or `unbroken` errors of any cause without a success between. "
+        "The cause is the text of the error without lines of files and what differs by chance; all calls that time out "
+        "have the same cause",
+        avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) is "
+        "an error only if its output is the same, and a file with a new content begins it again; what an outage, a "
+        "denial, a refusal of a user or an interrupt prevented is no error, and while an outage lasts the rule finds "
+        "no pattern; neither is a poll, nor a command that ends with 1 and no text of an error; the cause is forgotten "
+        "when the same input, or the same tool if it runs no commands, succeeds",
+        source="OpenHands stops at three errors of the same call; Hermes at eight of one tool, which alternating tools "
+        "evade; 4 % of sessions have a streak at fault, and 5 % one that only looks like it",
+    )
+
+    def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:
+        """One more error, or a call without one."""
+        call = observation.call
+        if call is None:
+            return part
+        place = part.place + 1
+        if call.outcome == "outage":
+            return replace(part, place=place, outages=part.outages + 1, outage_place=place)
+        if not call.is_executed or (call.polls and call.error is not None):
+            return part
+        causes = tuple(one for one in part.causes if place - one.place <= _MAX_GAP)
+        if call.error is None:
+            left = tuple(one for one in causes if not _has_recovered(one, call))
+            return replace(part, causes=left, place=place, streak=_NO_STREAK)
+        found = replace(part, causes=causes, place=place)
+        return (
+            _with_check(found, call, facts.new_contents)
+            if call.check is not None
+            else _with_error(found, call, call.error)
+        )
+
+    def pattern(self, part: Errors) -> Pattern | None:
+        """The cause of most errors; or those of any cause, if there are more of them in a row."""
+        cause = _top(part)
+        if part.streak.began_at is not None and part.streak.count > (cause.count if cause is not None else 0):
+            return self._unbroken(part.streak, part.streak.count)
+        return None if cause is None else self._of_cause(cause)
+
+    def _of_cause(self, cause: Cause) -> Pattern:
+        summary = f"{tool_label(cause.tool)}: the same error {cause.count} times"
+        return Pattern(self.name, cause.error, cause.began_at, cause.began, cause.count, summary, cause.evidence)
+
+    def _unbroken(self, streak: Streak, count: int) -> Pattern:
+        assert streak.began_at is not None
+        summary = f"{streak.count} errors in a row, and no call that succeeded"
+        return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
+
+    def judge(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
+        """The cause of most errors, if they are a streak; not while there is an outage."""
+        if (not part.causes and not part.streak.count) or part.is_outage:
+            return None
+        cause = _top(part)
+        if cause is not None and cause.count >= thresholds.errors:
+            return self._of_cause(cause)
+        if part.streak.count < thresholds.unbroken:
+            return None
+        return self._unbroken(part.streak, thresholds.errors + part.streak.count - thresholds.unbroken)
+
+    def steering_text(self, part: Errors) -> str:
+        """What fails, and what to do instead."""
+        cause = _top(part)
+        if cause is None or cause.count < 2:
+            fails = f"Your last {part.streak.count} calls have all failed."
+        else:
+            fails = f"You have got the same error {cause.count} times, the last time from {tool_label(cause.tool)}."
+        return (
+            f"{fails} Do not vary the call again. Read the whole text of the error, and find out why it occurs: check "
+            "what you assume about paths, versions, permissions and the state of files, in one small step. If you "
+            "can't remove the cause, take a way that does not need it, or end the task and say what stands in the way."
+        )
+
+    def is_repeated(self, key: str, part: Errors, observation: Observation) -> bool | None:
+        """An error of the same cause is the pattern; it is gone after more calls than were between two of them."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return None
+        if key == _ANY:
+            return None if call.polls else call.error is not None
+        cause = part.cause(key)
+        if cause is None:
+            return False
+        if cause.last == call.number:
+            return True
+        return False if part.place - cause.place >= cause.gap else None
+
+    def ignored_after(self, thresholds: ErrorThresholds) -> int:
+        """As many errors as make a streak."""
+        return thresholds.errors
+
+
+_NO_STREAK: Final = Streak()
+
+
+def _has_recovered(cause: Cause, call: EndedCall) -> bool:
+    return cause.call == call.digest or (cause.tool == call.tool and _SHELL.search(call.tool) is None)
+
+
+def _with_check(part: Errors, call: EndedCall, edits: int) -> Errors:
+    """After a check that failed: its output is the cause, and it is expected to fail while it is worked on."""
+    cause = part.cause(call.result)
+    if cause is not None and cause.edits != edits:
+        others = tuple(one for one in part.causes if one is not cause)
+        part, cause = replace(part, causes=others), None
+    return _with_cause(part, cause, call, call.result, edits)
+
+
+def _with_error(part: Errors, call: EndedCall, error: str) -> Errors:
+    part = _with_cause(part, part.cause(error), call, error, -1)
+    streak = part.streak
+    if streak.batch == call.batch and streak.count:
+        return part
+    evidence = (*streak.evidence, *_ids(call))[-_MAX_IDS:]
+    began, began_at = streak.began or call.number, streak.began_at or call.at
+    return replace(part, streak=Streak(streak.count + 1, call.batch, began, began_at, evidence))
+
+
+def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, edits: int) -> Errors:
+    if cause is None:
+        known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number
+        made = Cause(error, *known, edits=edits, evidence=_ids(call))
+        return replace(part, causes=(*part.causes, made)[-_MAX_CAUSES:])
+    others = tuple(one for one in part.causes if one is not cause)
+    again = replace(cause, place=part.place, call=call.digest, tool=call.tool)
+    if cause.batch != call.batch:
+        gap = max(cause.gap, part.place - cause.place)
+        evidence = (*cause.evidence, *_ids(call))[-_MAX_IDS:]
+        again = replace(again, count=cause.count + 1, gap=gap, batch=call.batch, last=call.number, evidence=evidence)
+    return replace(part, causes=(*others, again))
+
+
+def _top(part: Errors) -> Cause | None:
+    return max(reversed(part.causes), key=lambda one: one.count, default=None)
+
+
+def _ids(call: EndedCall) -> tuple[UUID, ...]:
+    return (call.id,) if call.id is not None else ()
+
+
+RULE: Final = ErrorStreak()

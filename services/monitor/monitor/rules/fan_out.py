@@ -1,0 +1,181 @@
+"""The agent requests the same calls together, again and again."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.normalisation import text_digest
+from monitor.repeats import PAUSE
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+_MAX_CALLS: Final = 12
+"""Maximum different calls of a batch that are compared: those with the smallest digests."""
+_MAX_AGENTS: Final = 3
+_MAX_IDS: Final = 8
+
+
+class FanOutThresholds(Thresholds):
+    """How often the same calls may be requested together."""
+
+    batches: Annotated[int, Unit("responses"), Field(ge=2)] = 3
+    """Responses of the model with the same calls and results. As many after a message are needed to ignore it."""
+    interrupt_at: Annotated[int, Unit("responses"), Field(ge=2)] = 8
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
+    """As many pause it, and a user is asked."""
+    polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
+    """Equal responses with a poll: so many count as `batches`, and each further one as one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The calls that one agent has requested together, and how often the ones before were the same."""
+
+    parent: str | None = None
+    edits: int = 0
+    number: int = 0
+    """The stream sequence of its first call."""
+    began_at: datetime | None = None
+    calls: tuple[str, ...] = ()
+    """Digests of its different calls with their results, in order."""
+    is_complete: bool = False
+    """Whether none of its calls is in flight."""
+    before: tuple[str, ...] = ()
+    """The same of the one before."""
+    count: int = 0
+    """How many in a row were like the one before."""
+    since: int = 0
+    """The stream sequence of the first of them, and its time."""
+    since_at: datetime | None = None
+    ended_at: datetime | None = None
+    """When its last call ended."""
+    polls: bool = False
+    """Whether one of its calls is a poll, or it began after a pause."""
+    evidence: tuple[UUID, ...] = ()
+
+    @property
+    def times(self) -> int:
+        """How many in a row are equal, with this one; 0 if it is incomplete, or only one call."""
+        return self.count + 1 if self.is_complete and len(self.calls) > 1 and self.calls == self.before else 0
+
+    @property
+    def key(self) -> str:
+        """The same for the same calls and results."""
+        return text_digest(" ".join(self.calls))
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Those of the last agents that called something, the newest last."""
+
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True)
+class FanOut(GuardianRule[Batches, FanOutThresholds]):
+    """The same set of calls with the same results in each response of the model."""
+
+    name = "fan_out"
+    order = 120
+    thresholds = FanOutThresholds
+    part = Batches
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "batches", "interrupt": "interrupt_at", "pause": "pause_at"})
+    documentation = Documentation(
+        condition="the same set of at least two calls, with the same results, in `batches` responses of the model in a "
+        "row, in any order; compared as by `loop`",
+        avoids="equal calls within one response count once; a file that gets a new content begins again; a set with a "
+        "poll has to be repeated `polls` times",
+        source="OpenRouter's typescript-agent counts duplicates within a response once",
+    )
+
+    def fold(self, part: Batches, observation: Observation, facts: Facts) -> Batches:
+        """The batch of the agent with this call, or a new one."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return part
+        batch = next((one for one in part.batches if one.parent == call.parent), None)
+        others = tuple(one for one in part.batches if one is not batch)
+        if batch is None or batch.edits != facts.new_contents:
+            batch = Batch(call.parent, facts.new_contents)
+        if batch.number != call.batch:
+            batch = _next(batch, call)
+        open_calls = any(one.batch == call.batch and one.parent == call.parent for one in facts.in_flight.values())
+        return Batches((*others, _with(batch, call, is_complete=not open_calls))[-_MAX_AGENTS:])
+
+    def pattern(self, part: Batches) -> Pattern | None:
+        """The batch that was repeated most often."""
+        batch = _top(part)
+        if batch is None or batch.since_at is None:
+            return None
+        calls, times = len(batch.calls), batch.times
+        summary = f"the same {calls} calls together, with the same results, in {times} responses in a row"
+        return Pattern(self.name, batch.key, batch.since_at, batch.since, times, summary, batch.evidence)
+
+    def judge(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
+        """The batch that was repeated most often, if that is often enough. Polls count less."""
+        batch = _top(part)
+        if batch is None:
+            return None
+        count = batch.times - (max(0, thresholds.polls - thresholds.batches) if batch.polls else 0)
+        pattern = self.pattern(part) if count >= thresholds.batches else None
+        return None if pattern is None else replace(pattern, count=count)
+
+    def steering_text(self, part: Batches) -> str:
+        """What repeats, and what to do instead."""
+        batch = _top(part)
+        calls, times = (2, "several") if batch is None else (len(batch.calls), str(batch.times))
+        return (
+            f"You have requested the same {calls} calls together in {times} responses in a row, and their results were "
+            "the same each time. Use the results that you have: say what they tell you, and continue with a step that "
+            "depends on them. If nothing is left, end the task and say what stands in the way."
+        )
+
+    def is_repeated(self, key: str, part: Batches, observation: Observation) -> bool | None:
+        """The same set again, once it is complete, is the pattern; a complete set that differs is not."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return None
+        batch = next((one for one in part.batches if one.parent == call.parent), None)
+        if batch is None or not batch.is_complete:
+            return None
+        return batch.times > 0 and batch.key == key
+
+    def ignored_after(self, thresholds: FanOutThresholds) -> int:
+        """As many responses as make the pattern."""
+        return thresholds.batches
+
+
+def _next(batch: Batch, call: EndedCall) -> Batch:
+    """A new batch after this one."""
+    again, began_at = batch.calls == batch.before and batch.count > 0, call.begun_at or call.at
+    return Batch(
+        *(batch.parent, batch.edits, call.batch, began_at),
+        before=batch.calls,
+        count=batch.count + 1 if again else min(1, len(batch.calls)),
+        since=batch.since if again else batch.number,
+        since_at=batch.since_at if again else batch.began_at,
+        polls=batch.ended_at is not None and (began_at - batch.ended_at).total_seconds() >= PAUSE,
+        evidence=batch.evidence if again else batch.evidence[-1:],
+    )
+
+
+def _with(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
+    calls = tuple(sorted({*batch.calls, text_digest(call.digest + call.result)})[:_MAX_CALLS])
+    ids = (call.id,) if call.id is not None else ()
+    evidence = (*batch.evidence, *ids)[-_MAX_IDS:]
+    polls = batch.polls or call.polls
+    return replace(batch, calls=calls, is_complete=is_complete, ended_at=call.at, polls=polls, evidence=evidence)
+
+
+def _top(part: Batches) -> Batch | None:
+    found = (one for one in part.batches if one.times > 0)
+    return max(found, key=lambda one: one.times, default=None)
+
+
+RULE: Final = FanOut()

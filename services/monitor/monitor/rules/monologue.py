@@ -1,0 +1,132 @@
+"""The agent writes messages, and does not act."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation, ObservedEvent
+from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.agent import AgentTurnStarted, AgentWaiting
+from sandherd.contracts.events.conversation import AgentAssistantMessage, AgentMessage, AgentMessageInjected
+from sandherd.contracts.events.tools import (
+    AgentApprovalRequested,
+    AgentSkillInvoked,
+    AgentSubagentInvoked,
+    AgentToolUse,
+)
+
+_APART: Final = 2.0
+"""Seconds between two texts from which on they are two messages: the texts of one response follow each other."""
+_ACTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
+_ANSWERED: Final = frozenset({"task", "resume", "user", "agent"})
+"""The origins of turns in which a text is an answer."""
+
+
+class MonologueThresholds(Thresholds):
+    """When texts are a monologue."""
+
+    messages: Annotated[int, Unit("messages"), Field(ge=2)] = 3
+    """Messages without a call between. As many after a message to the agent are needed to ignore it."""
+    terminate_at: Annotated[int, Unit("messages"), Field(ge=2)] = 9
+    """As many end the sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What the agent has written since it last acted, waited or was asked."""
+
+    count: int = 0
+    since: datetime | None = None
+    began: int = 0
+    last: int = 0
+    """The stream sequence of the last message that was counted."""
+    last_at: datetime | None = None
+    """When the last text came, if more of the same response may follow it."""
+    of_notice: bool = False
+    """Whether the turn was begun by the agent's own program: what is written in it is no monologue."""
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class Monologue(GuardianRule[Speech, MonologueThresholds]):
+    """Messages of the agent without a call between, while it does not wait for anything."""
+
+    name = "monologue"
+    order = 160
+    thresholds = MonologueThresholds
+    part = Speech
+    reads = (AgentMessage, AgentAssistantMessage, AgentMessageInjected, AgentTurnStarted, *_ACTS)
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "messages", "terminate": "terminate_at"})
+    documentation = Documentation(
+        condition="`messages` messages of the agent without a call between, and it neither waits nor has ended",
+        avoids="a question to a user: `agent.waiting` and approvals begin the count again, and so does a turn that a "
+        "user or another agent begins; what an agent writes in turns that notices of its own program begin (the end "
+        "of a background task), several texts of one response, and texts of sub-agents do not count",
+        source="OpenHands' stuck detector, which also needs three",
+    )
+
+    def fold(self, part: Speech, observation: Observation, _facts: Facts) -> Speech:
+        """One more message, or a new beginning."""
+        data = observation.event.data
+        if isinstance(data, AgentMessage):
+            return _with_message(part, observation.event, data)
+        if observation.call is not None or isinstance(data, _ACTS):
+            return part if part.count == 0 and part.last_at is None else Speech(of_notice=part.of_notice)
+        if isinstance(data, AgentTurnStarted):
+            notice = data.origin == "notice"
+            return Speech() if data.origin in _ANSWERED else replace(part, of_notice=notice, last_at=None)
+        return part if part.last_at is None else replace(part, last_at=None)
+
+    def pattern(self, part: Speech) -> Pattern | None:
+        """The messages, however few."""
+        if part.since is None:
+            return None
+        summary = f"{part.count} messages without a call between"
+        return Pattern(self.name, "messages", part.since, part.began, part.count, summary, part.evidence)
+
+    def judge(self, part: Speech, facts: Facts, _now: datetime, thresholds: MonologueThresholds) -> Pattern | None:
+        """The messages, if they are enough, and no approval is open."""
+        if part.count < thresholds.messages or facts.finished_at is not None:
+            return None
+        return None if any(call.waits for call in facts.in_flight.values()) else self.pattern(part)
+
+    def steering_text(self, part: Speech) -> str:
+        """What is expected of it."""
+        return (
+            f"You have written {part.count} messages in a row without calling a tool, so nothing has changed. Do the "
+            "next step with a tool now. If the work is done, end the task. If you need a decision, ask one question "
+            "and wait for its answer."
+        )
+
+    def is_repeated(self, key: str, part: Speech, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
+        """Another message is the pattern; a call is not."""
+        if observation.call is not None or isinstance(observation.event.data, _ACTS):
+            return False
+        return True if part.last == observation.event.number else None
+
+    def ignored_after(self, thresholds: MonologueThresholds) -> int:
+        """As many messages as make a monologue."""
+        return thresholds.messages
+
+
+def _with_message(part: Speech, event: ObservedEvent, data: AgentMessage) -> Speech:
+    if part.of_notice or data.parent_tool_use_id is not None or not data.content.strip():
+        return part
+    if part.last_at is not None and (event.at - part.last_at).total_seconds() < _APART:
+        return replace(part, last_at=event.at)
+    return Speech(
+        count=part.count + 1,
+        since=part.since or event.at,
+        began=part.began or event.number,
+        last=event.number,
+        last_at=event.at,
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE:],
+    )
+
+
+RULE: Final = Monologue()

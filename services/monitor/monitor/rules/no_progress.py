@@ -1,0 +1,171 @@
+"""The agent repeats what it has done, and neither changes a file nor gets a check to pass."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.file_kinds import is_generated
+from monitor.marks import mark, mark_of_call, remembered
+from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.monitor import MonitorInterventionDecided
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
+
+WINDOW: Final = 26
+"""The last calls of which the share of new ones counts."""
+_KNOWN: Final = 96
+"""How many calls with their results are remembered."""
+_MAX_MARKS: Final = 8
+_POLL_SECONDS: Final = 30.0
+"""A repeated call that comes so long after the one before is a poll."""
+_POLLS: Final = frozenset({"BashOutput", "TaskOutput", "AgentOutputTool", "write_stdin", "wait"})
+"""Tools that wait for what runs in the background."""
+_COMMANDS: Final = ("command", "cmd")
+_NO_CHANGE: Final = frozenset({"research", "review"})
+"""The kinds of work that need no change."""
+
+
+class NoProgressThresholds(Thresholds):
+    """When there is no progress."""
+
+    responses: Annotated[int, Unit("responses"), Field(ge=1)] = 21
+    """Responses of the model with calls since the last progress; calls that run at the same time are one."""
+    new_calls: Annotated[int, Unit("calls"), Field(ge=0, le=WINDOW)] = 9
+    """As many new ones among the last 26 calls, or fewer; in proportion while there are fewer calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the agent has called since the last progress, and what of it was new."""
+
+    responses: int = 0
+    since: datetime | None = None
+    began: int = 0
+    window: str = ""
+    """For each of the last calls, `n` if it was new."""
+    known: str = ""
+    """The marks of calls with their results."""
+    polls: str = ""
+    """The marks of calls that wait for a time that they state."""
+    passed: str = ""
+    """The marks of checks that have passed since the last edit."""
+    last_at: datetime | None = None
+    nudged: bool = False
+    """Whether the agent had a message about it in this episode."""
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
+    """Many calls, of which few are new, without an edit and without a check that has begun to pass."""
+
+    name = "no_progress"
+    order = 185
+    thresholds = NoProgressThresholds
+    part = Progress
+    reads = (AgentFileEdited, AgentToolUse, MonitorInterventionDecided)
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "responses"})
+    soft = True
+    documentation = Documentation(
+        condition="`responses` responses with calls since a file was edited or a check began to pass, and of the last "
+        f"{WINDOW} calls at most `new_calls` were new, by their results, too; found once in an episode",
+        avoids="reading before an edit: its calls are new; polls: repeated calls 30 s apart, calls that sleep and "
+        "tools that wait do not count; tasks of the kinds `research` and `review` need no change",
+        source="recorded sessions: 6 of 26 calls are new in a stuck one, and nearly all in one that explores",
+    )
+
+    def fold(self, part: Progress, observation: Observation, facts: Facts) -> Progress:
+        """One more response, progress, or the message about it."""
+        data = observation.event.data
+        if observation.call is not None:
+            return _with_call(part, observation.call, facts)
+        if isinstance(data, AgentFileEdited):
+            return part if is_generated(data.file_path) else _progressed(part, passed="")
+        if isinstance(data, AgentToolUse):
+            return _with_poll(part, data, facts)
+        mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
+        return replace(part, nudged=True) if mine else part
+
+    def pattern(self, part: Progress) -> Pattern | None:
+        """The responses since the last progress, however few."""
+        if part.since is None:
+            return None
+        summary = (
+            f"no edit and no newly passing check in {part.responses} responses with calls; {part.window.count('n')} "
+            f"of the last {len(part.window)} calls were new"
+        )
+        return Pattern(self.name, "progress", part.since, part.began, part.responses, summary, part.evidence)
+
+    def judge(self, part: Progress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds) -> Pattern | None:
+        """The responses, if they are many and few of their calls were new."""
+        if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
+            return None
+        is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
+        return self.pattern(part) if is_repetitive else None
+
+    def steering_text(self, part: Progress) -> str:
+        """What it does, and what to do instead."""
+        return (
+            f"In your last {part.responses} steps no file has changed and no check has begun to pass, and your calls "
+            "repeat earlier ones. Write down in one sentence what you still need to know, get it with a call that you "
+            "have not made yet, or make the change. If you can't continue, end the task and state what prevents it."
+        )
+
+    def is_repeated(self, key: str, part: Progress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
+        """Progress ends the pattern; so does a new call."""
+        if observation.call is None:
+            return False if part.responses == 0 else None
+        return part.responses > 0 and not part.window.endswith("n")
+
+    def ignored_after(self, thresholds: NoProgressThresholds) -> int:
+        """As many calls as there are responses without progress."""
+        return thresholds.responses
+
+
+def _progressed(part: Progress, *, passed: str) -> Progress:
+    return replace(part, responses=0, since=None, began=0, passed=passed, evidence=())
+
+
+def _with_call(part: Progress, call: EndedCall, facts: Facts) -> Progress:
+    check = mark(call.digest)
+    if call.check_passed is False:
+        part = replace(part, passed=part.passed.replace(check, ""))
+    elif call.check_passed and check not in part.passed:
+        part = _progressed(part, passed=remembered(part.passed, check, _MAX_MARKS))
+    made = mark_of_call(call)
+    is_new = made not in part.known
+    if call.tool in _POLLS or check in part.polls or (not is_new and _is_apart(part, call)):
+        return replace(part, last_at=call.at)
+    runs = any(other.digest is not None for other in facts.in_flight.values())
+    return replace(
+        part,
+        responses=part.responses + (0 if runs else 1),
+        since=part.since or call.at,
+        began=part.began or call.number,
+        window=(part.window + ("n" if is_new else "."))[-WINDOW:],
+        known=remembered(part.known, made, _KNOWN),
+        last_at=call.at,
+        evidence=(*part.evidence, *([call.id] if call.id else []))[-MAX_EVIDENCE:],
+    )
+
+
+def _is_apart(part: Progress, call: EndedCall) -> bool:
+    return part.last_at is not None and (call.at - part.last_at).total_seconds() >= _POLL_SECONDS
+
+
+def _with_poll(part: Progress, data: AgentToolUse, facts: Facts) -> Progress:
+    """Remember a call that sleeps, or that only asks a terminal for its output."""
+    command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
+    call = facts.in_flight.get(data.tool_use_id)
+    if call is None or call.digest is None or not isinstance(command, str):
+        return part
+    waits = "sleep " in command or not command.strip()
+    return replace(part, polls=remembered(part.polls, mark(call.digest), _MAX_MARKS)) if waits else part
+
+
+RULE: Final = NoProgress()

@@ -1,0 +1,93 @@
+"""The agent repeats one call, whose result differs each time."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.normalisation import tool_label
+from monitor.repeats import MAX_GAP, Row, Rows, first, is_again, is_parallel, repeated, waits
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+
+class VariedThresholds(Thresholds):
+    """How often a call may be repeated."""
+
+    repeats: Annotated[int, Unit("calls"), Field(ge=2)] = 10
+    """Equal calls, each with another result than the one before. As many after a message are needed to ignore it."""
+
+
+@dataclass(frozen=True)
+class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
+    """The same call with differing results, again and again: the agent may hope for a better one."""
+
+    name = "repeat_varied"
+    order = 180
+    thresholds = VariedThresholds
+    part = Rows
+    folds_calls = True
+    steps = MappingProxyType({"nudge": "repeats"})
+    documentation = Documentation(
+        condition="the same tool with the same input, `repeats` times, each with another result than the one before, "
+        f"with at most {MAX_GAP - 1} other calls between two of them",
+        avoids="a result with more lines than all before (a growing log) and a file that gets a new content begin "
+        "again; polls and calls after a pause do not count (see `loop`); it only ever sends a message",
+        source="one session of 28 repeats a call with varying results without being at fault, so ten, and no "
+        "stronger step",
+    )
+
+    def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
+        """One more equal call with another result, or a new row. Polls have no row."""
+        call = observation.call
+        if call is None or not call.is_executed:
+            return part
+        row = part.row(call.digest)
+        if call.polls or waits(part, call):
+            return part.with_row(None, call)
+        if row is None or row.edits != facts.new_contents or call.lines > row.lines:
+            return part.with_row(first(part, call, facts.new_contents), call)
+        return part if is_parallel(row, call) else part.with_row(_varied(part, row, call), call)
+
+    def pattern(self, part: Rows) -> Pattern | None:
+        """The call that was repeated most often."""
+        row = part.top()
+        if row is None:
+            return None
+        summary = f"{tool_label(row.tool)}: the same call, {row.count} times with differing results"
+        return Pattern(self.name, row.call, row.began_at, row.began, row.count, summary, row.evidence)
+
+    def judge(self, part: Rows, _facts: Facts, _now: datetime, thresholds: VariedThresholds) -> Pattern | None:
+        """The call that was repeated most often, if that is often enough."""
+        return self.pattern(part) if part.most >= thresholds.repeats else None
+
+    def steering_text(self, part: Rows) -> str:
+        """What repeats, and what to do instead."""
+        row = part.top()
+        times = "many times" if row is None else f"{row.count} times"
+        tool = "the same tool" if row is None else tool_label(row.tool)
+        return (
+            f"You have called {tool} {times} with the same input, and changed no file between. Its results differ, but "
+            "none has brought you further. Say what you expect of another call. If you wait for something, wait longer "
+            "between two calls; if the results are unstable, find out why instead of trying again."
+        )
+
+    def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
+        """The same call is the pattern; it is gone after more other calls than were between."""
+        return is_again(part, key, observation.call)
+
+    def ignored_after(self, thresholds: VariedThresholds) -> int:
+        """As many calls as make the pattern."""
+        return thresholds.repeats
+
+
+def _varied(part: Rows, row: Row, call: EndedCall) -> Row:
+    """The row after another equal call; the same result as before is no further variation."""
+    if call.result != row.result:
+        return repeated(part, row, call)
+    return replace(row, last=call.number, place=part.place + 1)
+
+
+RULE: Final = RepeatVaried()

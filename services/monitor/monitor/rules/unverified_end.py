@@ -1,0 +1,117 @@
+"""The agent ends its task without a check of its last change."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation
+from monitor.file_kinds import is_documentation, is_generated
+from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.agent import AgentCompleted
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
+
+_SCAN_SECONDS: Final = 1.5
+"""How long after its end a check may still have seen a change that is published now: changes are collected first."""
+_NOT_RUN: Final = frozenset({"denied", "refused", "cancelled"})
+
+
+class UnverifiedEndThresholds(Thresholds):
+    """When an end is unverified."""
+
+    edits: Annotated[int, Unit("edits"), Field(ge=1)] = 1
+    """Changes of files since the last check, when the task is completed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """The changes since the last check."""
+
+    edits: int = 0
+    since: datetime | None = None
+    began: int = 0
+    checked_at: datetime | None = None
+    program: bool = False
+    """Whether its worker ran a whole program: as the agent, of which no calls are known, or to validate its work."""
+    ended: bool = False
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
+    """A completed task whose last changes no test, linter, type check or build has seen."""
+
+    name = "unverified_end"
+    order = 190
+    thresholds = UnverifiedEndThresholds
+    part = Unverified
+    reads = (AgentFileEdited, AgentToolUse, AgentCompleted)
+    folds_calls = True
+    steps = MappingProxyType({"observe": "edits"})
+    across_episodes = True
+    documentation = Documentation(
+        condition="`agent.completed`, and no test, linter, type check or build has run since the last edit; it is "
+        "published as evidence, and no agent is steered",
+        avoids="changes of documentation or generated files only; an iteration that its worker has validated; agents "
+        "that are one program, of which no calls are known",
+        source="MAST: missing verification is a quarter of failures",
+    )
+
+    def fold(self, part: Unverified, observation: Observation, _facts: Facts) -> Unverified:
+        """One more change, a check, or the end."""
+        event = observation.event
+        if observation.call is not None:
+            return _with_call(part, observation.call)
+        data = event.data
+        if isinstance(data, AgentCompleted):
+            return replace(part, ended=not (data.validation_passed or data.tests_passed))
+        if isinstance(data, AgentToolUse):
+            return replace(part, program=True) if data.event_subtype == "program" and not part.program else part
+        if not isinstance(data, AgentFileEdited) or is_generated(data.file_path) or is_documentation(data.file_path):
+            return part
+        if part.checked_at is not None and (event.at - part.checked_at).total_seconds() < _SCAN_SECONDS:
+            return part
+        return replace(
+            part,
+            edits=part.edits + 1,
+            since=part.since or event.at,
+            began=part.began or event.number,
+            evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE:],
+        )
+
+    def pattern(self, part: Unverified) -> Pattern | None:
+        """The changes since the last check."""
+        if part.since is None or part.program:
+            return None
+        summary = f"{part.edits} changes of files since the last check"
+        return Pattern(self.name, "end", part.since, part.began, part.edits, summary, part.evidence)
+
+    def judge(
+        self, part: Unverified, _facts: Facts, _now: datetime, thresholds: UnverifiedEndThresholds
+    ) -> Pattern | None:
+        """The changes, once the task is completed."""
+        return self.pattern(part) if part.ended and part.edits >= thresholds.edits else None
+
+    def steering_text(self, part: Unverified) -> str:  # noqa: ARG002  # nothing of it helps
+        """For a message that is never sent: the agent has ended."""
+        return "Run the project's checks on your last changes before you end the task."
+
+    def is_repeated(self, key: str, part: Unverified, observation: Observation) -> bool | None:  # noqa: ARG002  # has ended
+        """Never: the agent has ended."""
+        return None
+
+    def ignored_after(self, thresholds: UnverifiedEndThresholds) -> int:
+        """Never reached."""
+        return thresholds.edits
+
+
+def _with_call(part: Unverified, call: EndedCall) -> Unverified:
+    if call.check is None or call.outcome in _NOT_RUN:
+        return part
+    return Unverified(checked_at=call.at, program=part.program)
+
+
+RULE: Final = UnverifiedEnd()
