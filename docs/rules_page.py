@@ -36,8 +36,65 @@ GUARDIAN: Final = tuple(row.name for row in RULES if row.kind == "guardian")
 '''
 INTRO: Final = """The monitor reads all events and evaluates these rules for each live sandbox: when its events change
 what a rule knows, and every `SANDHERD_CHECK_INTERVAL` seconds. *Housekeeping* rules end a sandbox; *guardian* rules
-send its agent a message, at most one per `SANDHERD_STEERING_COOLDOWN` seconds. Of each kind the first that finds
-something is acted upon, in the order of the table.
+intervene in an agent's work ([Interventions](#interventions)), at most once per `SANDHERD_STEERING_COOLDOWN` seconds.
+Of each kind the first that finds something is acted upon, in the order of the table.
+"""
+INTERVENTIONS: Final = """## Interventions
+
+| step | what the monitor does |
+| --- | --- |
+| `observe` | publishes what it finds (`monitor.guardian_analysed`) once for each step; sends nothing |
+| `nudge` | sends the agent a message, which it gets with its next result or input |
+| `interrupt` | interrupts the agent's turn, and sends the message |
+| `pause` | pauses the sandbox, and requests an approval from a user |
+| `terminate` | ends the sandbox; the rule is the reason in `sandbox.stopping` and in the end of its task's attempt |
+
+**Which step.** Each rule has its own steps, with a threshold for each. The first intervention against a pattern is the
+rule's first step, however long the pattern is already. The next step follows after the one before was `ignored`: when
+the count reaches its threshold, or by the rule `steering_ignored`. No step is skipped; one that was `undelivered` is
+repeated. A message of a user, and the continuation after a pause, begin a new episode: the ladder begins anew.
+
+**Maximum.** `SANDHERD_MAX_INTERVENTION` is the strongest step in the herd. A rule whose first step exceeds it sends a
+nudge, except with `observe`. It limits guardian rules only: rules that end sandboxes, floods and budgets always act.
+
+**When not.** No intervention is decided for an agent that has ended, a sandbox that is paused, stopping or about to be
+ended by another rule, within the cool-down, and as long as the last intervention has no outcome.
+
+**Outcome.** Each intervention has exactly one (`monitor.intervention_outcome`). Only what the agent does after it has
+received the message, or after its sandbox was resumed, counts:
+
+| outcome | condition |
+| --- | --- |
+| `ignored` | the pattern was there again as often as its rule requires, also with other calls between |
+| `recovered` | the pattern has been gone for ten turns; in the event, `obeyed` with `recovered` |
+| `obeyed` | the agent completed its work, and the last that the rule observed was not the pattern |
+| `undelivered` | the message expired or was rejected, or the sandbox can't be paused |
+| `finished` | the agent or its sandbox ended first, or the rule was turned off |
+
+A turn is a turn of the agent, or something else that the rule observes, such as another call. Each repetition begins
+the ten turns again: one different call of an agent that continues is not enough.
+
+Findings, decisions and outcomes cite the ids of the events that they are based on (`evidence`).
+
+**A pause** requests an approval ([`sandherd approvals list`](commands.md)) with the reason. Its answers:
+
+| answer | effect |
+| --- | --- |
+| `sandherd approvals grant SANDBOX APPROVAL` | the sandbox is resumed |
+| the same with `--reason TEXT` | it is resumed, and the agent gets the text as a message of a user |
+| `sandherd approvals deny SANDBOX APPROVAL` | the sandbox is terminated |
+| `sandherd sandboxes resume SANDBOX` | counts as the first; the approval is withdrawn |
+| none, or the approval expires or is refused | it stays paused until a user resumes it or its time to live ends |
+
+While it is paused, rules that conclude from inactivity do not end it. If the agent ends as it is being paused, the
+pause is cancelled.
+
+**Muting.** A user can mute a guardian rule for one sandbox, for a time or until it is unmuted (`monitor.mute_rule`,
+`monitor.unmute_rule`). The rule still counts, and is not acted upon.
+
+All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
+predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and
+are carried out once.
 """
 SETTING: Final = """## Thresholds
 
@@ -135,6 +192,7 @@ def monitor() -> str:
         _SOURCE,
         INTRO,
         table(head, map(_rule_cells, registry.RULES)),
+        INTERVENTIONS,
         SETTING,
         table(
             ("threshold", "default", "unit", "bounds", "meaning", "own setting"),

@@ -22,6 +22,7 @@ from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
 from tests import preloaded_cli
+from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, and whatever its tests have left."""
     preloaded_cli.end()
+    forked_drivers.end()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)

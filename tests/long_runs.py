@@ -90,6 +90,96 @@ LONG_RUNS: Final[Sequence[LongRun]] = (
             "unit/client/test_client_interruption.py::test_signal_cancels_the_work_and_its_handler_is_restored",
         ),
     ),
+    LongRun(
+        "faults/test_faults_kills.py",
+        ("test_killing_a_component_loses_no_event[*]",),
+        "no event is lost though one component is killed three times during a task; in `make test` each of them once",
+        ("faults/test_faults_kills.py::test_killing_each_component_loses_no_event",),
+    ),
+    LongRun(
+        "faults/test_faults_kills.py",
+        (
+            "test_killing_a_worker_loses_no_published_event[250]",
+            "test_killing_a_worker_loses_no_published_event[1750]",
+        ),
+        "a killed worker loses no published event, early and late in a task; in `make test` in its middle",
+        ("faults/test_faults_kills.py::test_killing_a_worker_loses_no_published_event",),
+    ),
+    LongRun(
+        "e2e/test_demo.py",
+        (
+            "test_demo_shows_its_results",
+            "test_ordinary_user_runs_the_demo[subordinate ids]",
+        ),
+        "the demo works for root and for a user with subordinate ids; in `make test` as in README, and for one without",
+        (
+            "e2e/test_demo.py::test_ordinary_user_runs_the_demo",
+            "e2e/test_readme.py::test_shell_blocks_of_documents_succeed",
+            "e2e/test_subordinate_uids.py::test_stopped_stack_leaves_only_files_of_the_user",
+        ),
+    ),
+    LongRun(
+        "e2e/test_line_claude.py",
+        (
+            "test_wrong_key_is_reported_as_refused",
+            "test_unreachable_model_address_is_a_temporary_failure",
+        ),
+        "a wrong key and an unreachable model are reported by the whole line as by the driver",
+        (
+            "drivers/claude/test_claude_failures.py::test_error_of_the_models_server_fails_the_task",
+            "drivers/claude/test_claude_failures.py::test_unreachable_model_address_is_a_temporary_failure",
+            "e2e/test_line_claude.py::test_task_is_completed_after_a_rate_limit",
+        ),
+    ),
+    LongRun(
+        "e2e/test_line_claude.py",
+        ("test_killed_program_has_one_end",),
+        "a killed agent has one end and leaves no process; in `make test` with a whole worker, for each kind of agent",
+        (
+            "integration/worker/conformance/test_conformance_exit.py::test_killed_agent_has_one_end",
+            "drivers/claude/test_claude_failures.py::test_killed_program_ends_the_driver_with_its_signal",
+        ),
+    ),
+    LongRun(
+        "e2e/kubernetes/test_kubernetes_line.py",
+        (
+            "test_evicted_pod_is_lost_and_retried",
+            "test_oom_killed_agent_is_distinguished_from_a_failed_one",
+        ),
+        "eviction and OOM kills of pods reach the task; in `make test` the runtime reports them, Docker's line retries",
+        (
+            "integration/runtimes/test_runtimes_kubernetes_faults.py::test_evicted_pod_is_distinguished_from_an_oom_kill",
+            "integration/runtimes/test_runtimes_providers.py::test_oom_kill_is_distinguished_from_a_failure",
+            "e2e/docker/test_docker_faults.py::test_externally_removed_sandbox_is_lost_and_retried",
+        ),
+    ),
+    LongRun(
+        "integration/runtimes/test_runtimes_kubernetes_load.py",
+        ("test_an_idle_sandbox_costs_no_request[sandbox]",),
+        "an idle sandbox costs no request; in `make test` for pods, which have the same cache of watches",
+        ("integration/runtimes/test_runtimes_kubernetes_load.py::test_an_idle_sandbox_costs_no_request",),
+    ),
+    LongRun(
+        "integration/client/test_client_resume.py",
+        ("test_session_of_self_storing_agent_is_loaded_by_id",),
+        "a session that its agent stores is loaded, forked or refused; in `make test` by driver, worker and client",
+        (
+            "integration/worker/conformance/test_conformance_resume.py::test_task_resumes_an_earlier_session",
+            "drivers/acp/test_acp_turns.py::test_session_is_forked_by_capable_agent",
+            "drivers/acp/test_acp_agent_exit.py::test_session_that_cannot_be_resumed_fails_the_start",
+            "unit/client/test_client_resume_source.py::test_session_of_self_storing_agent_is_its_last_id",
+        ),
+    ),
+    LongRun(
+        "integration/client/test_client_resume.py",
+        ("test_running_session_is_forked_and_not_resumed",),
+        "a running session is forked and not resumed; in `make test` by the decisions of client and spawner",
+        (
+            "unit/client/test_client_resume_source.py::test_running_task_is_only_forked",
+            "unit/spawner/test_spawner_resume.py::test_running_task_may_only_be_forked",
+            "unit/spawner/test_spawner_resume.py::test_lingering_agent_counts_as_running",
+        ),
+    ),
 )
 
 

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,30 @@ SERVERS: Final[set[int]] = set()
 """Processes that work for tests and are waited for at the end only: what one uses during a test is the test's."""
 
 
-def _cpu() -> float:
-    """Processor seconds of this process, of those that it has started and waited for, and of `SERVERS`."""
+_ACCOUNTS: Final = Path("/sys/fs/cgroup/cpuacct")
+"""Where Linux counts processor time by control group, separately from all other resources (cgroups v1)."""
+
+
+def _own_account() -> Path | None:
+    """A new group of this process, which all that it starts is in; None without permission, or without cgroups v1.
+
+    A group of cgroups v2 also affects the groups of sandboxes, so none is made there.
+    """
+    group = _ACCOUNTS / f"sandherd-tests-{os.getpid()}"
+    try:
+        if _ACCOUNTS.samefile(_ACCOUNTS.parent / "cpu"):
+            return None
+        group.mkdir()
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        return None
+    return group
+
+
+def _cpu(account: Path | None) -> float:
+    """Processor seconds of the group, or of this process, of those that it has waited for, and of `SERVERS`."""
+    if account is not None:
+        return int((account / "cpuacct.usage").read_text()) / 1e9
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
     return own + sum(_cpu_of(pid) for pid in SERVERS)
@@ -36,10 +59,19 @@ def _cpu_of(pid: int) -> float:
 class CpuAccounting:
     """A plugin of each process that runs tests: the processor seconds of a test, as a property of its last report."""
 
+    def __init__(self) -> None:
+        self._account: Path | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Open an account, except in a process that has others run the tests."""
+        if session.config.getoption("dist", "no") == "no":
+            self._account = _own_account()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Remember what was used before the test."""
-        item.stash[_BEGAN] = _cpu()
+        item.stash[_BEGAN] = _cpu(self._account)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -47,8 +79,17 @@ class CpuAccounting:
         """Add the difference to the report of the teardown."""
         report = yield
         if report.when == "teardown":
-            report.user_properties.append((_CPU, _cpu() - item.stash[_BEGAN]))
+            report.user_properties.append((_CPU, _cpu(self._account) - item.stash[_BEGAN]))
         return report
+
+    def pytest_unconfigure(self) -> None:
+        """Return to the group of all processes, and remove the own one; one with a process in it stays."""
+        if self._account is not None:
+            for pid in (self._account / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    (_ACCOUNTS / "cgroup.procs").write_text(pid)
+            with suppress(OSError):
+                self._account.rmdir()
 
 
 class RunReports:
@@ -60,6 +101,7 @@ class RunReports:
         self._seconds: Counter[str] = Counter()
         self._cpu: Counter[str] = Counter()
         (folder / "failed.txt").write_text("")
+        (folder / "cpu_tests.txt").write_text("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the seconds of a test, with setup and teardown; write down a failure."""
@@ -67,6 +109,8 @@ class RunReports:
         for name, value in report.user_properties:
             if name == _CPU and isinstance(value, float) and report.when == "teardown":
                 self._cpu[report.nodeid] += value  # type: ignore[assignment]
+                with (self._folder / "cpu_tests.txt").open("a") as file:
+                    file.write(f"{value:.3f} {self._seconds[report.nodeid]:.2f} {report.nodeid}\n")
         if report.failed:
             with (self._folder / "failed.txt").open("a") as file:
                 file.write(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n{report.capstderr}\n\n")

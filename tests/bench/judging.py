@@ -89,7 +89,7 @@ def _judge(herd: Herd, now: datetime) -> None:
     for state in list(herd.live.values()):
         guardian.outcome(state, herd.rules)
         guardian.steer(state, now, herd.rules, _IDS)
-        guardian.to_send_again(state, now)
+        guardian.to_send(state, now)
         find(state, now, herd.rules, _BEGIN - timedelta(days=1))
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.drivers.forked_drivers import ForkedProcess, can_be_forked, start_fork
 from tests.patience import PATIENCE
 
 PACKAGES = Path(__file__).parents[2] / "services" / "worker"
@@ -34,7 +35,7 @@ class DriverProcess:
         self.work_dir, self.state_dir = home / "work", home / "state"
         self.lines: list[Line] = []
         self.output = ""
-        self._command = [str(python), "-P", "-m", module]
+        self._module, self._python = module, python
         self._env = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -44,7 +45,7 @@ class DriverProcess:
             "SANDHERD_EVENTS_FD": "3",
             **(env or {}),
         }
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | ForkedProcess | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._heard = asyncio.Event()
         self._messages = 0
@@ -55,17 +56,7 @@ class DriverProcess:
         self.state_dir.mkdir(parents=True, exist_ok=True)
         reading, writing = os.pipe()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                cwd=self.work_dir,
-                env=self._env,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(3,),
-                preexec_fn=lambda: os.dup2(writing, 3),
-                start_new_session=True,
-            )
+            self._process = await self._start(writing)
         finally:
             os.close(writing)
         events = asyncio.StreamReader(2 * 1024 * 1024)
@@ -73,8 +64,24 @@ class DriverProcess:
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb"))
         self._readers = [asyncio.create_task(self._read(events)), asyncio.create_task(self._watch())]
 
+    async def _start(self, events: int) -> "asyncio.subprocess.Process | ForkedProcess":
+        if can_be_forked(self._module, self._python):
+            packages = self._env["PYTHONPATH"]
+            return await start_fork(self._module, self._python, packages, self._env, self.work_dir, events)
+        return await asyncio.create_subprocess_exec(
+            *(str(self._python), "-P", "-m", self._module),
+            cwd=self.work_dir,
+            env=self._env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(3,),
+            preexec_fn=lambda: os.dup2(events, 3),
+            start_new_session=True,
+        )
+
     @property
-    def process(self) -> asyncio.subprocess.Process:
+    def process(self) -> "asyncio.subprocess.Process | ForkedProcess":
         assert self._process is not None, "it was not started"
         return self._process
 
@@ -173,15 +180,17 @@ class DriverProcess:
         return await self.ended()
 
     async def kill(self) -> None:
-        """End it and its process group by force, if it still runs."""
+        """End it and its process group by force; an agent may outlive its driver, and call the next test's model."""
         if self._process is None:
             return
-        if self._process.returncode is None:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         await self._process.wait()
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
+        if isinstance(self._process, ForkedProcess):
+            await self._process.close()
 
     async def _read(self, events: asyncio.StreamReader) -> None:
         while line := await events.readline():

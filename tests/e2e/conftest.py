@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.toolchains import UV, interpreter
-from tests.e2e.line import SANDHERD, Line
+from tests.e2e.line import Line
 from tests.models.ports import DECLARED, endpoints
 
 
 @pytest.fixture(scope="package")
-def line_home() -> Iterator[Path]:
+def line_home(sandherd_program: Path) -> Iterator[Path]:
     """The home of a stack that runs, with the SDKs that are installed already; acp's is not."""
     home = Path(tempfile.mkdtemp(prefix="agents-"))
     (home / "toolchains").mkdir()
@@ -23,7 +23,7 @@ def line_home() -> Iterator[Path]:
         (home / "toolchains" / kind).symlink_to(interpreter(kind).parent.parent)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
     environment[DECLARED] = endpoints()
-    command = [str(SANDHERD), "--home", str(home)]
+    command = [str(sandherd_program), "--home", str(home)]
     try:
         subprocess.run([*command, "up"], env=environment, check=True, capture_output=True)
         yield home
@@ -39,3 +39,8 @@ async def line(line_home: Path, sandherd_program: Path, monkeypatch: pytest.Monk
     line = Line(line_home, sandherd_program)
     yield line
     await line.leave()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_services(sandherd_program: Path) -> None:
+    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""

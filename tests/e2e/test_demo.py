@@ -26,10 +26,22 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_demo(home: Path, agent: Path | None = None) -> subprocess.CompletedProcess[str]:
+FORKED = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+"""The demo, with the commands that are beside another `python`."""
+
+
+def run_demo(home: Path, agent: Path | None = None, program: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`program`: a program `sandherd` in place of the installed one."""
+    forked = ["-c", FORKED, str(program.with_name("python"))] if program else []
     environment = os.environ | {"DEMO_HOME": str(home)} | ({"DEMO_AGENT": str(agent)} if agent else {})
     return subprocess.run(
-        [sys.executable, str(DEMO)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, *forked, str(DEMO)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
 
 
@@ -81,11 +93,11 @@ def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], Ord
     assert owners == {user.uid}
 
 
-def test_demo_fails_when_the_work_was_not_done(home: Path) -> None:
+def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
     """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same."""
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
-    done = run_demo(home, idler)
+    done = run_demo(home, idler, sandherd_program)
     assert done.returncode == 1
     assert "failed:" in done.stdout
     assert not list((home / "run").glob("*.pid"))

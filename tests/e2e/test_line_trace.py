@@ -40,14 +40,14 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 
 
 @pytest.fixture
-async def line(collector: Collector) -> AsyncIterator[Line]:
+async def line(collector: Collector, sandherd_program: Path) -> AsyncIterator[Line]:
     """A stack of its own, which exports to it."""
     with tempfile.TemporaryDirectory(prefix="traced-") as directory:
         home = Path(directory)
         (home / "toolchains").mkdir()
         (home / "toolchains" / "claude").symlink_to(interpreter("claude").parent.parent)
         await up(home)
-        line = Line(home)
+        line = Line(home, sandherd_program)
         try:
             yield line
         finally:

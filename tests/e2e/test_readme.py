@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded_cli import preloaded_sandherd
+
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = {"make test": "it is what runs this test", ".ci/run": "it is what runs this test"}
@@ -35,9 +37,14 @@ def command(line: str) -> str:
 
 
 def session(document: Path) -> str:
-    """One script of all blocks; before each it says which one comes."""
+    """One script of all blocks; before each it says which one comes.
+
+    The command is a fork: other tests show its cold start.
+    """
+    forked = f'sandherd() {{ "{preloaded_sandherd()}" "$@"; }}; export -f sandherd\n'
     numbered = enumerate(blocks(document), 1)
-    return "set -euo pipefail\n" + "".join(f"echo '=== block {number}' >&2\n{block}" for number, block in numbered)
+    numbered_blocks = "".join(f"echo '=== block {number}' >&2\n{block}" for number, block in numbered)
+    return f"set -euo pipefail\n{forked}{numbered_blocks}"
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -55,7 +62,7 @@ def home() -> Iterator[Path]:
     """A stack home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
     directory = Path(tempfile.mkdtemp(prefix="home-"))
     yield directory
-    subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=surroundings(directory), check=False, capture_output=True)
+    subprocess.run([preloaded_sandherd(), "down"], env=surroundings(directory), check=False, capture_output=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 

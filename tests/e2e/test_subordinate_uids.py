@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ import psutil
 import pytest
 
 from spawner.runtimes.network import FORWARDER
-from tests.e2e.line import SANDHERD
 from tests.engines.ordinary_user import OrdinaryUser, ids_of
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded
 
 pytestmark = [
     pytest.mark.e2e,
@@ -45,22 +46,42 @@ class Stack:
     """The stack of an ordinary user."""
 
     user: OrdinaryUser
+    program: Path
+    """The command as the user."""
+    server: int
+    """The process that has forks as commands."""
 
     @property
     def home(self) -> Path:
         return self.user.home / ".sandherd"
 
     def tell(self, *words: str) -> str:
-        done = self.user.run(str(SANDHERD), "--home", str(self.home), *words)
+        done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
     def document(self, *words: str) -> Any:
-        return json.loads(self.user.run(str(SANDHERD), "--home", str(self.home), *words, "-o", "json").stdout)
+        return json.loads(self.run(*words, "-o", "json").stdout)
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end. What it leaves running may go on to write: nothing waits for that."""
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            line = [str(self.program), "--home", str(self.home), *words]
+            done = subprocess.run(
+                line, env=self.user.environment(), stdout=out, stderr=err, check=False, cwd="/",
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(line, done.returncode, out.read(), err.read())
 
     def sandbox(self) -> "Sandbox":
         name = self.tell("sandboxes", "create").splitlines()[-1].split()[0]
         return Sandbox(self, name)
+
+    def processes(self) -> dict[int, list[str]]:
+        """Those of the user and its sandboxes, but for the server of its commands, with their command lines."""
+        return {pid: words for pid, words in self.user.processes().items() if pid != self.server}
 
     def pid(self, part: str) -> int:
         """The process of a part of the stack, once it runs."""
@@ -132,23 +153,31 @@ def rights(pid: int) -> set[int]:
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """One that runs."""
-    user = OrdinaryUser(folder())
-    stack = Stack(user)
-    try:
+    with stack_of(OrdinaryUser(folder())) as stack:
         stack.tell("up")
         yield stack
+
+
+@contextmanager
+def stack_of(user: OrdinaryUser) -> Iterator[Stack]:
+    """The stack of this user, which is ended, and its command, as forks of a process of the user."""
+    programs = user.folder / "c"
+    programs.mkdir()
+    os.chown(programs, user.uid, user.uid)
+    try:
+        with preloaded(programs, user.line, user.environment()) as (program, server):
+            stack = Stack(user, program, server)
+            yield stack
+            stack.run("down")
     finally:
-        user.run(str(SANDHERD), "--home", str(user.home / ".sandherd"), "down")
         user.remove()
 
 
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
     """One that the test starts and ends."""
-    user = OrdinaryUser(folder(), 1, ids_of(1))  # the other stack still runs
-    yield Stack(user)
-    user.run(str(SANDHERD), "--home", str(user.home / ".sandherd"), "down")
-    user.remove()
+    with stack_of(OrdinaryUser(folder(), 1, ids_of(1))) as stack:  # the other stack still runs
+        yield stack
 
 
 def eventually(condition: Callable[[], Any]) -> None:
@@ -190,7 +219,7 @@ def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
     assert runtime["host_uid"] == "subordinate"
     assert not any("own uid" in gap for gap in runtime["gaps"])
     assert any("inotify" in gap for gap in runtime["gaps"])
-    told = stack.user.run(str(SANDHERD), "--home", str(stack.home), "doctor").stdout
+    told = stack.run("doctor").stdout
     assert "has a subordinate uid of the spawner's user" in told, told
 
 
@@ -281,7 +310,8 @@ def shim_of(sandbox: Sandbox) -> int:
 def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     """After `up`, `run` and `down` there is no process and no foreign file, and the home can be removed.
 
-    No setuid file of an agent has become the user's. After that `up` starts sandboxes, and `down` works, once more.
+    No setuid file of an agent has become the user's. After that `up` starts sandboxes again. When supervisor and
+    spawner are killed then, `down` joins the namespace, and nothing is left either.
     """
     stack = own_stack
     stack.tell("up")
@@ -289,7 +319,7 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     sandbox = stack.sandbox()
     sandbox.python(HOSTILE)
     stack.tell("down")
-    assert not stack.user.processes()
+    assert not stack.processes()
     foreign = subprocess.run(
         ["find", str(stack.user.home), "!", "-user", str(stack.user.uid)], capture_output=True, text=True, check=True
     )
@@ -300,24 +330,14 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     assert not setuid.stdout
     assert (sandbox.folder / "work" / "sh").exists()
     stack.tell("up")
-    assert stack.sandbox().uid in (stack.user.ids or ())
+    killed = stack.sandbox()
+    assert killed.uid in (stack.user.ids or ())
+    for pid in (stack.document("status")["supervisor_pid"], stack.pid("spawner")):
+        os.kill(pid, signal.SIGKILL)
+    assert killed.processes()
     stack.tell("down")
-    assert not stack.user.processes()
+    assert not stack.processes()
+    assert (killed.folder / "work").stat().st_uid == stack.user.uid
     removed = stack.user.run("sh", "-c", f"chmod -R u+rwx {stack.home} && rm -r {stack.home}")
     assert removed.returncode == 0, removed.stderr
     assert not stack.home.exists()
-
-
-def test_killed_stack_is_ended_with_its_sandboxes(own_stack: Stack) -> None:
-    """Supervisor and spawner are killed: `down` joins the namespace, and nothing is left."""
-    stack = own_stack
-    stack.tell("up")
-    sandbox = stack.sandbox()
-    supervisor = stack.document("status")["supervisor_pid"]
-    spawner = stack.pid("spawner")
-    for pid in (supervisor, spawner):
-        os.kill(pid, signal.SIGKILL)
-    assert sandbox.processes()
-    stack.tell("down")
-    assert not stack.user.processes()
-    assert (sandbox.folder / "work").stat().st_uid == stack.user.uid

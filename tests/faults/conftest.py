@@ -123,9 +123,9 @@ def talk(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stack() -> Iterator[Stack]:
-    """One stack for a module; nothing of it is left afterwards."""
+    """One stack for all tests of a process that kill parts of it; nothing of it is left afterwards."""
     home = Path(tempfile.mkdtemp(prefix="faults-"))
     try:
         asyncio.run(up(home))
@@ -133,3 +133,8 @@ def stack() -> Iterator[Stack]:
     finally:
         asyncio.run(down(home))
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_services(sandherd_program: Path) -> None:
+    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""

@@ -231,7 +231,7 @@ class History:
             event = json.loads(row["envelope"])
             said[event["source"]].append(event)
         moments = sorted(row["stored_at"] for row in rows)
-        return cls(said, max((later - one).total_seconds() for one, later in pairwise(moments)))
+        return cls(said, max(((later - one).total_seconds() for one, later in pairwise(moments)), default=0.0))
 
 
 def pids(found: StackStatus) -> dict[str, tuple[int | None, int]]:

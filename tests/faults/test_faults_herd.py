@@ -1,4 +1,4 @@
-"""Many tasks with failing sandboxes, and spawners that are killed every five seconds: each task ends correctly.
+"""Many tasks with failing sandboxes, and spawners that are killed again and again: each task ends correctly.
 
 `make test` gives it TASKS_QUICK tasks; the environment variable SANDHERD_HERD_TASKS takes another number, and
 `make soak` gives it 200.
@@ -9,7 +9,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from tests.polling import eventually
 TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
-KILL_EVERY = 5.0
+KILL_EVERY = 25
+"""Events after which a spawner is killed: about two sandboxes. By time, a slow machine would have more kills."""
 ATTEMPTS = 3
 MOMENTS = random.Random(200)
 
@@ -58,9 +59,9 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 class Spawners:
-    """Some spawners, each a process; `killing` ends one after the other without a word and starts another for it."""
+    """Some spawners, each a process; `killing` kills one after the other and starts another for it."""
 
-    def __init__(self, settings: Settings, log: Path, kill_every: float = KILL_EVERY) -> None:
+    def __init__(self, settings: Settings, log: Path, kill_every: int = KILL_EVERY) -> None:
         self._environment = environment(settings)
         self._kill_every = kill_every
         self._log = log
@@ -74,11 +75,16 @@ class Spawners:
                 await asyncio.create_subprocess_exec(*program, env=self._environment, stdout=log, stderr=log)
             )
 
-    async def killing(self) -> None:
+    async def killing(self, events: Sized) -> None:
+        """Kill one whenever there are so many more events."""
         while True:
-            await asyncio.sleep(self._kill_every)
+            await self._until(events, len(events) + self._kill_every)
             await self.kill(self._living.pop(0))
             await self.start()
+
+    @staticmethod
+    async def _until(events: Sized, count: int) -> None:
+        await eventually(lambda: len(events) >= count, seconds=480)
 
     async def kill(self, victim: asyncio.subprocess.Process) -> None:
         assert victim.returncode is None, self._log.read_text()[-3000:]
@@ -107,10 +113,10 @@ async def spawners(herd: Broker, tmp_path: Path) -> AsyncIterator[Spawners]:
 
 
 @asynccontextmanager
-async def being_killed(spawners: Spawners) -> AsyncIterator[asyncio.Task[None]]:
+async def being_killed(spawners: Spawners, events: Sized) -> AsyncIterator[asyncio.Task[None]]:
     for _ in range(REPLICAS):
         await spawners.start()
-    killing = asyncio.create_task(spawners.killing())
+    killing = asyncio.create_task(spawners.killing(events))
     try:
         yield killing
     finally:
@@ -167,7 +173,7 @@ async def test_all_tasks_end_in_the_right_state(spawners: Spawners, herd: Broker
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
         person = Person(bus, eventually, home)
         await person.listen()
-        async with being_killed(spawners) as killing:
+        async with being_killed(spawners, person.events) as killing:
             for number in range(TASKS):
                 await person.command(SubmitTask(task=f"task-{number}", spec=task_spec(number, marks)), f"task-{number}")
             await eventually(lambda: _ended(person) >= TASKS or killing.done(), seconds=480)

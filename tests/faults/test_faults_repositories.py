@@ -41,7 +41,7 @@ async def spawners(
         Principal.SPAWNER, home=tmp_path / "home", check_interval=0.5, stop_grace=5, isolation="none",
         spawn_timeout=60, git_credentials=credentials,
     )  # fmt: skip
-    some = Spawners(settings, tmp_path / "log", kill_every=4.0)
+    some = Spawners(settings, tmp_path / "log", kill_every=20)
     try:
         yield some
     finally:
@@ -69,7 +69,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
         person = Person(bus, eventually, tmp_path / "home")
         await person.listen()
-        async with being_killed(spawners) as killing:
+        async with being_killed(spawners, person.events) as killing:
             for name in names:
                 await person.command(SubmitTask(task=name, spec=task_spec(url)), name)
             ended = {"task.completed", "task.failed"}

@@ -8,13 +8,14 @@ of its server, not in the caller's, so a terminal's Ctrl-C doesn't reach it.
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
+from sandherd.stack import supervisor_process
 from tests.run_reports import SERVERS
 
 _HERE: Final = Path(__file__).parent
@@ -24,32 +25,42 @@ _RUNNING: Final = ExitStack()
 
 @cache
 def preloaded_sandherd() -> Path:
-    """The program of this test process. Its server is started with the first call, and ended by `end`."""
+    """The program of this test process. Its server is started with the first call, and ended by `end`.
+
+    The stacks that it starts, and those that `sandherd.stack.up` starts in this process from then on, are forks too.
+    """
     folder = Path(mkdtemp(prefix="c-"))
     folder.chmod(0o755)
     program, server = _RUNNING.enter_context(preloaded(folder))
     SERVERS.add(server)
+    supervisor_process.PROGRAM[0] = str(program.with_name("python"))
     return program
 
 
 def end() -> None:
     """End the server, if there is one."""
     SERVERS.clear()
+    supervisor_process.PROGRAM[0] = sys.executable
     _RUNNING.close()
 
 
 @contextmanager
-def preloaded(folder: Path) -> Iterator[tuple[Path, int]]:
+def preloaded(
+    folder: Path, line: Callable[..., Sequence[str]] = lambda *words: words, environ: Mapping[str, str] | None = None
+) -> Iterator[tuple[Path, int]]:
     """Within the context: the program, in this folder, and the process id of its server.
 
-    The folder's path is part of a socket's, which is limited: it has to be short.
+    The folder's path is part of a socket's, which is limited: it has to be short. `line` and `environ` are the command
+    line that runs the server, as another user, and its environment.
     """
     socket, program = folder / "s", folder / "sandherd"
     launcher = (_HERE / "launcher.py").read_text()
-    program.write_text(f"#!{sys.executable} -IS\n{launcher}\n\nmain({str(socket)!r}, {str(_SANDHERD)!r})\n")
-    program.chmod(0o755)
+    for file, stands_for in ((program, _SANDHERD), (folder / "python", Path(sys.executable))):
+        file.write_text(f"#!{sys.executable} -IS\n{launcher}\n\nmain({str(socket)!r}, {str(stands_for)!r})\n")
+        file.chmod(0o755)
     server = subprocess.Popen(
-        [sys.executable, "-P", str(_HERE / "server.py"), str(socket)],
+        line(sys.executable, "-P", str(_HERE / "server.py"), str(socket)),
+        env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -1,4 +1,6 @@
-"""Forks a command for each connection to SOCKET (`python server.py SOCKET`); ends when its standard input does.
+"""Forks a command or a supervisor for each connection to SOCKET (`python server.py SOCKET`).
+
+It ends when its standard input does.
 
 A command whose launcher has ended, as by SIGKILL, is killed. There is one thread, as forks of more may hang.
 """
@@ -14,8 +16,10 @@ import sys
 import time
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
+SUPERVISOR: Final = ["-m", "sandherd.stack.supervisor"]
 CAUGHT: Final = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD,
 )  # fmt: skip
@@ -81,6 +85,8 @@ class Server:
         except (EOFError, OSError):  # a launcher that was killed
             line.close()
             return
+        if _is_supervisor(wanted[0]):
+            _forked_services().preload()
         pid = os.fork()
         if not pid:
             _become(wanted, streams)
@@ -146,6 +152,7 @@ def _become(wanted: Any, streams: dict[int, int]) -> None:
     with suppress(locale.Error):
         locale.setlocale(locale.LC_CTYPE, "")
     sys.argv = arguments
+    _forked_services().show_as([sys.executable, *arguments])
     _open_streams()
     _run()
 
@@ -170,21 +177,23 @@ def _is_plain() -> bool:
 
 def _run() -> None:
     """Run the command, which ends the process itself unless its output can't be written; end as Python does."""
+    if _is_supervisor(sys.argv):
+        _forked_services().supervise(sys.argv[3:])
     from sandherd.cli import main
 
-    status: Any = 1
-    try:
-        main()
-    except SystemExit as ended:
-        status = ended.code
-    except BaseException:  # noqa: BLE001  # the process ends here
-        sys.excepthook(*sys.exc_info())
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        status = 120
-    finally:
-        os._exit(status if isinstance(status, int) else 1 if status else 0)
+    _forked_services().end(main)
+
+
+def _is_supervisor(arguments: list[str]) -> bool:
+    return arguments[1:3] == SUPERVISOR
+
+
+def _forked_services() -> Any:
+    """The module beside this program."""
+    folder = str(Path(__file__).parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return import_module("forked_services")
 
 
 def main() -> None:
@@ -192,6 +201,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_blocking(1, True)
     preload()
+    _forked_services().replace_supervisor(Path(sys.argv[1]).with_name("python"))
     server = Server(sys.argv[1])
     os.write(1, b"r")
     gc.collect()

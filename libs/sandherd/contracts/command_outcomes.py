@@ -10,23 +10,30 @@ from sandherd.contracts.commands import (
     Command,
     CreateSandbox,
     ExtendSandbox,
+    MuteRule,
     PauseSandbox,
+    RequestApproval,
     ResumeSandbox,
     RetryTask,
     SendMessage,
     SubmitTask,
     TerminateSandbox,
+    UnmuteRule,
+    WithdrawApproval,
 )
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import (
     ApprovalDenied,
+    ApprovalExpired,
     ApprovalGranted,
+    ApprovalRequested,
     MessageAcknowledged,
     MessageExpired,
     MessageQueued,
     MessageRefused,
     MessageRejected,
 )
+from sandherd.contracts.events.monitor import MonitorRefused, MonitorRuleMuted, MonitorRuleUnmuted
 from sandherd.contracts.events.sandbox import (
     SandboxExtended,
     SandboxFailed,
@@ -141,5 +148,33 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         _MESSAGE_REFUSED,
         "The name of the message: the first answer counts. Another content under that name is refused (`conflict`).",
         "Sent again: the approval's `state`, by `event-ingest.approvals`.",
+    ),
+    RequestApproval: CommandOutcome(
+        (ApprovalRequested,),
+        (ApprovalGranted, ApprovalDenied, ApprovalExpired),
+        (MessageRefused,),
+        "The `approval_id`: a second request with it is the same approval.",
+        "Sent again: the approval's `state`, by `event-ingest.approvals`.",
+    ),
+    WithdrawApproval: CommandOutcome(
+        (ApprovalExpired,),
+        (),
+        (MessageRefused,),
+        "The state: a decided approval is unchanged.",
+        "It is decided already: the approval's `state`, by `event-ingest.approvals`.",
+    ),
+    MuteRule: CommandOutcome(
+        (MonitorRuleMuted,),
+        (),
+        (MonitorRefused,),
+        "The rule: the last command counts.",
+        "There is always one.",
+    ),
+    UnmuteRule: CommandOutcome(
+        (MonitorRuleUnmuted,),
+        (),
+        (MonitorRefused,),
+        "The rule: the last command counts.",
+        "There is always one.",
     ),
 }

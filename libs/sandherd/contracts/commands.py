@@ -31,9 +31,11 @@ __all__ = [
     "EnvName",
     "ExtendSandbox",
     "MessageType",
+    "MuteRule",
     "Note",
     "PauseSandbox",
     "RelativePath",
+    "RequestApproval",
     "ResumeSandbox",
     "RetryPolicy",
     "RetryTask",
@@ -45,6 +47,8 @@ __all__ = [
     "TaskSpec",
     "TerminateSandbox",
     "Text",
+    "UnmuteRule",
+    "WithdrawApproval",
 ]
 
 COMMANDS: Final[dict[str, type["Command"]]] = {}
@@ -186,3 +190,47 @@ class AnswerApproval(Command):
     reason: Annotated[Note, Field(max_length=4000)] | None = None
     """For the agent to read."""
     answered_by: Note | None = None
+
+
+class RequestApproval(SandboxCommand):
+    """Request an approval about a sandbox from a user, for a service; agents request theirs by an event."""
+
+    type: ClassVar[str] = "message-relay.request_approval"
+    approval_id: ApprovalId
+    """Chosen by the service, unique in the sandbox. A repeated request with it is the same approval."""
+    tool: Annotated[Note, Field(min_length=1, max_length=200)]
+    """What is to be approved, in a word."""
+    reason: Annotated[Note, Field(max_length=4000)]
+    """Why, and what each answer leads to."""
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """How long it may stay unanswered; None: as long as its sandbox exists."""
+
+
+class WithdrawApproval(SandboxCommand):
+    """Withdraw an approval that the service has requested. One that is decided is unchanged."""
+
+    type: ClassVar[str] = "message-relay.withdraw_approval"
+    approval_id: ApprovalId
+    reason: Annotated[Note, Field(max_length=4000)]
+
+
+RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{1,39}$")]
+"""The name of a rule of the monitor."""
+
+
+class MuteRule(SandboxCommand):
+    """Mute a guardian rule for one sandbox: it is not evaluated there."""
+
+    type: ClassVar[str] = "monitor.mute_rule"
+    rule: RuleName
+    seconds: Annotated[int, Field(ge=1, le=30 * 86_400)] | None = None
+    """For how long; None: until it is unmuted, or the sandbox ends."""
+    muted_by: Note | None = None
+
+
+class UnmuteRule(SandboxCommand):
+    """Evaluate a muted rule again."""
+
+    type: ClassVar[str] = "monitor.unmute_rule"
+    rule: RuleName
+    unmuted_by: Note | None = None

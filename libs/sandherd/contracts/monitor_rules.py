@@ -42,6 +42,11 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Time without work and with nothing in flight.",
             above=0, setting="idle_after"),
     )),
+    RuleRow("steering_ignored", "guardian", (
+        ThresholdRow("after", "interventions", 1,
+            "Consecutive interventions against one pattern that were ignored.",
+            whole=True, minimum=1),
+    )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results. As many after a message are needed to ignore it.",

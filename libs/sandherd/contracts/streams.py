@@ -178,6 +178,9 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         filters=(f"{PREFIX}.command.message-relay.>",),
     ),
     Consumer(
+        name="monitor-commands", stream="COMMANDS", service=Principal.MONITOR, filters=(f"{PREFIX}.command.monitor.>",)
+    ),
+    Consumer(
         name="message-relay-agents",
         stream="EVENTS",
         service=Principal.MESSAGE_RELAY,

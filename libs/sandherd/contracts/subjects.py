@@ -18,8 +18,9 @@ PREFIX: Final = "sandherd.v1"
 _P = Principal
 _USERS: Final = frozenset({_P.CLIENT, _P.OPERATOR})
 _SERVICES: Final = frozenset({_P.SPAWNER, _P.EVENT_INGEST, _P.MONITOR, _P.MESSAGE_RELAY})
+_MONITOR: Final = frozenset({_P.MONITOR})
 _READERS: Final = _USERS | {_P.SUBSCRIBER}
-_REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY})
+_REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY, _P.MONITOR})
 """Services that requeue dead letters, in addition to the spawner."""
 _SUBSCRIBERS: Final = _SERVICES | _READERS
 
@@ -89,6 +90,10 @@ TABLE: Final[tuple[Subject, ...]] = (
     _command(_P.SPAWNER, "extend_sandbox", _USERS, "Extend a sandbox's time to live."),
     _command(_P.MESSAGE_RELAY, "send_message", _USERS | {_P.MONITOR}, "Send a message to an agent."),
     _command(_P.MESSAGE_RELAY, "answer_approval", _USERS | {_P.MONITOR}, "Grant or deny an approval."),
+    _command(_P.MESSAGE_RELAY, "request_approval", _MONITOR, "Request an approval for a service."),
+    _command(_P.MESSAGE_RELAY, "withdraw_approval", _MONITOR, "Withdraw a service's approval."),
+    _command(_P.MONITOR, "mute_rule", _USERS, "Mute a guardian rule for one sandbox."),
+    _command(_P.MONITOR, "unmute_rule", _USERS, "Evaluate a muted rule again."),
     _request(_P.SPAWNER, "tasks", _USERS, "List current tasks."),
     _request(_P.SPAWNER, "sandboxes", _USERS, "List current sandboxes."),
     _request(_P.SPAWNER, "list_runtimes", _USERS, "List runtimes, profiles, harnesses and limits."),
@@ -124,6 +129,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.MONITOR, "budgets", _USERS, "List budgets, and what was used of them."),
     _request(_P.MONITOR, "grant_budget", _USERS, "Grant a task more than its budget."),
     _request(_P.MONITOR, "set_budget", frozenset({_P.OPERATOR}), "Set the budget of a project, or of the herd."),
+    _request(_P.MONITOR, "show", _USERS, "Return what the monitor knows of a sandbox."),
     _request(_P.EVENT_INGEST, "events", _READERS, "List stored events."),
     _request(_P.EVENT_INGEST, "trajectory", _USERS, "List the events of an agent."),
     _request(_P.EVENT_INGEST, "tasks", _USERS, "List tasks in the history."),
@@ -139,6 +145,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
+    _request(_P.MONITOR, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.SPAWNER, "create_consumer", frozenset({_P.EVENT_INGEST}), "Create the consumer of a subscription."),
     _request(_P.SPAWNER, "delete_consumer", frozenset({_P.EVENT_INGEST}), "Delete the consumer of a subscription."),
     _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all have acknowledged."),

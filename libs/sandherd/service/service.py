@@ -146,6 +146,25 @@ class Service:
         """
         self._answers.add(request, handle, lane or RequestLane.of_kind(request.type, at_once))
 
+    @asynccontextmanager
+    async def answering(self, answers: Mapping[type[Request[Any]], Answerer]) -> AsyncIterator[None]:
+        """Reply to these kinds of request until the block ends: to what only the holder of a lease knows.
+
+        Then no replica is subscribed, and a requester learns at once that none replies.
+        """
+        spans = RequestSpans(self.settings.traced_requests)
+        router = RequestRouter(self.principal, self.meters, _request_limits(self.settings), spans)
+        for request, handle in answers.items():
+            router.add(request, handle, RequestLane.of_kind(request.type, 1))
+        broker = router.broker(self.bus)
+        await broker.start()
+        try:
+            yield
+        finally:
+            for subscriber in broker.subscribers:
+                await subscriber.stop()
+            await router.close()
+
     def requeues(self, handlers: Mapping[str, Handler]) -> None:
         """Handle this service's `requeue` request: a dead letter goes to the handler of the stream it is from."""
 

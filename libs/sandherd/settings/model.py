@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from sandherd.contracts.budgets import HerdBudgets
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
@@ -190,6 +191,10 @@ class Settings(
     """How many equal tool calls with equal results in a row are a loop."""
     steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300
     """How long after an intervention the next one may be sent to the same sandbox."""
+    max_intervention: Annotated[SteeringStep, Env("SANDHERD_MAX_INTERVENTION")] = "nudge"
+    """The strongest step of guardian rules, for tasks whose spec, profile and project set none: `observe` publishes
+    what is found and sends nothing, `nudge` sends a message, `interrupt` also interrupts the agent's turn, `pause`
+    pauses the sandbox and asks a user, `terminate` ends it. Rules that end sandboxes, floods and budgets always act."""
     rules: Annotated[RuleSettings, Env("SANDHERD_RULES")] = {}
     """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or a list as
     `loop.repeats=5,loop=off`; docs/monitor.md lists all. It takes precedence over the settings of single thresholds."""

@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 from sandherd.private_files import open_log
 from sandherd.stack.home import Home, ProcessRecord, record_of
+
+PROGRAM: Final = [sys.executable, "-m", "sandherd.stack.supervisor"]
+"""Its command; a home and a number of nats-servers follow."""
 
 
 def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> ProcessRecord:
@@ -14,7 +18,7 @@ def start_supervisor(home: Home, servers: int, environ: Mapping[str, str]) -> Pr
     home.make()
     with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
+            [*PROGRAM, str(home.path), str(servers)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

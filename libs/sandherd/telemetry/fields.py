@@ -63,8 +63,7 @@ FIELDS: Final = (
     Field("missing", "The missing file."),
     Field("age", "How long a condition has held.", "s"),
     Field("tool", "The tool of an agent."),
-    Field("repeats", "How often an agent has repeated an action."),
-    Field("step", "The next step of a sandbox's lifecycle."),
+    Field("step", "The next step of a sandbox's lifecycle, or the step of an intervention."),
     Field("end", "How a sandbox's process has ended."),
     Field("alive", "Whether it still runs."),
     Field(

@@ -13,7 +13,7 @@ from sandherd.contracts import monitor_rules
 from sandherd.contracts.budgets import BudgetScope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.monitor import MonitorInterventionOutcome
+from sandherd.contracts.events.monitor import InterventionOutcome, SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.schedules import RunOutcome
@@ -120,6 +120,5 @@ RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor
 BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
 BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
-STEERED: Final = _label(
-    "outcome", "How the agent reacted.", get_args(MonitorInterventionOutcome.model_fields["outcome"].annotation)
-)
+STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
+STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

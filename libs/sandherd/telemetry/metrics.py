@@ -210,7 +210,13 @@ _MONITOR: Final = (
     Metric(
         "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)
     ),
-    Metric("sandherd_steerings_total", _C, "{intervention}", "Interventions decided.", (of.STEERING,)),
+    Metric(
+        "sandherd_steerings_total",
+        _C,
+        "{intervention}",
+        "Interventions decided, and patterns only published (`observe`).",
+        (of.STEERING, of.STEERING_STEP),
+    ),
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),

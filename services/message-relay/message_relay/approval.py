@@ -10,13 +10,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from sandherd.contracts.commands import ApprovalId
+from sandherd.contracts.commands import ApprovalId, RequestApproval
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.tools import AgentApprovalRequested
 from sandherd.contracts.model import Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import ApprovalState
+from sandherd.contracts.subjects import Principal
 
 LONGEST_TOOL: Final = 200
 LONGEST_REASON: Final = 4000
@@ -84,6 +85,8 @@ class Approval(BaseModel):
     life: str = ""
     """The `life` in the task's record."""
     attempt: int = 1
+    requested_by: str | None = None
+    """The service that requests it; None if the agent does. The answer to a service is its event."""
     question: str | None = None
     """A digest of what is requested: equal for equal requests of one task. None if the request can't be compared; then
     the approval ends with its sandbox."""
@@ -155,6 +158,23 @@ def requested_approval(event: Envelope[AgentApprovalRequested], at: datetime, of
         return approval
     question = question_of(data, of.life, of.names)
     return approval.model_copy(update={"task": of.task, "life": of.life, "attempt": of.attempt, "question": question})
+
+
+def service_approval(command: Envelope[RequestApproval], at: datetime) -> Approval:
+    """The approval that a service requests. It ends with its sandbox."""
+    data = command.data
+    return Approval(
+        project=command.project,
+        sandbox=data.sandbox,
+        approval_id=data.approval_id,
+        tool=data.tool,
+        reason=data.reason,
+        asked_at=at,
+        asked_in=command.id,
+        expires_at=_deadline(at, data.timeout_seconds),
+        traceparent=command.traceparent,
+        requested_by=Principal.MONITOR,
+    )
 
 
 def _deadline(at: datetime, seconds: float | None) -> datetime | None:

@@ -1,17 +1,18 @@
 """Handles approval requests and answers: the first answer decides, and is the only one delivered to the agent."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from message_relay.approval import Approval, Ref, requested_approval
+from message_relay.approval import Approval, Ref, requested_approval, service_approval
 from message_relay.approval_carryover import ApprovalCarryover
 from message_relay.approval_messages import message_of, rejected, requested
 from message_relay.approval_rules import Refusal, answered, inheriting, is_decided_by, refusal, replaced, withdrawn
 from message_relay.approval_store import ApprovalStore, StoredApproval
 from message_relay.events import RelayEvents
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
-from sandherd.contracts.commands import AnswerApproval
+from sandherd.contracts.commands import AnswerApproval, RequestApproval, WithdrawApproval
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
@@ -27,6 +28,15 @@ _TRIES: Final = 8
 _NOT_REQUESTED_YET: Final = Retry(0.25, "no such approval was requested yet")
 _CHANGED_CONCURRENTLY: Final = Retry(0.05, "the approval was changed at the same time")
 _log: Final = logs.get("approval_handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer as a message, why it is refused, and whether it is for a service rather than an agent."""
+
+    message: InboxMessage
+    refusal: Refusal | None
+    to_service: bool = False
 
 
 class ApprovalHandler:
@@ -70,6 +80,35 @@ class ApprovalHandler:
         await self._events.publish_requested(stored.approval, requested(stored.approval), datetime.now(UTC))
         return DONE if await self._take_over(stored) else _CHANGED_CONCURRENTLY
 
+    async def request(self, command: Envelope[RequestApproval], delivery: Delivery) -> Outcome:
+        """Handle a service's request for an approval. The maximums of what an agent may request do not apply."""
+        approval = service_approval(command, delivery.at)
+        stored = await self._approvals.write(approval, None)
+        stored = stored or await self._approvals.load(approval.project, approval.sandbox, approval.approval_id)
+        if stored is None:
+            return _CHANGED_CONCURRENTLY
+        if stored.approval.asked_in == approval.asked_in:
+            await self._events.publish_requested(stored.approval, requested(stored.approval), datetime.now(UTC))
+        return DONE
+
+    async def withdraw_of_service(self, command: Envelope[WithdrawApproval]) -> Outcome:
+        """Handle a service's withdrawal of its request."""
+        data = command.data
+        stored = await self._approvals.load(command.project, data.sandbox, data.approval_id)
+        if stored is None or stored.approval.requested_by is None:
+            return DONE
+        return await self._withdraw(stored, data.reason)
+
+    async def _withdraw(self, stored: StoredApproval, reason: str) -> Outcome:
+        over = withdrawn(stored.approval, reason, datetime.now(UTC))
+        if over is not None:
+            written = await self._approvals.write(over, stored)
+            if written is None:
+                return _CHANGED_CONCURRENTLY
+            stored = written
+        await self.conclude(stored)
+        return DONE
+
     async def _excess(self, approval: Approval) -> str | None:
         """Which maximum it would exceed, if it is new; None if none."""
         if self._approvals.open_in(approval.project, approval.sandbox) >= self._max_open:
@@ -90,21 +129,19 @@ class ApprovalHandler:
         now = datetime.now(UTC)
         if stored is None:
             return _NOT_REQUESTED_YET if delivery.deliveries < _TRIES or now - delivery.at < PATIENCE else DONE
-        over = withdrawn(stored.approval, event.data.reason, now)
-        if over is not None:
-            stored = await self._approvals.write(over, stored)
-            if stored is None:
-                return _CHANGED_CONCURRENTLY
-        await self.conclude(stored)
-        return DONE
+        if stored.approval.requested_by is not None:
+            return DONE  # an agent can't withdraw what a service requests about it
+        return await self._withdraw(stored, event.data.reason)
 
     async def decide(
         self,
         command: Envelope[AnswerApproval],
         at: datetime,
         reserve: Callable[[], Awaitable[Retry | None]] | None = None,
-    ) -> tuple[InboxMessage, Refusal | None] | Retry:
+    ) -> Answered | Retry:
         """The answer as a message, and why it is refused; if it is not, the message is to be stored for the agent.
+
+        It is not stored if a service requested the approval.
 
         An answer to an approval that was requested again since decides the latest request. An answer that is handled
         again finds itself as the decision, and continues from there. `reserve` reserves its name before it decides, or
@@ -123,7 +160,7 @@ class ApprovalHandler:
                 return _NOT_REQUESTED_YET
             refused = refusal(approval, data, now, no_recipient)
             if stored is None or refused is not None:
-                return message_of(command, at, None), refused
+                return Answered(message_of(command, at, None), refused)
         prevented = None if reserve is None else await reserve()
         if prevented is not None:
             return prevented
@@ -132,7 +169,8 @@ class ApprovalHandler:
             if stored is None:
                 return _CHANGED_CONCURRENTLY
         await self.conclude(stored)
-        return message_of(command, at, stored.approval), None
+        message = message_of(command, at, stored.approval)
+        return Answered(message, None, to_service=stored.approval.requested_by is not None)
 
     async def conclude(self, stored: StoredApproval) -> None:
         """Publish the decision, record that, and set an expiry on the entry of its question. Safe to repeat."""

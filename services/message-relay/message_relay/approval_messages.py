@@ -21,7 +21,8 @@ def requested(approval: Approval) -> ApprovalRequested:
         reason=approval.reason,
         expires_at=approval.expires_at,
         on_timeout=approval.on_timeout,
-        asked_in=approval.asked_in,
+        asked_in=approval.asked_in if approval.requested_by is None else None,
+        requested_by=approval.requested_by,
     )
 
 

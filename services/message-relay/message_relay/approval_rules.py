@@ -60,10 +60,11 @@ def _is_late(approval: Approval, now: datetime) -> bool:
 
 
 def answered(approval: Approval, answer: AnswerApproval, at: datetime) -> Approval:
-    """The approval, decided by an answer."""
+    """The approval, decided by an answer. An answer to a service is delivered to no worker."""
     state = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
     decision = Decision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
-    return _decided(approval, decision).model_copy(update={"hand": "kept"})
+    hand = "kept" if approval.requested_by is None else "over"
+    return _decided(approval, decision).model_copy(update={"hand": hand})
 
 
 def is_decided_by(approval: Approval, answer: AnswerApproval) -> bool:

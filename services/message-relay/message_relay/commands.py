@@ -7,12 +7,14 @@ because a relay was killed, finds its own claim and continues.
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from message_relay.approval_handler import ApprovalHandler
 from message_relay.approval_rules import Refusal
 from message_relay.delivery_rules import (
     accepted,
+    acknowledged,
+    delivered,
     ended,
     passed_on,
     queued,
@@ -21,7 +23,7 @@ from message_relay.delivery_rules import (
     too_many,
     too_many_of_project,
 )
-from message_relay.events import BEGUN, RelayEvents, named_source
+from message_relay.events import ACKNOWLEDGED, BEGUN, ENDED, RelayEvents, named_source
 from message_relay.inbox import Inbox, Key
 from message_relay.message_names import MessageNames, NameEntry
 from message_relay.name_claims import Claim, Use, claim_of, excess, is_unique, reservation, taken, use_of
@@ -29,7 +31,7 @@ from message_relay.record_reader import sandbox_record
 from sandherd.bus.connection import Bus, StreamFullError, SubjectFullError
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.concurrency import KeyedLocks
-from sandherd.contracts.commands import AnswerApproval, SendMessage
+from sandherd.contracts.commands import AnswerApproval, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
@@ -66,7 +68,15 @@ class MessageCommands:
 
     async def handle(self, delivery: Delivery) -> Outcome:
         """Handle one command. Raises `ContractError` for one that breaks the contract, or whose name is taken."""
-        command = cast("Envelope[SendMessage | AnswerApproval]", read_command(delivery.subject, delivery.data))
+        known: Envelope[Any] = read_command(delivery.subject, delivery.data)
+        if isinstance(known.data, RequestApproval | WithdrawApproval):
+            async with self._locks.hold((known.project, known.data.sandbox)):
+                if isinstance(known.data, RequestApproval):
+                    return await self._approval_handler.request(known, delivery)
+                return await self._approval_handler.withdraw_of_service(known)
+        return await self._handle_message(known, delivery)
+
+    async def _handle_message(self, command: Envelope[SendMessage | AnswerApproval], delivery: Delivery) -> Outcome:
         async with self._locks.hold((command.project, command.data.sandbox)):
             entry = await self._names.find(command.project, command.data.message)
             match use_of(claim_of(command.data, delivery.stream_sequence, delivery.at), entry.claim):
@@ -131,13 +141,23 @@ class MessageCommands:
         decided = await self._approval_handler.decide(command, claim.at if claim else delivery.at, reserve)
         if isinstance(decided, Retry):
             return decided
-        message, refused = decided
+        message, refused = decided.message, decided.refusal
         if refused is not None:
             if claim is not None:
                 await self._names.release(command.project, command.data.message, claim)
             return await self._reject(message, delivery, refused, str(command.id))
         source = self._source(command, claim) if claim else None
-        return await self._store_again(message.model_copy(update={"source": source}))
+        message = message.model_copy(update={"source": source})
+        return await (self._conclude(message) if decided.to_service else self._store_again(message))
+
+    async def _conclude(self, message: InboxMessage) -> Outcome:
+        """Publish that the answer has reached the service that requested the approval: the decision's event has it."""
+        now = datetime.now(UTC)
+        await self._events.publish(message, BEGUN, queued(message), now)
+        took = max(0.0, (now - message.sent_at).total_seconds() * 1000)
+        await self._events.publish(message, ENDED, delivered(message, took), now)
+        await self._events.publish(message, ACKNOWLEDGED, acknowledged(message), now)
+        return DONE
 
     async def _claim(
         self, command: Envelope[SendMessage] | Envelope[AnswerApproval], delivery: Delivery, entry: NameEntry

@@ -1,12 +1,13 @@
 """How the monitor acts on a finding: it publishes an event, and a command to the service that can act."""
 
+import re
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from monitor import findings, notices
+from monitor import decision_events, findings, notices
 from monitor.facts import ObservedEvent
-from monitor.guardian import Nudge
+from monitor.guardian import Decision, Need
 from monitor.herd import Herd
 from monitor.notices import Notice
 from monitor.rule_set import RuleSet
@@ -14,19 +15,25 @@ from monitor.rules.rule import Finding
 from monitor.state import Outcome, SandboxActivity, Steering
 from sandherd.bus.connection import Bus
 from sandherd.bus.publisher import EventPublisher
-from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
+from sandherd.contracts.commands import (
+    Command,
+    PauseSandbox,
+    RequestApproval,
+    ResumeSandbox,
+    SendableMessageType,
+    SendMessage,
+    TerminateSandbox,
+    WithdrawApproval,
+)
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.monitor import (
-    MonitorGuardianAnalysed,
-    MonitorInterventionDecided,
-    MonitorInterventionOutcome,
-)
 from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = "guardian"
-NUDGE_EXPIRES: Final = 300
-"""How long a nudge waits for its agent, in seconds; an older one would no longer relate to what the agent does."""
+MESSAGE_EXPIRES: Final = 300
+"""How long a message waits for its agent, in seconds; an older one would no longer relate to what the agent does."""
+_MAX_TEXT: Final = 2000
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Actions:
@@ -49,49 +56,24 @@ class Actions:
         await self._command(state, command, now, finding.since, finding.rule, times)
         return event
 
-    async def nudge(self, state: SandboxActivity, nudge: Nudge, now: datetime) -> ObservedEvent:
-        """Publish the guardian's analysis and decision, and nudge the agent. Returns the decision, to be folded in."""
-        steering, pattern = nudge.steering, nudge.pattern
-        analysed = MonitorGuardianAnalysed(
-            rule=steering.rule,
-            needs_steering=True,
-            steering_type="nudge",
-            summary=pattern.summary,
-            evidence=[str(id) for id in pattern.evidence],
-        )
-        decided = MonitorInterventionDecided(
-            rule=steering.rule,
-            step="nudge",
-            message_id=steering.message,
-            correlation_id=steering.correlation,
-            intervention_number=steering.number,
-            message=steering.text,
-        )
-        await self._publish(state, analysed, now)
-        event = await self._publish(state, decided, now)
-        await self.send(state, steering, now)
-        return event
+    async def publish_pattern(self, state: SandboxActivity, decision: Decision, now: datetime) -> ObservedEvent:
+        """Publish the guardian's analysis. Returns it, to be folded in."""
+        return await self._publish(state, decision_events.analysed(decision), now)
 
-    async def send(self, state: SandboxActivity, steering: Steering, now: datetime) -> None:
-        """Send the message to the relay, which accepts one id once, however often it is sent."""
-        command = SendMessage(
-            message=steering.message,
-            sandbox=state.sandbox,
-            content=steering.text,
-            message_type="guardian_nudge",
-            sender_id=SENDER,
-            correlation_id=steering.correlation,
-            expires_seconds=NUDGE_EXPIRES,
-        )
-        await self._command(state, command, now, steering.decided_at, steering.correlation)
+    async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent:
+        """Publish the decision to intervene; its commands follow. Returns it, to be folded in."""
+        return await self._publish(state, decision_events.decided(steering), now)
+
+    async def send(self, state: SandboxActivity, steering: Steering, sending: Need, now: datetime) -> None:
+        """Send a command of an intervention. Each has one id, and is carried out once, however often it is sent."""
+        command = _command_of(state, steering, sending)
+        await self._command(state, command, now, steering.decided_at, steering.correlation, sending.value)
 
     async def publish_outcome(
         self, state: SandboxActivity, steering: Steering, outcome: Outcome, now: datetime
     ) -> ObservedEvent:
-        """Publish the outcome of a nudge. Returns the published event, to be folded in."""
-        return await self._publish(
-            state, MonitorInterventionOutcome(correlation_id=steering.correlation, outcome=outcome), now
-        )
+        """Publish the outcome of an intervention. Returns the published event, to be folded in."""
+        return await self._publish(state, decision_events.concluded(steering, outcome), now)
 
     async def notify(self, herd: Herd, now: datetime, check: Callable[[], None]) -> list[Notice]:
         """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published.
@@ -140,3 +122,50 @@ class Actions:
             traceparent=state.traceparent,
         )
         await self._bus.publish_command(command)
+
+
+def _command_of(state: SandboxActivity, steering: Steering, sending: Need) -> Command:
+    sandbox = state.sandbox
+    match sending:
+        case Need.MESSAGE | Need.INSTRUCTION:
+            return _message(sandbox, steering, sending)
+        case Need.APPROVAL | Need.WITHDRAWAL:
+            return _about_approval(sandbox, steering, sending)
+        case Need.PAUSE:
+            return PauseSandbox(sandbox=sandbox, reason=f"rule {steering.rule}")
+        case Need.RESUME:
+            return ResumeSandbox(sandbox=sandbox)
+        case Need.TERMINATION:
+            return TerminateSandbox(sandbox=sandbox, reason=steering.rule)
+
+
+def _about_approval(sandbox: str, steering: Steering, sending: Need) -> Command:
+    name = steering.approval or ""
+    if sending is Need.APPROVAL:
+        reason = approval_reason(sandbox, steering)
+        return RequestApproval(sandbox=sandbox, approval_id=name, tool="continue", reason=reason)
+    why = "the sandbox was resumed" if steering.received_at is not None else "the agent has ended"
+    return WithdrawApproval(sandbox=sandbox, approval_id=name, reason=why)
+
+
+def _message(sandbox: str, steering: Steering, sending: Need) -> SendMessage:
+    instructs = sending is Need.INSTRUCTION
+    kind: SendableMessageType = "interrupt" if steering.step == "interrupt" else "guardian_nudge"
+    return SendMessage(
+        message=steering.instruction_message if instructs else steering.message,
+        sandbox=sandbox,
+        content=(steering.instruction or "") if instructs else steering.text,
+        message_type="user_message" if instructs else kind,
+        sender_id=(steering.by or SENDER) if instructs else SENDER,
+        correlation_id=steering.correlation,
+        expires_seconds=MESSAGE_EXPIRES,
+    )
+
+
+def approval_reason(sandbox: str, steering: Steering) -> str:
+    """What a user reads who is asked about a pause. It contains what the agent has published."""
+    text = _CONTROLS.sub(" ", steering.text)[:_MAX_TEXT]
+    return (
+        f"sandbox {sandbox} is paused by the rule {steering.rule}. Grant: it continues; grant with a reason: it "
+        f"continues with that instruction; deny: it is stopped. Found: {text}"
+    )

@@ -40,13 +40,14 @@ class Enforcement:
         self._act_lock = asyncio.Lock()
 
     async def enforce(self, key: Key, now: datetime, watching_since: datetime | None) -> None:
-        """Publish an outcome, nudge, or end the sandbox, if a rule requires it at `now`.
+        """Publish an outcome, intervene, or end the sandbox, if a rule requires it at `now`.
 
         Raises `LeaseLostError`. Before `watching_since` is known no sandbox is ended.
         """
         async with self._act_lock:
             await self._publish_outcome(key, now)
             await self._steer(key, now)
+            await self._send(key, now)
         if watching_since is not None:
             async with self._act_lock:
                 await self._end(key, now, watching_since)
@@ -112,20 +113,30 @@ class Enforcement:
 
     async def _steer(self, key: Key, now: datetime) -> None:
         rules, ids = self.herd.rules, self._bus.ids
-        nudge = self._decided(key, lambda state: guardian.steer(state, now, rules, ids))
+        decision = self._decided(key, lambda state: guardian.steer(state, now, rules, ids))
         state = self.herd.live.get(key)
-        if state is None:
+        if state is None or decision is None:
             return
-        if nudge is not None:
-            self._lease.check()
-            rule, repeats = nudge.pattern.rule, nudge.pattern.count
-            _log.info("sending nudge to agent", sandbox=state.sandbox, rule=rule, repeats=repeats)
-            self.herd.fold_own(key, await self._actions.nudge(state, nudge, now))
-            self._meters.count("sandherd_steerings_total", rule=rule)
-        elif (steering := guardian.to_send_again(state, now)) is not None:
-            self._lease.check()
-            await self._actions.send(state, steering, now)
-            self.herd.replace(guardian.sent_again(state, now))
+        self._lease.check()
+        analysed = await self._actions.publish_pattern(state, decision, now)
+        step, rule = "observe", decision.pattern.rule
+        if decision.steering is None:
+            self.herd.fold_own(key, analysed)
+        else:
+            step = decision.steering.step
+            self.herd.fold_own(key, await self._actions.publish_decision(state, decision.steering, now))
+        _log.info("pattern found in an agent's behaviour", sandbox=state.sandbox, rule=rule, step=step)
+        self._meters.count("sandherd_steerings_total", rule=rule, step=step)
+
+    async def _send(self, key: Key, now: datetime) -> None:
+        """Send the next command of an intervention, or send it again."""
+        state = self.herd.live.get(key)
+        sending = guardian.to_send(state, now) if state is not None else None
+        if state is None or state.steering is None or sending is None:
+            return
+        self._lease.check()
+        await self._actions.send(state, state.steering, sending, now)
+        self.herd.replace(guardian.sent(state, sending, now))
 
     async def _publish_outcome(self, key: Key, now: datetime) -> None:
         outcome = self._decided(key, lambda state: guardian.outcome(state, self.herd.rules))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from monitor.facts import Observation
 from monitor.rule_set import ActiveRule, FoundT, RuleSet
 from monitor.rules.rule import AnyRule, GuardianRule, Pattern
-from monitor.state import SandboxActivity, Steering
+from monitor.state import MAX_CITED, SandboxActivity, Steering
 
 ResultT = TypeVar("ResultT")
 
@@ -40,7 +40,7 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
             continue
         try:
             part = rule.fold(part_of(state, rule, rules), observation, state)
-            steering = _observed(steering, rule, part, observation)
+            steering = _observed(steering, rule, part, observation, state.turn)
             parts[rule.name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
             disabled = {**disabled, rule.name: RuleFailedError(rule.name, "fold", error).reason}
@@ -58,10 +58,10 @@ def first_found(
     rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
 ) -> tuple[AnyRule, FoundT] | None:
     """The first of these rules that finds something, and what. Raises `RuleFailedError`."""
-    parts, disabled, active = state.parts, state.disabled, None
+    parts, disabled, muted, active = state.parts, state.disabled, state.muted, None
     try:
         for active in rules:
-            if disabled and active.name in disabled:
+            if (disabled and active.name in disabled) or (muted and is_muted(state, active.name, now)):
                 continue
             part = parts.get(active.name, active.new_part) if parts else active.new_part
             found = active.judge(part, state, now, active.thresholds)
@@ -71,6 +71,14 @@ def first_found(
         assert active is not None
         raise RuleFailedError(active.name, "decision", error) from error
     return None
+
+
+def is_muted(state: SandboxActivity, name: str, now: datetime) -> bool:
+    """Whether a user has muted this rule for this sandbox."""
+    if name not in state.muted:
+        return False
+    until = state.muted[name]
+    return until is None or now < until
 
 
 def is_active(name: str, state: SandboxActivity, rules: RuleSet) -> bool:
@@ -105,13 +113,19 @@ def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
     return rules.new_parts.get(rule.name) if part is None else part
 
 
-def _observed(steering: Steering | None, rule: AnyRule, part: Any, observation: Observation) -> Steering | None:
-    """A nudge of this rule after an observation that follows its delivery."""
-    if steering is None or steering.rule != rule.name or not isinstance(rule, GuardianRule):
+def _observed(
+    steering: Steering | None, rule: AnyRule, part: Any, observation: Observation, turn: int
+) -> Steering | None:
+    """An intervention against a pattern of this rule, after an observation that follows its delivery."""
+    if steering is None or steering.watched != rule.name or not isinstance(rule, GuardianRule):
         return steering
     if steering.received_at is None or steering.outcome is not None:
         return steering
     repeated = rule.is_repeated(steering.pattern, part, observation)
     if repeated is None:
         return steering
-    return replace(steering, repeats=steering.repeats + 1) if repeated else replace(steering, outcome="obeyed")
+    if not repeated:
+        return replace(steering, others=steering.others + 1)
+    seen = (observation.event.id,) if observation.event.id else ()
+    ids = (*steering.repeated, *seen)[-MAX_CITED:]
+    return replace(steering, repeats=steering.repeats + 1, others=0, clear_turn=turn, repeated=ids)

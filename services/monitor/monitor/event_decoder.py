@@ -9,14 +9,17 @@ from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentUsage, Outcome
-from sandherd.contracts.events.message import MessageEvent
+from sandherd.contracts.events.message import ApprovalEvent, MessageEvent
 from sandherd.contracts.events.monitor import (
     IdleFinding,
+    MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
     MonitorNotificationPublished,
+    MonitorRuleMuted,
+    MonitorRuleUnmuted,
 )
-from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
+from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, SandboxRequested
 from sandherd.contracts.events.task import TaskCancelled, TaskFailed, TaskRetryScheduled
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.subjects import read_event_subject
@@ -28,9 +31,10 @@ ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskC
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
-    *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, MessageEvent),
+    *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
     *(AgentUsage, Outcome, AgentFileEdited),
-    *(IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome, MonitorNotificationPublished),
+    *(IdleFinding, MonitorGuardianAnalysed, MonitorInterventionDecided, MonitorInterventionOutcome),
+    *(MonitorNotificationPublished, MonitorRuleMuted, MonitorRuleUnmuted),
     *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(

@@ -5,28 +5,26 @@ The cost does not grow with the herd.
 The monitor's own events are folded in too, so that a restarted monitor knows what it has done already.
 """
 
-from dataclasses import replace
 from typing import Any, Final
-from uuid import UUID
 
-from monitor import edits, evaluation, usage
+from monitor import edits, evaluation, interventions, usage
 from monitor.calls import closed, opened
 from monitor.contents import with_content
-from monitor.evaluation import RuleFailedError
 from monitor.facts import EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
-from monitor.state import ActedFinding, Assignment, SandboxActivity, Steering
+from monitor.state import ActedFinding, Assignment, SandboxActivity
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
-from sandherd.contracts.events.message import (
-    MessageAcknowledged,
-    MessageEvent,
-    MessageExpired,
-    MessageQueued,
-    MessageRejected,
+from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
+from sandherd.contracts.events.monitor import (
+    IdleFinding,
+    MonitorGuardianAnalysed,
+    MonitorInterventionDecided,
+    MonitorInterventionOutcome,
+    MonitorRuleMuted,
+    MonitorRuleUnmuted,
 )
-from sandherd.contracts.events.monitor import IdleFinding, MonitorInterventionDecided, MonitorInterventionOutcome
-from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested, SandboxResumed
+from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, SandboxRequested, SandboxResumed
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
@@ -56,7 +54,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
         state, call = _agent(state, seen)
         state = _summed_up(state, seen, call)
     elif domain == "sandbox":
-        state = _sandbox(state, seen)
+        state = _sandbox(state, seen, rules)
     elif domain == "message":
         state = _message(state, seen, rules)
     elif domain == "approval":
@@ -96,7 +94,7 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity
         # An approval requested in an ended turn is no longer waited for, whenever it is answered.
         changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
-        changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
+        changes |= {"finished_at": seen.at, "steering": interventions.cut_short(state, seen, ended=False)}
     return _calls(state.changed(**changes), seen, model.opens, model.closes)
 
 
@@ -139,16 +137,19 @@ def _calls(
 def _after_approval(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
     """An approval was granted, denied or expired; a call that waited for it begins only now."""
     model = EVENTS.get(seen.type)
+    if isinstance(seen.data, ApprovalEvent):
+        state = interventions.answered(state, seen.data)
     if model is None or model.closes is None:
         return state
     return _calls(state.changed(answered_at=seen.at), seen, None, model.closes)[0]
 
 
-def _sandbox(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
+def _sandbox(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     changes = _changes(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
-    return state.changed(**changes)
+    state = state.changed(**changes)
+    return interventions.resumed(state, seen, rules) if seen.type == SandboxResumed.type else state
 
 
 def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
@@ -156,19 +157,29 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
-        known = {"budget": seen.data.budget, "linger": seen.data.linger_seconds, "alone": seen.taskid is None}
-        return sign | expires | known
+        about = {"linger": seen.data.linger_seconds, "max_step": seen.data.max_intervention}
+        return sign | expires | about | {"alone": seen.taskid is None, "budget": seen.data.budget}
     if isinstance(seen.data, SandboxExtended):
         return {"expires_at": seen.data.expires_at}
+    if isinstance(seen.data, SandboxRefused):
+        return {"steering": interventions.refused(state, seen.data)}
+    return _entered(state, seen, sign)
+
+
+def _entered(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
+    """What an event changes that sets the sandbox's state."""
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
         return sign | {"paused": False, "resumed_at": resumed, "progress": usage.resumed(state.progress, seen.at)}
     if becomes is SandboxState.PAUSED:
-        return {"paused": True, "progress": usage.paused(state.progress, seen.at)}
+        progress = usage.paused(state.progress, seen.at)
+        return {"paused": True, "progress": progress, "steering": interventions.paused(state)}
     if becomes is SandboxState.STOPPING:
         return {"stopping": True}
-    return {"ended": True, "steering": _cut_short(state.steering, "finished")} if becomes in SANDBOX_ENDED else {}
+    if becomes not in SANDBOX_ENDED:
+        return {}
+    return {"ended": True, "steering": interventions.cut_short(state, seen, ended=True)}
 
 
 def _state_of(seen: ObservedEvent) -> SandboxState | None:
@@ -182,48 +193,37 @@ def _after_attempt_end(state: SandboxActivity, seen: ObservedEvent) -> SandboxAc
     """The spawner has ended its attempt: as if its agent had ended. The next attempt has another sandbox."""
     if state.finished_at is not None:
         return state
-    return state.changed(finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
+    return state.changed(finished_at=seen.at, steering=interventions.cut_short(state, seen, ended=False))
 
 
 def _message(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     data = seen.data
     if not isinstance(data, MessageEvent):
         return state
-    steering = state.steering
-    if steering is not None and data.message_id == steering.message:
-        return state.changed(steering=_delivery_progress(steering, seen, data))
-    if not isinstance(data, MessageAcknowledged) or data.message_type == "guardian_nudge":
+    steered = interventions.delivered(state, seen, data)
+    if steered is not None and data.message_type == "guardian_nudge":
+        return steered
+    state = steered or state
+    if not isinstance(data, MessageAcknowledged) or interventions.is_of_monitor(state, data):
         return state
     state = state.changed(last_message_at=seen.at)
     return evaluation.new_episode(state, rules, seen.at) if data.message_type in _OF_USERS else state
 
 
-def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEvent) -> Steering:
-    if isinstance(data, MessageQueued):
-        return replace(steering, taken=True)
-    if isinstance(data, MessageAcknowledged):
-        return replace(steering, taken=True, received_at=steering.received_at or seen.at)
-    if isinstance(data, MessageRejected | MessageExpired):
-        return replace(steering, taken=True, outcome=steering.outcome or "undelivered")
-    return steering
-
-
-def _cut_short(steering: Steering | None, outcome: Any) -> Steering | None:
-    if steering is None or steering.outcome is not None:
-        return steering
-    return replace(steering, outcome=outcome)
-
-
 def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
-    data = seen.data
-    if isinstance(data, IdleFinding):
-        return _found(state, seen, data)
-    if isinstance(data, MonitorInterventionDecided):
-        return _decided(state, seen, data, rules)
-    if isinstance(data, MonitorInterventionOutcome):
-        same = state.steering is not None and state.steering.correlation == data.correlation_id
-        return state.changed(steering=None) if same else state
-    return state
+    match seen.data:
+        case IdleFinding() as data:
+            return _found(state, seen, data)
+        case MonitorInterventionDecided() as data:
+            return interventions.decided(state, seen, data, rules)
+        case MonitorInterventionOutcome() as data:
+            return interventions.ended(state, seen, data)
+        case MonitorGuardianAnalysed() as data:
+            return interventions.analysed(state, data)
+        case MonitorRuleMuted() | MonitorRuleUnmuted() as data:
+            return interventions.muted(state, data)
+        case _:
+            return state
 
 
 def _found(state: SandboxActivity, seen: ObservedEvent, data: IdleFinding) -> SandboxActivity:
@@ -231,31 +231,3 @@ def _found(state: SandboxActivity, seen: ObservedEvent, data: IdleFinding) -> Sa
     if before is not None and before.event == seen.id:
         return state
     return state.changed(found=ActedFinding(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
-
-
-def _decided(
-    state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
-) -> SandboxActivity:
-    """The pattern of the nudge is that of its rule at this event; without one there is nothing to be obeyed."""
-    if data.message_id is None or state.steered >= data.intervention_number:
-        return state
-    key, evidence = "", tuple[UUID, ...]()
-    try:
-        if evaluation.is_active(data.rule, state, rules):
-            pattern = evaluation.pattern(data.rule, state, rules)
-            if pattern is None:
-                return state
-            key, evidence = pattern.key, pattern.evidence
-    except RuleFailedError as failure:
-        state = evaluation.disabled(state, failure)
-    steering = Steering(
-        correlation=data.correlation_id,
-        message=data.message_id,
-        text=data.message,
-        rule=data.rule,
-        number=data.intervention_number,
-        decided_at=seen.at,
-        pattern=key,
-        evidence=evidence,
-    )
-    return state.changed(steering=steering, steered_at=seen.at, steered=data.intervention_number)

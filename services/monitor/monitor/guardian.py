@@ -1,50 +1,119 @@
-"""The guardian: nudges an agent in whose behaviour a guardian rule finds a pattern. Nudging is its only action so far.
+"""The guardian: intervenes when a guardian rule finds a pattern in an agent's behaviour. Pure.
 
-Pure. What a pattern is, what the agent is advised, and whether the pattern is there again, is the rule's; that a nudge
-is sent once, delivered, and has one outcome, is the same for all.
+What a pattern is, what the agent is advised, and whether the pattern is there again, is the rule's; the ladder decides
+how strong the intervention is. That it is sent once, delivered, and has one outcome, is the same for all.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from typing import Final
 
-from monitor.evaluation import call, first_found, is_active, part_of
+from monitor import evaluation, ladder
+from monitor.evaluation import call, is_active, is_muted, part_of
 from monitor.rule_set import RuleSet
-from monitor.rules.rule import GuardianRule, Pattern
-from monitor.state import Outcome, SandboxActivity, Steering
+from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
+from monitor.state import Observed, Outcome, SandboxActivity, Steering
+from sandherd.contracts.events.monitor import InterventionStep, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
 RESEND_AFTER: Final = 10.0
-"""How long the message-relay has to accept a nudge before it is sent again, in seconds."""
+"""How long a service has to carry out a command before it is sent again, in seconds."""
+CLEAR_AFTER: Final = 10
+"""For how many turns a pattern must not be seen until the agent has recovered: turns of the agent, or, within one turn,
+what the rule observes, such as calls."""
+MESSAGES: Final = frozenset({"nudge", "interrupt"})
+"""The steps that send a message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Nudge:
-    """A decided nudge: the message to the agent (`steering`), and the pattern that it is based on."""
+class Decision:
+    """What to do about a pattern: an intervention (`steering`), or only to publish it."""
 
-    steering: Steering
     pattern: Pattern
+    reached: SteeringStep
+    """The step that it leads to; if nothing is sent, the one that its count reaches."""
+    steering: Steering | None = None
 
 
-def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Nudge | None:
-    """A nudge, if a rule finds a pattern and the agent may receive one. Raises `RuleFailedError`.
+class Need(Enum):
+    """The next command of an intervention."""
 
-    None for a finished agent, while the last nudge has no outcome yet, and within the cool-down. The same pattern with
-    the same number gives the same ids, so that a restart does not send it twice. `ids` has the monitors' key: an agent,
-    which knows its calls, can't send a message under that id first.
+    MESSAGE = "message"
+    PAUSE = "pause"
+    APPROVAL = "approval"
+    WITHDRAWAL = "withdrawal"
+    RESUME = "resume"
+    INSTRUCTION = "instruction"
+    TERMINATION = "termination"
+
+
+def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Decision | None:
+    """What to do about the first pattern for which something is to be done. Raises `RuleFailedError`.
+
+    Nothing for a paused or stopping agent; and no intervention to a finished one, while the last one has no outcome
+    yet, and within the cool-down: then only rules whose patterns are published, and not acted upon. The same pattern
+    with the same number gives the same ids, so that a restart does not send it twice. `ids` has the monitors' key: an
+    agent, which knows its calls, can't send a message under that id first.
     """
-    if not _accepts_nudge(state, now, rules):
+    if state.ended or state.stopping or state.paused or state.found is not None:
         return None
-    found = first_found(rules.guardian, state, now)
-    if found is None:
+    highest, accepts = ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
+    all_count = accepts or (highest == "observe" and state.finished_at is None)
+    for active in rules.guardian if all_count else rules.published_only:
+        if active.name in state.disabled or is_muted(state, active.name, now):
+            continue
+        rule, part = active.rule, state.parts.get(active.name, active.new_part)
+        assert isinstance(rule, GuardianRule)
+        pattern = call(rule, "decision", rule.judge, part, state, now, active.thresholds)
+        step = ladder.due(state, rule, pattern, rules) if pattern is not None else None
+        if pattern is None or step is None:
+            continue
+        step = rule.step(pattern, active.thresholds) or step if highest == "observe" else step
+        decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
+        if decision is not None and (accepts or decision.steering is None):
+            return decision
+    return None
+
+
+def _decision(  # all of it is the decision's
+    state: SandboxActivity,
+    rule: AnyGuardianRule,
+    pattern: Pattern,
+    step: SteeringStep,
+    *,
+    now: datetime,
+    rules: RuleSet,
+    ids: DerivedIds,
+) -> Decision | None:
+    watched = rules.by_name.get(pattern.of or rule.name)
+    highest = ladder.maximum(state, rules)
+    lowered = ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
+    if lowered == "observe":
+        return None if observed(pattern, step) in state.observed else Decision(pattern, step)
+    last = ladder.last_against(state, pattern)
+    if pattern.of and (last is None or ladder.rank(lowered) <= ladder.rank(last.step)):
+        return None  # the maximum prevents the next step: the rule itself repeats the last one
+    if pattern.of and not _is_seen(pattern, state, rules):
         return None
-    rule, pattern = found
-    assert isinstance(rule, GuardianRule)
     text = call(rule, "steering_text", rule.steering_text, part_of(state, rule, rules))
-    return Nudge(_steering(pattern, text, state, now, ids), pattern)
+    return Decision(pattern, step, _steering(pattern, lowered, text, state, now=now, ids=ids))
 
 
-def _steering(pattern: Pattern, text: str, state: SandboxActivity, now: datetime, ids: DerivedIds) -> Steering:
+def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
+    """Whether the rule that recognises a pattern sees it at present, however weak."""
+    now = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
+    return now is not None and now.key == pattern.key
+
+
+def observed(pattern: Pattern, step: SteeringStep) -> Observed:
+    """A pattern that is only published, as it is remembered."""
+    return Observed(pattern.rule, pattern.key, pattern.began, step)
+
+
+def _steering(
+    pattern: Pattern, step: InterventionStep, text: str, state: SandboxActivity, *, now: datetime, ids: DerivedIds
+) -> Steering:
     number = state.steered + 1
     id = ids.derive(pattern.since, pattern.rule, state.project, state.sandbox, pattern.key, pattern.began, number)
     return Steering(
@@ -56,40 +125,101 @@ def _steering(pattern: Pattern, text: str, state: SandboxActivity, now: datetime
         decided_at=now,
         pattern=pattern.key,
         evidence=pattern.evidence,
+        step=step,
+        watched=pattern.of or pattern.rule,
+        approval=f"pause-{id.hex}" if step == "pause" else None,
     )
 
 
-def _accepts_nudge(state: SandboxActivity, now: datetime, rules: RuleSet) -> bool:
-    if state.ended or state.stopping or state.paused or state.finished_at is not None:
-        return False
-    if state.steering is not None or state.found is not None:
+def _accepts_intervention(state: SandboxActivity, now: datetime, rules: RuleSet) -> bool:
+    if state.steering is not None or state.finished_at is not None:
         return False
     return state.steered_at is None or (now - state.steered_at).total_seconds() >= rules.steering_cooldown
 
 
 def outcome(state: SandboxActivity, rules: RuleSet) -> Outcome | None:
-    """The outcome of the last decided nudge, once it is known. Raises `RuleFailedError`."""
+    """The outcome of the last decided intervention, once it is known. Raises `RuleFailedError`."""
     steering = state.steering
-    if steering is None or steering.outcome is not None:
-        return None if steering is None else steering.outcome
-    if steering.received_at is None:
+    if steering is None or (_approval_is_open(steering) and not state.ended):
         return None
-    if not is_active(steering.rule, state, rules):
-        return "finished"  # what would be obeying is not known any more, and the next nudge must not wait for it
-    rule = rules.by_name[steering.rule]
+    if steering.outcome is not None:
+        return steering.outcome
+    if steering.received_at is None:
+        return "finished" if state.finished_at is not None and steering.cancelled else None
+    if not is_active(steering.watched, state, rules):
+        return "finished"  # what would be obeying is not known any more, and the next one must not wait for it
+    rule = rules.by_name[steering.watched]
     assert isinstance(rule, GuardianRule)
     limit = call(rule, "ignored_after", rule.ignored_after, rules.thresholds[rule.name])
-    return "ignored" if steering.repeats >= limit else None
+    if steering.repeats >= limit:
+        return "ignored"
+    clear = max(steering.others, state.turn - steering.clear_turn)
+    return "recovered" if clear >= CLEAR_AFTER else None
 
 
-def to_send_again(state: SandboxActivity, now: datetime) -> Steering | None:
-    """A nudge that the message-relay did not accept in time: its command may have been lost with a monitor."""
+def _approval_is_open(steering: Steering) -> bool:
+    return steering.requested and not steering.closed
+
+
+def need(state: SandboxActivity) -> Need | None:
+    """The next command of the intervention that has no outcome yet; None if there is none to send or to repeat."""
     steering = state.steering
-    if steering is None or steering.taken or steering.outcome is not None or state.ended:
+    if steering is None or state.ended:
         return None
-    return steering if (now - steering.decided_at).total_seconds() >= RESEND_AFTER else None
+    if steering.step == "pause":
+        return _need_of_pause(state, steering)
+    if steering.outcome is not None or state.finished_at is not None:
+        return None
+    if steering.step == "terminate":
+        return None if state.stopping else Need.TERMINATION
+    return None if steering.taken else Need.MESSAGE
 
 
-def sent_again(state: SandboxActivity, now: datetime) -> SandboxActivity:
-    """The state after it was sent again: `RESEND_AFTER` starts again."""
-    return state if state.steering is None else replace(state, steering=replace(state.steering, decided_at=now))
+def _need_of_pause(state: SandboxActivity, steering: Steering) -> Need | None:
+    if state.stopping:
+        return None
+    if steering.answer == "stop":
+        return Need.TERMINATION
+    if steering.received_at is not None or steering.outcome is not None:
+        return _need_after_pause(state, steering)
+    if state.finished_at is not None:
+        return _need_of_cancelled(state, steering)
+    return _need_before_answer(steering) if steering.answer is None else Need.RESUME
+
+
+def _need_before_answer(steering: Steering) -> Need | None:
+    if not steering.taken:
+        return Need.PAUSE
+    return None if steering.requested or steering.closed else Need.APPROVAL
+
+
+def _need_of_cancelled(state: SandboxActivity, steering: Steering) -> Need | None:
+    """The agent has ended while its sandbox was about to be paused."""
+    if _approval_is_open(steering):
+        return Need.WITHDRAWAL
+    return None if steering.cancelled and not state.paused else Need.RESUME
+
+
+def _need_after_pause(state: SandboxActivity, steering: Steering) -> Need | None:
+    if _approval_is_open(steering):
+        return Need.WITHDRAWAL
+    instructs = steering.answer == "continue" and bool(steering.instruction) and not steering.instructed
+    return Need.INSTRUCTION if instructs and state.finished_at is None else None
+
+
+def to_send(state: SandboxActivity, now: datetime) -> Need | None:
+    """The command to send now: it was not sent yet, or was not carried out in time and may have been lost."""
+    found = need(state)
+    if found is None or state.steering is None:
+        return None
+    sent = state.steering.sent_at
+    return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
+
+
+def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
+    """The state after a command was sent."""
+    steering = state.steering
+    if steering is None:
+        return state
+    cancelled = steering.cancelled or (sending is Need.RESUME and state.finished_at is not None)
+    return state.changed(steering=replace(steering, sent_at=now, cancelled=cancelled))

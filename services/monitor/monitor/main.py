@@ -1,47 +1,75 @@
 """The monitor service, composed: one watch over the whole herd, by one replica at a time."""
 
+from functools import cached_property
 from typing import Final
 
 from monitor.actions import Actions
 from monitor.budgets.component import BudgetComponent
+from monitor.commands import MonitorCommands
 from monitor.event_reader import EventReader
 from monitor.rule_settings import rule_set_of
 from monitor.watch import Watch
+from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
+from sandherd.contracts.requests.monitor import ShowSandbox
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
+COMMANDS_CONSUMER: Final = "monitor-commands"
 
 
 def compose(settings: Settings) -> Service:
     """The monitor, ready to run."""
     service = Service(Principal.MONITOR, settings)
+    monitor = Monitor(service)
 
     async def watch() -> None:
         lease = Lease(service.bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
         service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
-        await lease.run_with(_watch_while_held(service, lease))
+        await lease.run_with(_watch_while_held(service, lease, monitor))
 
     service.background("watch", watch)
     BudgetComponent(service).register()
+    service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
+    service.requeues({"COMMANDS": monitor.handle_command})
     return service
 
 
-async def _watch_while_held(service: Service, lease: Lease) -> None:
-    publisher = EventPublisher(service.bus, Principal.MONITOR, service.instance)
+class Monitor:
+    """The parts of the service, created once it is connected."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def handle_command(self, delivery: Delivery) -> Outcome:
+        """Handle a command."""
+        return await self._commands.handle(delivery)
+
+    @cached_property
+    def publisher(self) -> EventPublisher:
+        """Publishes all events of this process: they are one source."""
+        return EventPublisher(self._service.bus, Principal.MONITOR, self._service.instance)
+
+    @cached_property
+    def _commands(self) -> MonitorCommands:
+        return MonitorCommands(self._service.bus, self.publisher, rule_set_of(self._service.settings))
+
+
+async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:
     rules = rule_set_of(service.settings)
     while True:
         service.health.add("watch", lambda: None)
         await lease.wait_held()
         reader = EventReader(service.bus)
         service.health.add("watch", reader.problem)
-        actions = Actions(service.bus, publisher, service.settings.notifications)
+        actions = Actions(service.bus, monitor.publisher, service.settings.notifications)
         watch = Watch(service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters)
-        await watch.run(service.settings.check_interval)
+        async with service.answering({ShowSandbox: watch.show}):
+            await watch.run(service.settings.check_interval)
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ MAX_AGE: Final = timedelta(hours=1)
 """Older events are not notified: after a long outage of the monitor they would be known already."""
 MAX_PENDING: Final = 1000
 _FAILED: Final = {
-    "ignored": "the agent ignored the message that was to stop its loop",
-    "undelivered": "the message that was to stop the agent's loop could not be delivered",
+    "ignored": "the agent continued what an intervention was to stop",
+    "undelivered": "an intervention could not be delivered to the agent, or the sandbox could not be paused",
 }
 
 

@@ -9,6 +9,7 @@ from monitor.facts import Facts
 from monitor.rules import dead, registry
 from monitor.rules.rule import AnyRule, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.monitor import SteeringStep
 
 FoundT = TypeVar("FoundT")
 OFF: Final = "off"
@@ -27,7 +28,7 @@ class ActiveRule(Generic[FoundT]):
 
 
 class RuleSet:
-    """Rules, their thresholds, and the cool-down between two messages to one agent, in seconds."""
+    """Rules, their thresholds, the cool-down between two interventions in seconds, and the herd's strongest step."""
 
     def __init__(
         self,
@@ -35,11 +36,13 @@ class RuleSet:
         thresholds: Mapping[str, Thresholds] | None = None,
         *,
         steering_cooldown: float = 300.0,
+        max_step: SteeringStep = "nudge",
     ) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.order))
         defaults: dict[str, Any] = {rule.name: rule.thresholds() for rule in rules}
         self.thresholds: Mapping[str, Any] = {**defaults, **(thresholds or {})}
         self.steering_cooldown = steering_cooldown
+        self.max_step: SteeringStep = max_step
         self.by_name: Mapping[str, AnyRule] = {rule.name: rule for rule in self.rules}
         self.new_parts = {rule.name: rule.part() for rule in self.rules if rule.part is not None}
         self.of_an_episode = frozenset(
@@ -58,6 +61,12 @@ class RuleSet:
         self.guardian: Sequence[ActiveRule[Pattern]] = self._active(
             rule for rule in self.rules if isinstance(rule, GuardianRule)
         )
+        self.published_only: Sequence[ActiveRule[Pattern]] = [
+            active
+            for active in self.guardian
+            if isinstance(active.rule, GuardianRule) and set(active.rule.steps) == {"observe"}
+        ]
+        """The guardian rules whose patterns are published, and not acted upon."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
         self._of_output = tuple(rule for rule in self.rules if rule.folds_output)
         self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
@@ -72,7 +81,14 @@ class RuleSet:
     def with_thresholds(self, rule: str, **values: float) -> "RuleSet":
         """The same with other thresholds of one rule."""
         changed = self.thresholds[rule].model_copy(update=values)
-        return RuleSet(self.rules, {**self.thresholds, rule: changed}, steering_cooldown=self.steering_cooldown)
+        return self._with({**self.thresholds, rule: changed}, self.steering_cooldown, self.max_step)
+
+    def with_ladder(self, max_step: SteeringStep, cooldown: float | None = None) -> "RuleSet":
+        """The same with another maximum step, and another cool-down."""
+        return self._with(self.thresholds, self.steering_cooldown if cooldown is None else cooldown, max_step)
+
+    def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
+        return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step)
 
     def folding(self, event_type: str, *, ends_call: bool) -> tuple[AnyRule, ...]:
         """The rules that fold an event of this type; a type that this version does not know is only output."""

@@ -13,7 +13,7 @@ def rule_set_of(settings: Settings) -> RuleSet:
     chosen = settings.rules
     rules = [rule for rule in registry.RULES if chosen.get(rule.name) != OFF]
     thresholds = {rule.name: _thresholds(rule, settings) for rule in rules}
-    return RuleSet(rules, thresholds, steering_cooldown=settings.steering_cooldown)
+    return RuleSet(rules, thresholds, steering_cooldown=settings.steering_cooldown, max_step=settings.max_intervention)
 
 
 def _thresholds(rule: AnyRule, settings: Settings) -> Thresholds:

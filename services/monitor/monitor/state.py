@@ -14,16 +14,23 @@ from monitor.facts import Facts
 from monitor.usage import NO_PROGRESS, AgentTotals
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
+from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep, SteeringStep
 from sandherd.contracts.records import MAX_TITLE
 
 NO_PARTS: Final[Mapping[str, Any]] = {}
 NONE_DISABLED: Final[Mapping[str, str]] = {}
-Outcome = Literal["obeyed", "ignored", "undelivered", "finished"]
+NONE_MUTED: Final[Mapping[str, datetime | None]] = {}
+MAX_INTERVENTIONS: Final = 20
+"""Maximum of interventions that are remembered."""
+MAX_CITED: Final = 4
+"""Maximum of events that a remembered intervention cites."""
+Outcome = InterventionOutcome
+Answer = Literal["continue", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """A nudge: a message that is to stop a pattern. It is stored until its outcome has been published."""
+    """An intervention that is to stop a pattern. It is stored until its outcome has been published."""
 
     correlation: str
     message: str
@@ -35,13 +42,74 @@ class Steering:
     """The key of the pattern that it is to stop, which only its rule can read."""
     evidence: tuple[UUID, ...] = ()
     """Ids of the events that it is based on."""
+    step: InterventionStep = "nudge"
+    watched: str = ""
+    """The rule that recognises the pattern."""
+    sent_at: datetime | None = None
+    """When its last command was published; None if the next one is still to be."""
     taken: bool = False
-    """Whether the message-relay has accepted it."""
+    """Whether the message-relay has accepted the message, or the sandbox was paused."""
     received_at: datetime | None = None
-    """When the agent received it; what it does from then on decides the outcome."""
+    """When the agent received it, or was resumed; what it does from then on decides the outcome."""
     repeats: int = 0
     """How often the pattern was there since."""
+    others: int = 0
+    """How often something else was there since the pattern was last."""
+    clear_turn: int = 0
+    """The agent's turn when it received it, or showed the pattern last."""
+    repeated: tuple[UUID, ...] = ()
+    """Ids of the last events that showed the pattern since."""
     outcome: Outcome | None = None
+    approval: str | None = None
+    """The approval that a pause requests."""
+    requested: bool = False
+    """Whether the message-relay has accepted that request."""
+    answer: Answer | None = None
+    """The user's answer to it."""
+    by: str | None = None
+    """Who answered."""
+    instruction: str | None = None
+    """What the agent is to do when it continues."""
+    instructed: bool = False
+    """Whether the message-relay has accepted the message with it."""
+    cancelled: bool = False
+    """Whether a pause was cancelled, as the agent has ended meanwhile."""
+    closed: bool = False
+    """Whether the approval is decided, expired or withdrawn."""
+
+    @property
+    def instruction_message(self) -> str:
+        """The name of the message with the instruction."""
+        return f"{self.message}-i"
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """An intervention as it is remembered."""
+
+    number: int
+    rule: str
+    step: InterventionStep
+    decided_at: datetime
+    watched: str
+    pattern: str
+    correlation: str
+    message: str = ""
+    evidence: tuple[UUID, ...] = ()
+    received_at: datetime | None = None
+    outcome: Outcome | None = None
+    outcome_at: datetime | None = None
+    approval: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was published of a pattern for which nothing is sent: its rule and key, and the step that it reached."""
+
+    rule: str
+    pattern: str
+    began: int
+    step: SteeringStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +157,14 @@ class SandboxActivity(Facts):
     """The state of each rule, by its name; `snapshot` encodes it by the type that the rule declares."""
     disabled: Mapping[str, str] = field(default_factory=lambda: NONE_DISABLED)
     """The rules that failed for this sandbox and are not evaluated for it any more, and how each failed."""
+    muted: Mapping[str, datetime | None] = field(default_factory=lambda: NONE_MUTED)
+    """The rules that a user has muted, and until when; None: until they are unmuted."""
+    max_step: SteeringStep | None = None
+    """The strongest step of guardian rules, if the task, its profile or its project sets it."""
+    interventions: tuple[Intervention, ...] = ()
+    """The last ones, oldest first."""
+    observed: tuple[Observed, ...] = ()
+    """What was published lately without an intervention."""
     steering: Steering | None = None
     steered_at: datetime | None = None
     steered: int = 0

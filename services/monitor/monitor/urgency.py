@@ -11,12 +11,14 @@ from monitor.state import SandboxActivity
 
 
 def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> bool:
-    """Whether an outcome is known, or a prompt rule finds something. Raises `RuleFailedError`.
+    """Whether an outcome is known, a command is to be sent, or a prompt rule finds something. Raises `RuleFailedError`.
 
     An event of the agent is of interest only to rules whose part it has changed; the others, such as a resume or an
     outcome, may permit what was not permitted before.
     """
     if state.steering is not None and guardian.outcome(state, rules) is not None:
+        return True
+    if guardian.to_send(state, state.last_sign_at) is not None:
         return True
     prompt: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
     if before is not None and seen.type.startswith("agent."):

@@ -8,7 +8,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor import gauges, urgency
+from monitor import gauges, inspection, urgency
 from monitor.actions import Actions
 from monitor.enforcement import Enforcement
 from monitor.evaluation import RuleFailedError
@@ -24,12 +24,14 @@ from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import run_until_first
+from sandherd.contracts.requests.monitor import MonitorView, ShowSandbox
+from sandherd.service.requests import IncomingRequest
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 SNAPSHOT_EVERY: Final = 15.0
 _NEAR: Final = 2000
-"""Past events count as read when at most this many are left, as a busy stream always has more."""
+"""Maximum events that may be unread at the end of a stream whose last events were removed."""
 _LEASE_CHECKED_EVERY: Final = 0.5
 _NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("watch")
@@ -54,9 +56,20 @@ class Watch:
         self._read_at: datetime | None = None
         self._watching_since: datetime | None = None
         self._reconnects = -1
+        self._read_until: int | None = None
+        """The last event at the beginning: once it is read, what an earlier holder decided is known."""
+        self._last_position = -1
         self._caught_up = False
         self._all_read = False
         self._touched: set[Key] = set()
+
+    async def show(self, incoming: IncomingRequest[ShowSandbox]) -> MonitorView:
+        """Reply with what is known of a sandbox. Raises `ContractError`: not found, or past events are still read."""
+        key, now = (incoming.project, incoming.request.sandbox), self._read_at
+        state = self._herd.live.get(key)
+        if state is None or now is None:
+            raise inspection.unknown(key[1], complete=self._caught_up)
+        return inspection.view(state, self._rules, max(now, state.last_sign_at))
 
     async def run(self, check_interval: float) -> None:
         """Watch until the lease is lost."""
@@ -110,7 +123,7 @@ class Watch:
                     self._fold_batch(await self._reader.next_batch())
                     await self._act_on_touched()
             except ConsumerUnresponsiveError as error:
-                self._caught_up = False
+                self._caught_up, self._read_until = False, None
                 _log.warning("stream not responding, reading again", position=self._herd.position, error=str(error))
                 await asyncio.sleep(REBIND)
 
@@ -169,14 +182,22 @@ class Watch:
         """The broker's time up to which no event can be missing; None while past events are still being read."""
         if self._reader.problem() is not None:
             return None
-        reached = await self._reader.reached(self._herd.position)
+        position = self._herd.position
+        reached = await self._reader.reached(position)
         self._meters.set("sandherd_monitor_lag_messages", reached.left)
         self._note_return(reached)
-        self._caught_up = self._caught_up or reached.left <= _NEAR
+        self._caught_up = self._caught_up or self._has_caught_up(position, reached.left)
         self._all_read = reached.left == 0
         if not self._caught_up:
             return None
         return reached.requested_at if reached.left == 0 else self._read_at
+
+    def _has_caught_up(self, position: int, left: int) -> bool:
+        """Whether all events of an earlier holder were read; none may come any more if the last ones were removed."""
+        if self._read_until is None:
+            self._read_until = position + left
+        stands, self._last_position = position == self._last_position, position
+        return position >= self._read_until or (stands and left <= _NEAR)
 
     def _note_return(self, reached: ReadPosition) -> None:
         """Record the time of a start or reconnect: from then on, silence of a worker counts."""

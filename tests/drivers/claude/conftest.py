@@ -1,7 +1,7 @@
 """The driver with the real SDK and its real program, against a scripted model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ async def model() -> AsyncIterator[AnthropicModel]:
 
 
 @pytest.fixture
-def claude(start_driver: StartDriver, model: AnthropicModel) -> Iterator[StartClaude]:
-    """Starts the driver and gives it a task, with fields of the specification's harness."""
+async def claude(start_driver: StartDriver, model: AnthropicModel) -> AsyncIterator[StartClaude]:
+    """Starts the driver and gives it a task, with fields of the specification's harness. Their programs end with it."""
     started: list[DriverProcess] = []
 
     async def start(
@@ -73,4 +73,5 @@ def claude(start_driver: StartDriver, model: AnthropicModel) -> Iterator[StartCl
 
     yield start
     for driver in started:
+        await driver.kill()
         (driver.work_dir / ENOUGH).touch()

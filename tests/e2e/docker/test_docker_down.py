@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,22 @@ TWICE = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
 AGAIN = RetryPolicy(max_attempts=2, first_delay_seconds=0)
 
 
-@pytest.fixture
-async def home(docker_engine: Engine) -> AsyncIterator[Path]:
-    """The home of a stack that a test may stop and start."""
+@pytest.fixture(scope="module")
+def kept_home(docker_engine: Engine) -> Iterator[Path]:
+    """The home of a stack that tests may stop and start."""
     home = new_home(docker_engine)
     try:
-        await does(home, "up")
         yield home
     finally:
-        await asyncio.to_thread(ran, home, "down")
+        ran(home, "down")
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+async def home(kept_home: Path) -> Path:
+    """The same with a running stack."""
+    await does(kept_home, "up")
+    return kept_home
 
 
 async def does(home: Path, word: str) -> None:

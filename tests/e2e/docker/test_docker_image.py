@@ -21,11 +21,11 @@ from spawner.runtimes.commands import Command
 from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.engine import Engine as Provider
 from tests.e2e.docker.conftest import HOLD
-from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE
 from tests.engines.packages import unpacked
 from tests.engines.registry import Registry
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
@@ -37,7 +37,7 @@ async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
     """`sandherd image build`, with Debian's docker, which has no buildx."""
     search = f"{dockered.engine.command.parent}:{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
-        *(str(SANDHERD), "image", "build", *words, "-o", "json"),
+        *(str(preloaded_sandherd()), "image", "build", *words, "-o", "json"),
         env={**os.environ, "PATH": search, "DOCKER_HOST": dockered.engine.host},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from message_relay.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.contracts.commands import AnswerApproval, Command, SendMessage
+from sandherd.contracts.commands import AnswerApproval, Command, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
@@ -212,6 +212,10 @@ class World:
         command = self.answer(sandbox, approval, granted, **more)
         await self.client.publish_command(command)
         return command.data.message
+
+    async def by_monitor(self, data: RequestApproval | WithdrawApproval) -> None:
+        """The monitor's command about an approval of its own."""
+        await self.reader.publish_command(_command(data, data.sandbox))
 
     async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
         """The worker of a sandbox asks for leave, through a connection of its own."""

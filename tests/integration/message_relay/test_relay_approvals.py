@@ -9,6 +9,7 @@ import pytest
 
 from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
+from sandherd.contracts.commands import RequestApproval, WithdrawApproval
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.states import SandboxState
@@ -344,3 +345,30 @@ async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: Wor
         await world.until_inbox_has(0)
     assert worker.handed == ["msg-1", "msg-1"]
     world.check_sequences(await world.relayed())
+
+
+async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> None:
+    """No worker gets the answer; it is acknowledged all the same. The agent can't withdraw it, its service can."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        for name in ("pause-1", "pause-2"):
+            await world.by_monitor(RequestApproval(sandbox="sbx-1", approval_id=name, tool="continue", reason="paused"))
+            await world.until(lambda name=name: world.approvals[name] == ["requested"])
+        await world.withdraw("sbx-1", "pause-1")
+        await world.ask("sbx-1", "a1")  # handled after the withdrawal
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+        answer = await world.decide("sbx-1", "pause-1", True, reason="the other file", answered_by="ada")
+        await world.until_said(answer, "acknowledged")
+        await world.by_monitor(WithdrawApproval(sandbox="sbx-1", approval_id="pause-2", reason="resumed"))
+        await world.until(lambda: world.approvals["pause-2"] == ["requested", "expired"])
+        stored, told = await world.stored("approval_id"), (await world.stored())[answer]
+    requested, granted = stored["pause-1"]
+    assert (requested["data"]["requested_by"], requested["data"].get("asked_in")) == ("monitor", None)
+    assert (granted["type"], granted["data"]["reason"], granted["data"]["by"]) == (
+        "approval.granted",
+        "the other file",
+        "ada",
+    )
+    assert stored["pause-2"][1]["data"]["outcome"] == "withdrawn"
+    assert [event["type"].removeprefix("message.") for event in told] == DELIVERED
+    assert worker.handed == []

@@ -150,7 +150,7 @@ async def test_follower_without_live_events_reads_the_stream(world: World) -> No
 
 
 async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
-    """The nudge passes the real relay to the worker; then another call counts as obedience."""
+    """The nudge passes the real relay to the worker; then ten other calls count as obedience."""
     await world.born("sbx-1")
     await world.hear("sbx-1")
     async with world.relay().running(), world.monitor().running():
@@ -158,7 +158,8 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
             await world.call("sbx-1", str(number))
         await world.until(lambda: world.heard)
         await world.until(lambda: world.of("message.acknowledged"))
-        await world.call("sbx-1", "other", command="cat notes")
+        for number in range(10):
+            await world.call("sbx-1", f"other-{number}", command=f"cat notes-{number}")
         await world.until(lambda: world.of("monitor.intervention_outcome"))
         for number in range(10, 16):
             await world.call("sbx-1", str(number))
@@ -170,7 +171,9 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
     assert len(analysed["data"]["evidence"]) >= 4
     assert world.heard == [decided["data"]["message"]]
     assert "times in a row" in world.heard[0]
-    assert outcome["data"] == {"correlation_id": decided["data"]["correlation_id"], "outcome": "obeyed"}
+    assert decided["data"]["evidence"] == analysed["data"]["evidence"]
+    came = {"correlation_id": decided["data"]["correlation_id"], "outcome": "obeyed", "recovered": True}
+    assert outcome["data"] == came
     assert [event["data"].get("message_type") for event in world.of("message.queued")] == ["guardian_nudge"]
 
 

@@ -13,3 +13,8 @@ def folder() -> Iterator[Path]:
     found = Path(mkdtemp(prefix="small-"))
     yield found
     shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_services(sandherd_program: Path) -> None:
+    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""

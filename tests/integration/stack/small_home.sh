@@ -1,7 +1,7 @@
 #!/bin/bash
 # A home on a small file system. Run in a mount namespace of its own:
 #   unshare --mount small_home.sh SANDHERD FOLDER TOO-SMALL-MIB SMALLEST-MIB LEFT-MIB
-# `up` on one that is too small, on the smallest that suffices, again with LEFT-MIB free, and with fewer. Prints each.
+# `up` on one that is too small, on the smallest that suffices, with none free, and with LEFT-MIB free. Prints each.
 set -u
 sandherd=$1 folder=$2
 export SANDHERD_HOME=$folder/home
@@ -21,8 +21,6 @@ echo "=== ran $?"
 "$sandherd" down >/dev/null 2>&1
 used=$(df --output=used -B1M "$folder" | tail -1)
 mount -o remount,"size=$((used + $5))m" "$folder"
-tried again
-"$sandherd" down >/dev/null 2>&1
 head -c 2000000000 /dev/zero 2>/dev/null >"$folder/filler"
 tried full
 rm "$folder/filler"

@@ -104,3 +104,8 @@ async def sandbox_of(herd: Herd, task: str) -> str:
                 if seen.state == "running" and seen.sandbox is not None:
                     return seen.sandbox
             await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_services(sandherd_program: Path) -> None:
+    """Supervisors and services of the stacks that these tests start are forks (`tests/preloaded_cli`)."""

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import sandherd.contracts
+from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError, Problem
@@ -32,7 +33,7 @@ subjects = st.sampled_from([*map(str, HOSTILE), "sandherd.v1.event.>"]) | st.tex
 
 
 def subject_of(document: Json) -> str:
-    if document["type"].partition(".")[0] in {"spawner", "message-relay"}:
+    if document["type"] in COMMANDS:
         return command_subject(document["type"], document["project"])
     return event_subject(document["project"], document["subject"], document["type"])
 

@@ -80,7 +80,7 @@ BANNED: Final = {
     "told", "tell", "tells", "said", "say", "says", "asked", "ask", "asks", "asking", "heard", "hear", "kept", "room",
     "gone", "away", "look", "looked", "looks", "there", "way", "most", "least", "nobody", "whoever", "somebody",
     "lies", "lay", "lays", "mend", "vain", "surely", "given", "comes", "goes", "go", "holding", "hush", "sound",
-    "doubt", "lead", "lacking", "furnish", "bring", "brought", "words", "ours", "theirs", "mute", "few",
+    "doubt", "lead", "lacking", "furnish", "bring", "brought", "words", "ours", "theirs", "few",
 }  # fmt: skip
 """Words that no identifier contains: a noun or a verb names the value or the action instead (limit, request, path)."""
 WIRE: Final = {

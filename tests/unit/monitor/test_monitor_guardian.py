@@ -11,7 +11,7 @@ import pytest
 from monitor.evaluation import first_found
 from monitor.facts import ObservedEvent
 from monitor.fold import fold, step
-from monitor.guardian import outcome, steer, to_send_again
+from monitor.guardian import Need, outcome, sent, steer, to_send
 from monitor.rule_set import RuleSet
 from monitor.state import SandboxActivity
 from sandherd.contracts.names import DerivedIds
@@ -37,6 +37,7 @@ def decided(story: Story, state: SandboxActivity, now: datetime, rules: RuleSet)
     nudge = steer(state, now, rules, IDS)
     assert nudge is not None
     steering = nudge.steering
+    assert steering is not None
     seconds = (now - steering.decided_at).total_seconds()
     event = story.seen(
         "monitor.intervention_decided",
@@ -47,6 +48,8 @@ def decided(story: Story, state: SandboxActivity, now: datetime, rules: RuleSet)
         correlation_id=steering.correlation,
         intervention_number=steering.number,
         message=steering.text,
+        pattern=steering.pattern,
+        evidence=[str(one) for one in steering.evidence],
     )
     return event, steering.message
 
@@ -128,6 +131,8 @@ def test_nudge_names_the_repetition_and_has_stable_ids(story: Story, rules: Rule
     first, second = steer(state, after(1), rules, IDS), steer(state, after(9), rules, IDS)
     assert first is not None
     assert second is not None
+    assert first.steering is not None
+    assert second.steering is not None
     assert (first.steering.message, first.steering.correlation) == (
         second.steering.message,
         second.steering.correlation,
@@ -152,7 +157,7 @@ def test_ignored_nudge_is_repeated_after_the_cool_down(
     state = told([*story.loop(4, first=100), *outcome_event(story, state, "ignored")], state)
     nudge = steer(state, after(age), rules, IDS)
     assert (nudge is not None) == again
-    assert nudge is None or nudge.steering.number == 2
+    assert nudge is None or (nudge.steering is not None and nudge.steering.number == 2)
 
 
 def outcome_event(story: Story, state: SandboxActivity, came: str) -> list[ObservedEvent]:
@@ -168,12 +173,36 @@ def test_finished_agent_is_never_nudged(story: Story, rules: RuleSet, after: Aft
         assert steer(told([*story.loop(4), story.seen(last)]), after(0), rules, IDS) is None
 
 
-def test_nudge_is_obeyed_when_the_next_call_differs(story: Story, rules: RuleSet, after: After) -> None:
-    """The call follows the receipt; a nudge resets no detector, so the series was still whole."""
+def others(story: Story, times: int, first: int = 0) -> list[ObservedEvent]:
+    """So many different calls."""
+    calls = (story.call(f"o{first + number}", given=f"cat {first + number}") for number in range(times))
+    return [event for call in calls for event in call]
+
+
+def test_one_different_call_is_not_obeyed_yet(story: Story, rules: RuleSet, after: After) -> None:
+    """The loop may resume: ten calls without it are needed, and a repetition between begins the count again."""
     state, _ = nudged(story, rules, after)
-    assert outcome(state, rules) is None
-    assert looping(state, rules) is not None
-    assert outcome(told(story.call("new", given="cat"), state), rules) == "obeyed"
+    assert looping(state, rules) is not None  # a nudge resets no detector
+    assert outcome(told(others(story, 9), state), rules) is None
+    resumed = told([*others(story, 9, 20), *story.loop(1, first=30), *others(story, 9, 40)], state)
+    assert outcome(resumed, rules) is None
+    assert outcome(told(others(story, 1, 60), resumed), rules) == "recovered"
+
+
+def test_pattern_that_is_gone_for_ten_turns_is_recovered(story: Story, rules: RuleSet, after: After) -> None:
+    """Turns count from the receipt, or from the last repetition."""
+    state, _ = nudged(story, rules, after)
+    turn = [story.seen("agent.turn_completed", 3, turn=number) for number in range(1, 12)]
+    assert outcome(told(turn[:9], state), rules) is None
+    assert outcome(told(turn[:10], state), rules) == "recovered"
+
+
+def test_agent_that_ends_without_the_pattern_has_obeyed(story: Story, rules: RuleSet, after: After) -> None:
+    """It did something else, and the loop can't resume any more; the end of its sandbox shows no such thing."""
+    state, _ = nudged(story, rules, after)
+    did = told(others(story, 1), state)
+    assert outcome(told([story.seen("agent.completed", 5)], did), rules) == "obeyed"
+    assert outcome(told([story.seen("sandbox.terminated", 5)], did), rules) == "finished"
 
 
 def test_nudge_is_ignored_after_as_many_repetitions(story: Story, rules: RuleSet, after: After) -> None:
@@ -209,14 +238,16 @@ def test_nudge_is_finished_when_the_agent_ended_first(story: Story, rules: RuleS
 
 
 def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, rules: RuleSet, after: After) -> None:
-    """The decision was published and its command lost with the monitor: it is sent again after ten seconds."""
+    """The decision was published and its command lost with the monitor: it is sent, and again after ten seconds."""
     state = told(story.loop(4))
     event, message = decided(story, state, after(0), rules)
     state = told([event], state)
-    assert to_send_again(state, after(9)) is None
-    assert to_send_again(state, after(10)) is not None
+    assert to_send(state, after(0)) is Need.MESSAGE
+    state = sent(state, Need.MESSAGE, after(0))
+    assert to_send(state, after(9)) is None
+    assert to_send(state, after(10)) is Need.MESSAGE
     taken = story.seen("message.queued", 1, message_id=message, content_length=1)
-    assert to_send_again(told([taken], state), after(99)) is None
+    assert to_send(told([taken], state), after(99)) is None
 
 
 def test_own_event_read_again_changes_nothing(story: Story, rules: RuleSet, after: After) -> None:

@@ -141,6 +141,7 @@ def test_nudge_of_a_rule_that_is_not_evaluated_any_more_ends_with_its_delivery(
     nudge = steer(looped, after(0), rules, IDS)
     assert nudge is not None
     sent = nudge.steering
+    assert sent is not None
     decided = {"message_id": sent.message, "correlation_id": sent.correlation, "message": sent.text}
     event = story.seen("monitor.intervention_decided", rule="loop", step="nudge", **decided)
     received = story.seen("message.acknowledged", 1, message_id=sent.message, message_type="guardian_nudge")

@@ -112,7 +112,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lop.repeats=3", "the rules are flooding, dead, too_old, finished, stuck, idle, loop, "),
+        ("lop.repeats=3", "the rules are flooding, dead, too_old, finished, stuck, idle, steering_ignored, loop"),
         ("loop.times=3", "loop has no such threshold; it has: repeats"),
         ("loop.repeats=1", "loop.repeats has to be an integer at least 2"),
         ("loop.repeats=2.5", "loop.repeats has to be an integer"),
@@ -120,7 +120,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         ("dead.after=0", "dead.after has to be a number above 0"),
         ("dead.after=nan", "dead.after has to be a number above 0"),
         ("dead.after=inf", "dead.after has to be a number above 0"),
-        ("dead=off", "dead can't be off; these can: loop, "),
+        ("dead=off", "dead can't be off; these can: steering_ignored, loop"),
         ("loop", "rule.threshold=value"),
         ("loop=on", "rule.threshold=value"),
         ("loop=off,loop.repeats=3", "loop is off"),

@@ -18,6 +18,7 @@ from sandherd.contracts.envelope import TRACEPARENT_PATTERN, Envelope, wrap
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.events.base import CommandRefusal
 from sandherd.contracts.events.message import MessageRefused
+from sandherd.contracts.events.monitor import MonitorRefused
 from sandherd.contracts.events.sandbox import SandboxRefused
 from sandherd.contracts.events.task import TaskRefused
 from sandherd.contracts.names import FLEET, SAFE_NAME_PATTERN, DerivedIds
@@ -115,6 +116,8 @@ def _event_class(command_type: str) -> type[CommandRefusal]:
     command = COMMANDS[command_type]
     if command.service == Principal.MESSAGE_RELAY:
         return MessageRefused
+    if command.service == Principal.MONITOR:
+        return MonitorRefused
     return SandboxRefused if issubclass(command, SandboxCommand) else TaskRefused
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 app = group("Budgets: list, show; grant a task more; set those of projects and the herd.", "sandherd budgets list")
 HEADER = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", Column("GRANTED", 1), "STATE")
 
+_TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
+
 
 def _checked(name: str) -> str:
     from sandherd.client.errors import checked_name
@@ -46,7 +48,7 @@ def list_budgets(ctx: typer.Context, project: Project = None, output: Output = F
     return talk_as_operator(ctx, work, project=project)
 
 
-@app.command("show", epilog=example("sandherd budgets show TASK", "sandherd budgets show TASK -o json"))
+@app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
 def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show what all attempts of a task have used, and its limits."""
     from sandherd.cli.session import talk
@@ -57,7 +59,7 @@ def show_budget(ctx: typer.Context, task: Task, project: Project = None, output:
     return talk(ctx, work, project=project)
 
 
-@app.command("grant", epilog=example("sandherd budgets grant TASK cost=2usd,turns=20"))
+@app.command("grant", epilog=example(f"sandherd budgets grant {_TASK} cost=2usd,turns=20"))
 def grant_budget(
     ctx: typer.Context,
     task: Task,
@@ -88,7 +90,7 @@ def set_budget(
     ctx: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="PROJECT", help="The project. Without one: the herd.", callback=_checked_project),
+        typer.Argument(metavar="[NAME]", help="The project. Without one: the herd.", callback=_checked_project),
     ] = None,
     *,
     day: Annotated[str, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")] = "",

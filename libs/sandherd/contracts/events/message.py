@@ -102,6 +102,8 @@ class ApprovalRequested(ApprovalEvent):
     """The decision that applies if no user has answered by then: `allow` or `deny`."""
     asked_in: UUID | None = None
     """The id of the `agent.approval_requested` event, which has the complete input."""
+    requested_by: str | None = None
+    """The service that requested it, such as `monitor`; None if the agent did."""
 
     def summarize(self) -> str:
         return f"{self.approval_id}: {self.tool}" + (f", {self.reason}" if self.reason else "")

@@ -6,8 +6,8 @@ from uuid import UUID
 from pydantic import Field
 
 from sandherd.contracts.budgets import BudgetKind, BudgetLimits, BudgetScope, BudgetWindow
-from sandherd.contracts.events.base import Emitter, EventData, Tone
-from sandherd.contracts.model import Count, MicroDollars, Seconds
+from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData, Tone
+from sandherd.contracts.model import Count, MicroDollars, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import NotificationKind
 
@@ -15,6 +15,8 @@ SteeringStep = Literal["observe", "nudge", "interrupt", "pause", "terminate"]
 """The steps of the intervention ladder, weakest first. `observe` publishes what is found, and sends nothing."""
 InterventionStep = Literal["nudge", "interrupt", "pause", "terminate"]
 """The steps that do something."""
+InterventionOutcome = Literal["obeyed", "recovered", "ignored", "undelivered", "finished"]
+"""What an intervention led to. In its event, `recovered` is `obeyed` with the field `recovered`."""
 
 
 class MonitorEvent(EventData):
@@ -67,18 +69,31 @@ class MonitorGuardianAnalysed(MonitorEvent):
     summary: str = ""
     evidence: list[str] = Field(default_factory=list)
     """Ids of the events that the finding is based on."""
+    pattern: str | None = None
+    """The key of the pattern, by which the rule recognises it."""
+    pattern_began: Count | None = None
+    """The sequence number of its first event, in the stream EVENTS."""
 
 
 class MonitorInterventionDecided(MonitorEvent):
-    """An intervention was decided and is being sent as a message."""
+    """An intervention was decided: a message to the agent, a pause of its sandbox, or the sandbox's end."""
 
     type: ClassVar[str] = "monitor.intervention_decided"
     rule: str
     step: InterventionStep
     message_id: SafeName | None = None
+    """The message that a nudge or an interrupt sends."""
     correlation_id: str
     intervention_number: Count = 1
     message: str
+    evidence: list[str] | None = None
+    """Ids of the events that it is based on."""
+    pattern: str | None = None
+    """The key of the pattern that it is to stop, by which the rule recognises it."""
+    pattern_rule: str | None = None
+    """The rule that recognises the pattern; None if it is the same rule."""
+    approval_id: str | None = None
+    """The approval that a pause requests from a user."""
 
     def summarize(self) -> str:
         return f"{self.rule}: {self.step}: {self.message}"
@@ -90,6 +105,37 @@ class MonitorInterventionOutcome(MonitorEvent):
     type: ClassVar[str] = "monitor.intervention_outcome"
     correlation_id: str
     outcome: Literal["obeyed", "ignored", "undelivered", "finished"]
+    recovered: bool | None = None
+    """Whether it is `obeyed` because the pattern has been gone for ten turns; else the agent ended without it."""
+    evidence: list[str] | None = None
+    """Ids of the events that the outcome is based on."""
+
+
+class MonitorRuleMuted(MonitorEvent):
+    """A user has muted a guardian rule for this sandbox."""
+
+    type: ClassVar[str] = "monitor.rule_muted"
+    rule: str
+    until: Moment | None = None
+    """When it is evaluated again; None: when it is unmuted."""
+    muted_by: str | None = None
+    """Who muted it, as the command named them."""
+
+
+class MonitorRuleUnmuted(MonitorEvent):
+    """A muted rule is evaluated again for this sandbox."""
+
+    type: ClassVar[str] = "monitor.rule_unmuted"
+    rule: str
+    unmuted_by: str | None = None
+    """Who unmuted it, as the command named them."""
+
+
+class MonitorRefused(CommandRefusal, MonitorEvent):
+    """A command to the monitor was rejected: it is invalid, or there is no such rule or sandbox."""
+
+    type: ClassVar[str] = "monitor.refused"
+    closes_source: ClassVar[bool] = True
 
 
 class MonitorNotificationPublished(MonitorEvent):

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
 from sandherd.contracts.names import SafeName
@@ -31,6 +32,8 @@ class SandboxRequested(SandboxEvent):
     requested_by: str | None = None
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
     """The budget of its task, by the spec or the profile."""
+    max_intervention: SteeringStep | None = None
+    """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
 
     def summarize(self) -> str:
         return self.runtime + (f", until {local_time(self.expires_at)}" if self.expires_at else "")

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Requeue,
         RequeueEventIngest,
         RequeueMessageRelay,
+        RequeueMonitor,
         RequeueResult,
         RequeueSpawner,
     )
@@ -107,6 +108,14 @@ if TYPE_CHECKING:
         SandboxView,
         TaskList,
         TaskView,
+    )
+    from sandherd.contracts.requests.monitor import (
+        FindingView,
+        InterventionView,
+        MonitorView,
+        RuleProgress,
+        ShowSandbox,
+        WatchedCall,
     )
     from sandherd.contracts.requests.ports import MAX_PORT_CONNECTIONS, PORT_IDLE_SECONDS, PortData, PortWritten
     from sandherd.contracts.requests.projects import (
@@ -187,13 +196,15 @@ _NAMES: Final = {
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
-    "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueResult "
+    "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
+    "RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
     "ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
+    "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",

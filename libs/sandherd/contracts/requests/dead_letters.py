@@ -78,7 +78,14 @@ class RequeueMessageRelay(Requeue):
     type: ClassVar[str] = "message-relay.requeue"
 
 
+class RequeueMonitor(Requeue):
+    """Handle a dead letter of the monitor again."""
+
+    type: ClassVar[str] = "monitor.requeue"
+
+
 REQUEUES: Final[Mapping[str, type[Requeue]]] = {
-    request.answered_by: request for request in (RequeueSpawner, RequeueEventIngest, RequeueMessageRelay)
+    request.answered_by: request
+    for request in (RequeueSpawner, RequeueEventIngest, RequeueMessageRelay, RequeueMonitor)
 }
 """The request of each service that requeues dead letters."""

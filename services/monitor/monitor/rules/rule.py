@@ -90,6 +90,8 @@ class Pattern:
     """One sentence."""
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
+    of: str = ""
+    """The rule that recognises it again, if that is another one."""
 
 
 class Rule(ABC, Generic[PartT, ThresholdsT]):

@@ -1,0 +1,53 @@
+"""The events that publish what the guardian finds, decides and achieves. Pure."""
+
+from typing import Final
+
+from monitor.guardian import MESSAGES, Decision
+from monitor.state import Outcome, Steering
+from sandherd.contracts.events.monitor import (
+    MonitorGuardianAnalysed,
+    MonitorInterventionDecided,
+    MonitorInterventionOutcome,
+)
+
+_RECOVERED: Final = "recovered"
+
+
+def analysed(decision: Decision) -> MonitorGuardianAnalysed:
+    """What was found."""
+    pattern, steering = decision.pattern, decision.steering
+    return MonitorGuardianAnalysed(
+        rule=pattern.rule,
+        needs_steering=steering is not None,
+        steering_type=decision.reached if steering is None else steering.step,
+        summary=pattern.summary,
+        evidence=[str(id) for id in pattern.evidence],
+        pattern=pattern.key,
+        pattern_began=pattern.began,
+    )
+
+
+def decided(steering: Steering) -> MonitorInterventionDecided:
+    """The decision to intervene."""
+    return MonitorInterventionDecided(
+        rule=steering.rule,
+        step=steering.step,
+        message_id=steering.message if steering.step in MESSAGES else None,
+        correlation_id=steering.correlation,
+        intervention_number=steering.number,
+        message=steering.text,
+        evidence=[str(id) for id in steering.evidence],
+        pattern=steering.pattern,
+        pattern_rule=None if steering.watched == steering.rule else steering.watched,
+        approval_id=steering.approval,
+    )
+
+
+def concluded(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcome:
+    """What an intervention led to."""
+    return MonitorInterventionOutcome(
+        correlation_id=steering.correlation,
+        outcome="obeyed" if outcome == _RECOVERED else outcome,
+        recovered=outcome == _RECOVERED,
+        evidence=[str(id) for id in steering.repeated],
+    )

@@ -1,0 +1,246 @@
+"""Folds what happens to an intervention: its decision, its delivery, a user's answer, and its outcome. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from monitor import evaluation
+from monitor.evaluation import RuleFailedError
+from monitor.facts import ObservedEvent
+from monitor.rule_set import RuleSet
+from monitor.state import (
+    MAX_CITED,
+    MAX_INTERVENTIONS,
+    Intervention,
+    Observed,
+    Outcome,
+    SandboxActivity,
+    Steering,
+)
+from sandherd.contracts.commands import PauseSandbox
+from sandherd.contracts.events.agent import AgentCompleted
+from sandherd.contracts.events.message import (
+    ApprovalDenied,
+    ApprovalEvent,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRequested,
+    MessageAcknowledged,
+    MessageEvent,
+    MessageExpired,
+    MessageQueued,
+    MessageRejected,
+)
+from sandherd.contracts.events.monitor import (
+    MonitorGuardianAnalysed,
+    MonitorInterventionDecided,
+    MonitorInterventionOutcome,
+    MonitorRuleMuted,
+    MonitorRuleUnmuted,
+)
+from sandherd.contracts.events.sandbox import SandboxRefused
+
+MAX_MUTED: Final = 64
+_MAX_OBSERVED: Final = 16
+
+
+def is_of_monitor(state: SandboxActivity, data: MessageEvent) -> bool:
+    """Whether a message is one of the monitor's own interventions."""
+    return data.message_type == "guardian_nudge" or any(one.message == data.message_id for one in state.interventions)
+
+
+def delivered(state: SandboxActivity, seen: ObservedEvent, data: MessageEvent) -> SandboxActivity | None:
+    """The state after an event of the intervention's message, or of a user's instruction; None for another message."""
+    steering = state.steering
+    if steering is None:
+        return None
+    if data.message_id == steering.message:
+        return state.changed(steering=_delivery_progress(steering, seen, data, state.turn))
+    if data.message_id == steering.instruction_message and isinstance(data, MessageQueued | MessageRejected):
+        return state.changed(steering=replace(steering, instructed=True, sent_at=None))
+    return None
+
+
+def _delivery_progress(steering: Steering, seen: ObservedEvent, data: MessageEvent, turn: int) -> Steering:
+    if isinstance(data, MessageQueued):
+        return replace(steering, taken=True)
+    if isinstance(data, MessageAcknowledged):
+        if steering.received_at is not None:
+            return steering
+        return replace(steering, taken=True, received_at=seen.at, clear_turn=turn)
+    if isinstance(data, MessageRejected | MessageExpired):
+        return replace(steering, taken=True, outcome=steering.outcome or "undelivered")
+    return steering
+
+
+def cut_short(state: SandboxActivity, seen: ObservedEvent, *, ended: bool) -> Steering | None:
+    """The intervention after its agent or its sandbox has ended.
+
+    A pause that is not over waits until it is cancelled and its approval is withdrawn, unless the sandbox has ended.
+    """
+    steering = state.steering
+    if steering is None or steering.outcome is not None:
+        return steering
+    if not ended and steering.step == "pause" and steering.received_at is None:
+        return replace(steering, sent_at=None)
+    did_otherwise = seen.type == AgentCompleted.type and steering.received_at is not None and steering.others > 0
+    return replace(steering, outcome="obeyed" if did_otherwise else "finished")
+
+
+def paused(state: SandboxActivity) -> Steering | None:
+    """The intervention after its sandbox was paused."""
+    steering = state.steering
+    if steering is None or steering.step != "pause" or steering.taken:
+        return steering
+    return replace(steering, taken=True, sent_at=None)
+
+
+def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
+    """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
+
+    Who lets the agent continue knows of the pattern: it is counted anew.
+    """
+    steering = state.steering
+    if steering is None or steering.step != "pause" or not steering.taken or steering.received_at is not None:
+        return state
+    if state.finished_at is not None:
+        return state
+    going_on = replace(steering, received_at=seen.at, clear_turn=state.turn, sent_at=None)
+    return evaluation.new_episode(state.changed(steering=going_on), rules, seen.at)
+
+
+def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
+    """The intervention after a command about its sandbox was refused: one that can't be paused is not steered."""
+    steering = state.steering
+    waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
+    if steering is None or not waits or data.command != PauseSandbox.type:
+        return steering
+    return replace(steering, outcome="undelivered")
+
+
+def answered(state: SandboxActivity, data: ApprovalEvent) -> SandboxActivity:
+    """The state after an event of the approval that a pause has requested."""
+    steering = state.steering
+    if steering is None or steering.approval is None or data.approval_id != steering.approval or steering.closed:
+        return state
+    return state.changed(steering=_answered(steering, data))
+
+
+def _answered(steering: Steering, data: ApprovalEvent) -> Steering:
+    if isinstance(data, ApprovalRequested):
+        return replace(steering, requested=True, sent_at=None)
+    closed = replace(steering, requested=True, closed=True, sent_at=None)
+    if isinstance(data, ApprovalGranted):
+        return replace(closed, answer="continue", by=data.by, instruction=data.reason or None)
+    if isinstance(data, ApprovalDenied) and data.code is None:
+        return replace(closed, answer="stop", by=data.by)
+    return closed if isinstance(data, ApprovalDenied | ApprovalExpired) else steering
+
+
+def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxActivity:
+    """The state after a pattern was published for which nothing is sent."""
+    if data.needs_steering or data.pattern is None or data.steering_type is None:
+        return state
+    found = Observed(data.rule, data.pattern, data.pattern_began or 0, data.steering_type)  # type: ignore[arg-type]  # the monitor's own
+    if found in state.observed:
+        return state
+    return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
+
+
+def muted(state: SandboxActivity, data: MonitorRuleMuted | MonitorRuleUnmuted) -> SandboxActivity:
+    """The state after a user has muted or unmuted a rule."""
+    rules = {name: until for name, until in state.muted.items() if name != data.rule}
+    if isinstance(data, MonitorRuleMuted) and len(rules) < MAX_MUTED:
+        rules[data.rule] = data.until
+    return state.changed(muted=rules)
+
+
+def decided(
+    state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
+) -> SandboxActivity:
+    """The state after a decision, unless it has it already. An earlier version's has no pattern, only its rule."""
+    if state.steered >= data.intervention_number:
+        return state
+    key = data.pattern
+    if key is None:
+        state, key = _pattern_now(state, data.rule, rules)
+        if key is None:
+            return state
+    steering = Steering(
+        correlation=data.correlation_id,
+        message=data.message_id or f"msg-{UUID(data.correlation_id).hex}",
+        text=data.message,
+        rule=data.rule,
+        number=data.intervention_number,
+        decided_at=seen.at,
+        pattern=key,
+        evidence=ids_of(data.evidence or ()),
+        step=data.step,
+        watched=data.pattern_rule or data.rule,
+        approval=data.approval_id,
+    )
+    return remembered(state.changed(steering=_already_over(state, steering)), steering)
+
+
+def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
+    """A decision that is read after the end of its agent has no effect, except a pause, which is cancelled."""
+    over = state.ended or (state.finished_at is not None and steering.step != "pause")
+    return replace(steering, outcome="finished") if over else steering
+
+
+def _pattern_now(state: SandboxActivity, rule: str, rules: RuleSet) -> tuple[SandboxActivity, str | None]:
+    """The key of the pattern that the rule sees at present; empty for a rule that is not active."""
+    try:
+        if not evaluation.is_active(rule, state, rules):
+            return state, ""
+        pattern = evaluation.pattern(rule, state, rules)
+        return state, pattern.key if pattern is not None else None
+    except RuleFailedError as failure:
+        return evaluation.disabled(state, failure), ""
+
+
+def remembered(state: SandboxActivity, steering: Steering) -> SandboxActivity:
+    """The state with a new intervention among those that are remembered."""
+    one = Intervention(
+        number=steering.number,
+        rule=steering.rule,
+        step=steering.step,
+        decided_at=steering.decided_at,
+        watched=steering.watched,
+        pattern=steering.pattern,
+        correlation=steering.correlation,
+        message=steering.message,
+        evidence=steering.evidence[-MAX_CITED:],
+        approval=steering.approval,
+    )
+    interventions = (*state.interventions, one)[-MAX_INTERVENTIONS:]
+    return state.changed(interventions=interventions, steered_at=steering.decided_at, steered=steering.number)
+
+
+def ended(state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionOutcome) -> SandboxActivity:
+    """The state after an outcome was published."""
+    steering = state.steering
+    if steering is not None and steering.correlation == data.correlation_id:
+        received_at, state = steering.received_at, state.changed(steering=None)
+    else:
+        received_at = None
+    came: Outcome = "recovered" if data.recovered else data.outcome
+    interventions = tuple(
+        replace(one, outcome=came, outcome_at=seen.at, received_at=received_at)
+        if one.correlation == data.correlation_id and one.outcome is None
+        else one
+        for one in state.interventions
+    )
+    return state.changed(interventions=interventions)
+
+
+def ids_of(texts: Iterable[str]) -> tuple[UUID, ...]:
+    """The event ids of an event's evidence; those that are none are left out."""
+    found: list[UUID] = []
+    for text in texts:
+        try:
+            found.append(UUID(text))
+        except ValueError:
+            continue
+    return tuple(found)

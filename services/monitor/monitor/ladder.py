@@ -1,0 +1,77 @@
+"""The intervention ladder: which step a pattern leads to. Pure.
+
+No step is skipped: the first intervention against a pattern is its rule's first step, and the next step follows only
+if the agent has ignored the one before. It is lowered to the maximum of the sandbox, or else of the herd.
+"""
+
+from typing import Final, get_args
+
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
+from monitor.state import Intervention, SandboxActivity
+from sandherd.contracts.events.monitor import SteeringStep
+
+STEPS: Final[tuple[SteeringStep, ...]] = get_args(SteeringStep)
+"""All steps, weakest first."""
+_OBEYED: Final = frozenset({"obeyed", "recovered"})
+
+
+def rank(step: SteeringStep) -> int:
+    """The place of a step among all: a higher one is stronger."""
+    return STEPS.index(step)
+
+
+def maximum(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
+    """The strongest step for this sandbox."""
+    return state.max_step or rules.max_step
+
+
+def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+    """The step that a pattern leads to, before it is lowered to the maximum; None if it leads to none."""
+    reached = rule.step(pattern, rules.thresholds[rule.name])
+    if reached is None:
+        return None
+    watched = rules.by_name.get(pattern.of or rule.name)
+    steps = tuple(watched.steps) if isinstance(watched, GuardianRule) else tuple(rule.steps)
+    last = last_against(state, pattern)
+    if pattern.of:
+        return _after_ignored(steps, last)
+    if last is None:
+        return _weaker(reached, _first(steps))
+    above = [step for step in steps if rank(step) > rank(last.step)]
+    passed = [step for step in steps if rank(step) <= rank(last.step)]
+    allowed = above[0] if above and last.outcome == "ignored" else (passed or list(steps))[-1 if passed else 0]
+    return _weaker(reached, allowed)
+
+
+def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
+    """The step, lowered to the maximum: a rule whose first step exceeds it sends a nudge, unless that does so, too."""
+    if rank(step) <= rank(highest) or highest == "observe":
+        return step if rank(step) <= rank(highest) else "observe"
+    lower = [one for one in rule.steps if rank(one) <= rank(highest) and one != "observe"]
+    return lower[-1] if lower else "nudge"
+
+
+def last_against(state: SandboxActivity, pattern: Pattern) -> Intervention | None:
+    """The last intervention against a pattern in this episode; None if there is none, or it had its effect."""
+    watched = pattern.of or pattern.rule
+    for one in reversed(state.interventions):
+        if (one.watched, one.pattern) == (watched, pattern.key):
+            before = state.episode_at is not None and one.decided_at < state.episode_at
+            return None if before or one.outcome in _OBEYED else one
+    return None
+
+
+def _after_ignored(steps: tuple[SteeringStep, ...], last: Intervention | None) -> SteeringStep | None:
+    """The next step of a rule whose last one was ignored."""
+    if last is None or last.outcome != "ignored":
+        return None
+    return next((step for step in steps if rank(step) > rank(last.step)), None)
+
+
+def _first(steps: tuple[SteeringStep, ...]) -> SteeringStep:
+    return next((step for step in steps if step != "observe"), steps[0])
+
+
+def _weaker(one: SteeringStep, other: SteeringStep) -> SteeringStep:
+    return one if rank(one) <= rank(other) else other

@@ -1,0 +1,1 @@
+"""Runs the rules over stored events: `simulation` decides, `session_labels` measures, `report` puts it together."""

@@ -1,0 +1,74 @@
+"""Replays lines of events, as `sandherd events -o jsonl` writes them, and reports what the rules find."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from monitor.event_decoder import read
+from monitor.facts import ObservedEvent
+from monitor.replay.session_labels import SessionLabels, quality, read_labels
+from monitor.replay.simulation import Simulation
+from monitor.rule_set import RuleSet
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.replay import ReplayReport
+from sandherd.contracts.subjects import event_subject
+
+MAX_LINE: Final = 4 * 1024 * 1024
+"""Maximum bytes of a line; events are smaller, as the broker limits them."""
+
+
+def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) -> ReplayReport:
+    """What `rules` find in these events, oldest first, beside what was recorded; with labels also how well.
+
+    Lines that are no events are counted. Raises `ContractError` for invalid labels.
+    """
+    simulation, unreadable = Simulation(rules), 0
+    turns: dict[tuple[str, int], int] = {}
+    for line in lines:
+        if not line.strip():
+            continue
+        event = _event_of(line, simulation.at)
+        if event is None:
+            unreadable += 1
+            continue
+        seen, sequence = event
+        if seen is not None:
+            turn = simulation.feed(seen)
+            turns[seen.entity, sequence] = turn
+    measured = None
+    if labels is not None:
+        known = read_labels(labels, {sandbox for _, sandbox in simulation.sandboxes})
+        measured = quality(known, simulation.findings, _onsets(known, turns))
+    return ReplayReport(
+        events=simulation.count,
+        unreadable=unreadable,
+        sandboxes=len(simulation.sandboxes),
+        findings=simulation.findings,
+        interventions=simulation.interventions,
+        recorded_findings=simulation.recorded_findings,
+        recorded_interventions=simulation.recorded_interventions,
+        failed_rules={sandbox: reasons for (_, sandbox), reasons in simulation.failed.items()},
+        quality=measured,
+    )
+
+
+def _event_of(line: bytes, last: datetime | None) -> tuple[ObservedEvent | None, int] | None:
+    """The event and its number in its source; None for no event. The event is None if the monitor ignores it.
+
+    Its time is that of its source, but not before that of the last event: the broker's time, by which the monitor
+    decides, is not in the document.
+    """
+    try:
+        document: Any = json.loads(line) if len(line) <= MAX_LINE else None
+        subject = event_subject(document["project"], document["subject"], document["type"])
+        at, sequence = datetime.fromisoformat(document["time"]), int(document["sequence"])
+        if at.tzinfo is None:
+            return None
+    except (ValueError, TypeError, KeyError, RecursionError, ContractError):
+        return None
+    return read(subject, line.strip(), 0, at if last is None else max(at, last)), sequence
+
+
+def _onsets(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:
+    return {label.sandbox: turns.get((label.sandbox, label.from_sequence), 0) for label in labels.sessions.values()}

@@ -1,0 +1,106 @@
+"""Labels of recorded sessions, and how well the rules find what they say. The format: tests/recordings/README.md."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.monitor_rules import RULES
+from sandherd.contracts.replay import ReplayedFinding, ReplayQuality, RuleQuality
+
+GUARDIAN: Final = "guardian"
+
+
+class SessionLabel(BaseModel):
+    """What is known of a session: the rules that have to find something, and those that may."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    sandbox: str
+    expect: list[str] = []
+    """The rules at fault. Empty: the session is healthy, and no guardian rule may find anything."""
+    may: list[str] = []
+    """Rules whose findings are neither required nor false: they see a part of the same trouble."""
+    from_sequence: Annotated[int, Field(ge=0)] = 0
+    """The number, in its source, of the event from which it is at fault."""
+
+
+class SessionLabels(BaseModel):
+    """A file of labels, by the names of the sessions."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    sessions: dict[str, SessionLabel]
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """The turn of a session in which the labelled trouble begins."""
+
+    sandbox: str
+    turn: int
+
+
+def read_labels(document: bytes, sandboxes: Iterable[str]) -> SessionLabels:
+    """The labels of a JSON document. Raises `ContractError` for unknown rules, and sessions that are not replayed."""
+    try:
+        labels = SessionLabels.model_validate_json(document)
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+    rules = {row.name for row in RULES}
+    replayed = set(sandboxes)
+    for name, label in labels.sessions.items():
+        if unknown := [rule for rule in (*label.expect, *label.may) if rule not in rules]:
+            raise _invalid(f"sessions.{name}: there is no rule {unknown[0]}; the rules are {', '.join(sorted(rules))}")
+        if label.sandbox not in replayed:
+            raise _invalid(f"sessions.{name}: no event of its sandbox {label.sandbox} is replayed")
+    return labels
+
+
+def _invalid(message: str) -> ContractError:
+    return ContractError(Code.INVALID_FIELD, message, field="labels")
+
+
+def quality(labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: Mapping[str, int]) -> ReplayQuality:
+    """Recall, false alarms and delay by rule. `onsets`: the turn of each session's first event at fault."""
+    found: dict[str, dict[str, ReplayedFinding]] = {}
+    for one in findings:
+        if one.kind == GUARDIAN:
+            found.setdefault(one.sandbox, {}).setdefault(one.rule, one)
+    healthy = {name: label for name, label in labels.sessions.items() if not label.expect}
+    alarms = {name: sorted(set(found.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()}
+    rules = [_of_rule(row.name, labels, found, onsets, alarms) for row in RULES if row.kind == GUARDIAN]
+    expected, right = sum(one.sessions for one in rules), sum(one.found for one in rules)
+    false = sum(map(len, alarms.values()))
+    return ReplayQuality(
+        sessions=len(labels.sessions),
+        healthy=len(healthy),
+        rules=rules,
+        recall=right / expected if expected else None,
+        false_alarms=false,
+        false_alarms_per_healthy=false / len(healthy) if healthy else None,
+        alarmed=[f"{name}: {', '.join(names)}" for name, names in sorted(alarms.items()) if names],
+    )
+
+
+def _of_rule(
+    rule: str,
+    labels: SessionLabels,
+    found: Mapping[str, Mapping[str, ReplayedFinding]],
+    onsets: Mapping[str, int],
+    alarms: Mapping[str, Sequence[str]],
+) -> RuleQuality:
+    labelled = {name: label.sandbox for name, label in labels.sessions.items() if rule in label.expect}
+    hits = {name: found[sandbox][rule] for name, sandbox in labelled.items() if rule in found.get(sandbox, {})}
+    delays: Any = [max(0, hit.turn - onsets.get(labelled[name], 0)) for name, hit in hits.items()]
+    return RuleQuality(
+        rule=rule,
+        sessions=len(labelled),
+        found=len(hits),
+        missed=sorted(labelled.keys() - hits.keys()),
+        false_alarms=sum(rule in names for names in alarms.values()),
+        delay_turns=delays,
+        recall=len(hits) / len(labelled) if labelled else None,
+    )

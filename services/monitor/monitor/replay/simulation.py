@@ -1,0 +1,220 @@
+"""The monitor's decisions over stored events, without a broker and without effects. Pure and deterministic.
+
+Each event is folded as the watch folds it, and every rule is evaluated after each, and for the silence before it: the
+result depends on the events and the rules only, not on how they are batched. What the recorded monitor decided is not
+folded in, as other rules decide otherwise; it is listed beside.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from monitor import decision_events, evaluation, findings, guardian
+from monitor.evaluation import RuleFailedError, first_found
+from monitor.facts import Key, ObservedEvent
+from monitor.fold import fold, step
+from monitor.rule_set import RuleSet
+from monitor.rules.rule import GuardianRule, Pattern
+from monitor.state import ActedFinding, SandboxActivity, Steering
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
+from sandherd.contracts.events.monitor import (
+    IdleFinding,
+    MonitorGuardianAnalysed,
+    MonitorInterventionDecided,
+    MonitorInterventionOutcome,
+)
+from sandherd.contracts.events.sandbox import SandboxPaused, SandboxResumed, SandboxStopping
+from sandherd.contracts.names import DerivedIds, derived_uuid
+from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
+
+_IDS: Final = DerivedIds(b"a replay sends nothing")
+_MAX_DECISIONS: Final = 8
+"""Maximum decisions after one event; there are fewer, unless rules fail."""
+_ALWAYS: Final = timedelta(days=3650)
+
+
+@dataclass
+class Simulation:
+    """The replay of the events of one herd, oldest first."""
+
+    rules: RuleSet
+    findings: list[ReplayedFinding] = field(default_factory=list)
+    interventions: list[ReplayedIntervention] = field(default_factory=list)
+    recorded_findings: list[ReplayedFinding] = field(default_factory=list)
+    recorded_interventions: list[ReplayedIntervention] = field(default_factory=list)
+    failed: dict[Key, list[str]] = field(default_factory=dict)
+    count: int = 0
+    at: datetime | None = None
+    """The time of the last event."""
+    _live: dict[Key, SandboxActivity] = field(default_factory=dict)
+    _decided: dict[str, int] = field(default_factory=dict)
+    _found: set[tuple[Key, str, str, int]] = field(default_factory=set)
+    _messages: set[str] = field(default_factory=set)
+    _recorded: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sandboxes(self) -> set[Key]:
+        """Those that had an event of their own."""
+        return set(self._live)
+
+    def feed(self, seen: ObservedEvent) -> int:
+        """Fold the next event, and evaluate all rules. Returns the agent's turn after it."""
+        self.count += 1
+        self.at = seen.at
+        seen = replace(seen, number=self.count)
+        key = seen.project, seen.entity
+        if seen.type.startswith("monitor."):
+            self._record(seen)
+        elif not (isinstance(seen.data, MessageEvent) and seen.data.message_id in self._messages):
+            self._step(key, seen)
+        state = self._live.get(key)
+        return state.turn if state is not None else 0
+
+    def _step(self, key: Key, seen: ObservedEvent) -> None:
+        self._housekeeping(key, seen.at)
+        state = fold(self._live.get(key), seen, self.rules)
+        if state is not None:
+            self._live[key] = state
+            self._guardian(key, seen.at)
+
+    def end(self, now: datetime) -> None:
+        """Evaluate what follows from silence until `now`."""
+        for key in self._live:
+            self._housekeeping(key, now)
+
+    # --- what the rules find -----------------------------------------------------------------------------------
+
+    def _housekeeping(self, key: Key, now: datetime) -> None:
+        state = self._live.get(key)
+        if state is None or state.found is not None:
+            return
+        try:
+            finding = findings.find(state, now, self.rules, now - _ALWAYS)
+        except RuleFailedError as failure:
+            self._disable(key, failure)
+            return
+        if finding is not None:
+            summary = f"since {finding.since.isoformat()}, limit {finding.limit:g} s"
+            self.findings.append(self._finding(state, finding.rule, "housekeeping", now, summary=summary))
+            self._live[key] = state.changed(found=ActedFinding(finding.rule, now, 1, None))
+
+    def _guardian(self, key: Key, now: datetime) -> None:
+        for active in self.rules.guardian:
+            state = self._live[key]
+            try:
+                found = first_found((active,), state, now)
+            except RuleFailedError as failure:
+                self._disable(key, failure)
+                continue
+            if found is not None:
+                assert isinstance(active.rule, GuardianRule)
+                self._pattern(state, active.rule, found[1], now)
+        self._intervene(key, now)
+
+    def _pattern(
+        self, state: SandboxActivity, rule: GuardianRule[object, object], found: Pattern, now: datetime
+    ) -> None:
+        identity = (state.key, found.rule, found.key, found.began)
+        if identity in self._found:
+            return
+        self._found.add(identity)
+        reached = rule.step(found, self.rules.thresholds[rule.name])
+        new = self._finding(state, found.rule, "guardian", now, summary=found.summary)
+        cited = [str(id) for id in found.evidence]
+        self.findings.append(new.model_copy(update={"step": reached, "count": found.count, "evidence": cited}))
+
+    def _finding(self, state: SandboxActivity, rule: str, kind: str, at: datetime, *, summary: str) -> ReplayedFinding:
+        return ReplayedFinding(
+            project=state.project,
+            sandbox=state.sandbox,
+            rule=rule,
+            kind=kind,
+            at=at,
+            event=self.count,
+            turn=state.turn,
+            summary=summary,
+        )
+
+    def _disable(self, key: Key, failure: RuleFailedError) -> None:
+        self.failed.setdefault(key, []).append(f"{failure.rule}: {failure.reason}")
+        self._live[key] = evaluation.disabled(self._live[key], failure)
+
+    # --- what the guardian does --------------------------------------------------------------------------------
+
+    def _intervene(self, key: Key, now: datetime) -> None:
+        """Publish outcomes and decide until there is nothing more to do, as the watch does after an event."""
+        for _ in range(_MAX_DECISIONS):
+            try:
+                self._conclude(key, now)
+                decision = guardian.steer(self._live[key], now, self.rules, _IDS)
+            except RuleFailedError as failure:
+                self._disable(key, failure)
+                continue
+            if decision is None:
+                return
+            self._own(key, decision_events.analysed(decision), now)
+            if decision.steering is not None:
+                self._carry_out(key, decision.steering, now)
+
+    def _conclude(self, key: Key, now: datetime) -> None:
+        state = self._live[key]
+        outcome = guardian.outcome(state, self.rules)
+        if state.steering is None or outcome is None:
+            return
+        place = self._decided.pop(state.steering.correlation)
+        self.interventions[place] = self.interventions[place].model_copy(update={"outcome": outcome})
+        self._own(key, decision_events.concluded(state.steering, outcome), now)
+
+    def _carry_out(self, key: Key, steering: Steering, now: datetime) -> None:
+        """The agent receives a message at once; a user lets a paused one continue; a stopped one does nothing more."""
+        state = self._live[key]
+        self._decided[steering.correlation] = len(self.interventions)
+        self.interventions.append(
+            ReplayedIntervention(
+                project=state.project,
+                sandbox=state.sandbox,
+                rule=steering.rule,
+                step=steering.step,
+                at=now,
+                event=self.count,
+                turn=state.turn,
+            )
+        )
+        self._own(key, decision_events.decided(steering), now)
+        message = {"message_id": steering.message, "message_type": "guardian_nudge"}
+        if steering.step in guardian.MESSAGES:
+            self._own(key, MessageQueued(**message, content_length=len(steering.text)), now)
+            self._own(key, MessageAcknowledged(**message), now)
+        elif steering.step == "pause":
+            self._own(key, SandboxPaused(), now)
+            self._own(key, SandboxResumed(), now)
+        else:
+            self._own(key, SandboxStopping(reason=steering.rule), now)
+
+    def _own(self, key: Key, data: EventData, now: datetime) -> None:
+        """Fold in an event that only the replay has."""
+        state = self._live[key]
+        seen = ObservedEvent(*key, data.type, self.count, now, data, derived_uuid(now, *key, data.type, self.count))
+        self._live[key] = step(state, seen, self.rules)
+
+    # --- what was recorded -------------------------------------------------------------------------------------
+
+    def _record(self, seen: ObservedEvent) -> None:
+        data, key = seen.data, (seen.project, seen.entity)
+        state = self._live.get(key)
+        turn = state.turn if state is not None else 0
+        where = {"project": seen.project, "sandbox": seen.entity, "at": seen.at, "event": self.count, "turn": turn}
+        if isinstance(data, MonitorGuardianAnalysed):
+            found = {"rule": data.rule, "kind": "guardian", "summary": data.summary, "evidence": data.evidence}
+            self.recorded_findings.append(ReplayedFinding(**where, **found))
+        elif isinstance(data, IdleFinding):
+            self.recorded_findings.append(ReplayedFinding(**where, rule=data.rule, kind="housekeeping"))
+        elif isinstance(data, MonitorInterventionDecided):
+            self._messages |= {data.message_id} if data.message_id else set()
+            self._recorded[data.correlation_id] = len(self.recorded_interventions)
+            self.recorded_interventions.append(ReplayedIntervention(**where, rule=data.rule, step=data.step))
+        elif isinstance(data, MonitorInterventionOutcome) and data.correlation_id in self._recorded:
+            place = self._recorded[data.correlation_id]
+            known = self.recorded_interventions[place]
+            self.recorded_interventions[place] = known.model_copy(update={"outcome": data.outcome})

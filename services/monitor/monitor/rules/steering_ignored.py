@@ -1,0 +1,125 @@
+"""The agent continues what an intervention was to stop."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.events.monitor import MonitorInterventionDecided, MonitorInterventionOutcome
+
+_MAX_TEXT: Final = 600
+
+
+class SteeringIgnoredThresholds(Thresholds):
+    """When the next step follows."""
+
+    after: Annotated[int, Unit("interventions"), Field(ge=1)] = 1
+    """Consecutive interventions against one pattern that were ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The last intervention, and how many against the same pattern were ignored in a row."""
+
+    rule: str = ""
+    pattern: str = ""
+    text: str = ""
+    correlation: str = ""
+    """Of the one whose outcome is not known yet; empty if it is."""
+    count: int = 0
+    since: datetime | None = None
+    began: int = 0
+    ignored: bool = False
+    evidence: tuple[UUID, ...] = ()
+    """Ids of the events that show the pattern after the intervention."""
+
+
+@dataclass(frozen=True)
+class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
+    """The same pattern as often as its rule requires, after the agent received the message: the next step follows.
+
+    Which one that is, is decided by the ladder of the rule that found the pattern.
+    """
+
+    name = "steering_ignored"
+    order = 90
+    thresholds = SteeringIgnoredThresholds
+    part = Ignored
+    reads = (MonitorInterventionDecided, MonitorInterventionOutcome)
+    steps = MappingProxyType({"interrupt": "after", "pause": "after", "terminate": "after"})
+    documentation = Documentation(
+        condition="the agent has received an intervention, and its pattern was there again as often as its rule "
+        "requires for `ignored`, `after` times in a row: the next step of that rule",
+        avoids="what the agent did before it received the message: only later events count",
+        source="agents that continued through hundreds of warnings without a further step",
+    )
+
+    def fold(self, part: Ignored, observation: Observation, _facts: Facts) -> Ignored:
+        """An intervention begins; its outcome is that it was ignored, or any other."""
+        event = observation.event
+        match event.data:
+            case MonitorInterventionDecided() as data:
+                return _decided(part, data)
+            case MonitorInterventionOutcome() as data if data.correlation_id == part.correlation:
+                if data.outcome != "ignored":
+                    return Ignored()
+                ids = tuple(UUID(one) for one in data.evidence or ())
+                return replace(
+                    part,
+                    correlation="",
+                    count=part.count + 1,
+                    ignored=True,
+                    since=event.at,
+                    began=event.number,
+                    evidence=ids,
+                )
+            case _:
+                return part
+
+    def pattern(self, part: Ignored) -> Pattern | None:
+        """The pattern that the agent continues."""
+        if not part.ignored or part.since is None:
+            return None
+        summary = f"the agent continues what the rule {part.rule} found, after it received {part.count} interventions"
+        return Pattern(
+            self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, of=part.rule
+        )
+
+    def judge(
+        self, part: Ignored, _facts: Facts, _now: datetime, thresholds: SteeringIgnoredThresholds
+    ) -> Pattern | None:
+        """The pattern, once enough interventions were ignored."""
+        return self.pattern(part) if part.count >= thresholds.after else None
+
+    def steering_text(self, part: Ignored) -> str:
+        """The earlier message, and that it still applies."""
+        return (
+            "You have received this message, and continue all the same. Stop what it describes now, and do something "
+            "else; if nothing else is left, end the task and state what prevents it. The message was: " + part.text
+        )
+
+    def is_repeated(self, _key: str, _part: Ignored, _observation: Observation) -> bool | None:
+        """The rule that found the pattern recognises it."""
+        return None
+
+    def ignored_after(self, thresholds: SteeringIgnoredThresholds) -> int:
+        """Not used: the rule that found the pattern defines it."""
+        return thresholds.after
+
+
+def _decided(part: Ignored, data: MonitorInterventionDecided) -> Ignored:
+    if data.correlation_id == part.correlation:
+        return part
+    rule, pattern = data.pattern_rule or data.rule, data.pattern or ""
+    same = (rule, pattern) == (part.rule, part.pattern)
+    text = part.text if same else data.message[:_MAX_TEXT]
+    count = part.count if same else 0
+    return Ignored(rule=rule, pattern=pattern, text=text, correlation=data.correlation_id, count=count)
+
+
+RULE: Final = SteeringIgnored()
