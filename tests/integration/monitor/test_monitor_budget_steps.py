@@ -179,7 +179,7 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
         await world.until(lambda: world.asked(sandbox) != [])
         await eventually(lambda: queue.capacity.over_budget("default"))
     await cancel_and_wait([reading])
-    assert {event["data"]["scope"] for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
+    assert {event["data"].get("scope", "task") for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
     assert "5 of 5 turns" in world.heard[0] or "5 turns of 5 turns" in world.heard[0]
     assert set(world.asked(sandbox)) == {"budget_exceeded"}
     assert queue.capacity.exhausted_limit("default", "process") == (
@@ -222,7 +222,7 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
             await client.set_budget(day="turns=1")
         lines = (await operator.set_budget(day="turns=1")).budgets
         assert [one.limit for one in lines if (one.window, one.budget) == ("day", "turns")] == [1]
-        await world.until(lambda: any(one["data"]["scope"] == "project" for one in world.of("monitor.budget_exceeded")))
+        await world.until(lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded")))
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1

@@ -191,9 +191,9 @@ class BudgetEvent(MonitorEvent):
 
     closes_source_alone: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "attention"
-    scope: BudgetScope = "task"
+    scope: BudgetScope = Field(default="task", exclude_if=lambda scope: scope == "task")
     """Whose budget it is: that of the task `taskid`, of the project, or of the herd."""
-    window: BudgetWindow = "total"
+    window: BudgetWindow = Field(default="total", exclude_if=lambda window: window == "total")
     """`total`: all attempts of a task. `day` and `month`: the last 24 hours, and the last 30 days, in whole hours."""
     budget: BudgetKind
     limit: Count
