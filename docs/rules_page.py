@@ -89,8 +89,9 @@ Findings, decisions and outcomes cite the ids of the events that they are based 
 While it is paused, rules that conclude from inactivity do not end it. If the agent ends as it is being paused, the
 pause is cancelled.
 
-**Muting.** A user can mute a guardian rule for one sandbox, for a time or until it is unmuted (`monitor.mute_rule`,
-`monitor.unmute_rule`). The rule still counts, and is not acted upon.
+**Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
+`sandherd monitor unmute`. The rule still counts, and is not acted upon. `sandherd monitor show SANDBOX` has calls in
+flight, how far each rule is from its next step, findings with evidence, and the last 20 interventions with outcomes.
 
 All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
 predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and
@@ -110,6 +111,34 @@ SANDHERD_RULES=dead.after=60,loop=off
 ```
 
 Unknown rules and thresholds, and values outside the bounds, are refused with those that exist.
+"""
+CONSTRAINTS: Final = """## Constraints
+
+The rule `constraint` finds what an agent must not do, after it has done it: nothing is prevented. Every agent has the
+constraints `recursive_deletion` (outside the work tree), `force_push`, `credentials` (reading files in which programs
+store them) and `disabled_checks` (a commit or push without its hooks). The settings (`SANDHERD_CONSTRAINTS`), a
+profile, a project (`sandherd projects set --forbid-path --forbid-command`) and a task (`sandherd run` with the same
+options, or `constraints` in a file of tasks) add to them, and name those that do not apply (`permitted`, `--permit`):
+
+```yaml
+constraints:
+  paths: [migrations, "*.lock", "docs/**/*.md"]
+  commands: [npm publish, "kubectl delete *", "git push * --tags"]
+  permitted: [force_push]
+```
+
+- **Paths** are relative to the work tree. A folder stands for all that is in it; `*` and `?` match within a name and
+  `**` any folders; a pattern without a slash matches at any depth. Changes are compared, no matter what made them.
+- **Commands** are a program and its arguments, each with `*` and `?`. A command matches if it has all options of the
+  pattern, in any place, and if its first other arguments are those of the pattern. The commands of shells are parsed as
+  far as they state what runs: behind `cd x &&`, `env`, `sudo`, `npx` and `bash -c`.
+- Not found: what a program does inside (`python -c`, scripts, `ssh`, containers), names from variables and
+  substitutions, commands in here-documents and of more than 8,192 characters, deleted or skipped tests, and files of
+  credentials in other places than the usual ones. A relative path with `..` counts as outside only if the folder of
+  the shell is certain.
+
+At most 16 paths and 16 commands apply to one task. They are in the spawner's event `sandbox.requested`: no worker can
+change them.
 """
 FAILURES: Final = """## A rule that fails
 
@@ -198,6 +227,7 @@ def monitor() -> str:
             ("threshold", "default", "unit", "bounds", "meaning", "own setting"),
             (cells for rule in registry.RULES for cells in _threshold_cells(row(rule))),
         ),
+        CONSTRAINTS,
         FAILURES,
     )
 

@@ -61,6 +61,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "logs": Entry("events", "logs", "LOGS_EXAMPLE"),
     "send": Entry("messages", "send", "SEND_EXAMPLE"),
     "approvals": Entry("approvals"),
+    "monitor": Entry("monitor"),
     "audit": Entry("events", "audit", "AUDIT_EXAMPLE"),
     "subscriptions": Entry("subscriptions"),
     "credentials": Entry("credentials"),

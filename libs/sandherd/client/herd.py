@@ -14,6 +14,7 @@ from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
+from sandherd.client.monitoring import MonitorOperations
 from sandherd.client.project_operations import ProjectOperations
 from sandherd.client.queries import ListPage
 from sandherd.client.sandboxes.operations import new_sandbox
@@ -53,7 +54,13 @@ PAGE: Final = 500
 
 
 class Herd(
-    TaskGroups, BranchOperations, ApprovalOperations, SubscriptionOperations, ProjectOperations, ScheduleOperations
+    TaskGroups,
+    BranchOperations,
+    ApprovalOperations,
+    MonitorOperations,
+    SubscriptionOperations,
+    ProjectOperations,
+    ScheduleOperations,
 ):
     """A connection to a herd, as one user in one project.
 

@@ -47,6 +47,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Consecutive interventions against one pattern that were ignored.",
             whole=True, minimum=1),
     )),
+    RuleRow("constraint", "guardian", (
+        ThresholdRow("violations", "violations", 1,
+            "As many interrupt the agent.",
+            whole=True, minimum=1),
+        ThresholdRow("pause_at", "violations", 2,
+            "As many pause it, and a user is asked.",
+            whole=True, minimum=1),
+    )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
             "Equal calls with equal results. As many after a message are needed to ignore it.",
@@ -58,8 +66,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "calls", 10,
-            "Equal calls with equal results, if the agent waits for something: so many count as `repeats`, "
-            "and each further one as one more.",
+            "Equal calls with equal results, if the agent waits for something: this number counts as "
+            "`repeats`, a further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("cycle", "guardian", (
@@ -73,7 +81,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "series", 10,
-            "Equal series with a poll: so many count as `blocks`, and each further one as one more.",
+            "Equal series with a poll: this number counts as `blocks`, and each further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("fan_out", "guardian", (
@@ -88,7 +96,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("polls", "responses", 10,
-            "Equal responses with a poll: so many count as `batches`, and each further one as one more.",
+            "Equal responses with a poll: this number counts as `batches`, and each further one as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("error_streak", "guardian", (
@@ -102,8 +110,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "As many pause it, and a user is asked.",
             whole=True, minimum=2),
         ThresholdRow("unbroken", "errors", 8,
-            "Errors of any cause without a call that succeeds: so many count as `errors`, and each further "
-            "one as one more.",
+            "Errors of any cause without a call that succeeds: this number counts as `errors`, a further one "
+            "as one more.",
             whole=True, minimum=2),
     )),
     RuleRow("denials", "guardian", (
@@ -113,6 +121,12 @@ RULES: Final[tuple[RuleRow, ...]] = (
         ThresholdRow("total", "calls", 20,
             "Denied calls of a sandbox, also if others were permitted between.",
             whole=True, minimum=1),
+    )),
+    RuleRow("repeat_varied", "guardian", (
+        ThresholdRow("repeats", "calls", 10,
+            "Equal calls, each with another result than the one before. As many after a message are needed to "
+            "ignore it.",
+            whole=True, minimum=2),
     )),
     RuleRow("edit_thrash", "guardian", (
         ThresholdRow("edits", "edits", 6,
@@ -145,12 +159,6 @@ RULES: Final[tuple[RuleRow, ...]] = (
             whole=True, minimum=1),
         ThresholdRow("pause_at", "compactions", 6,
             "As many compactions pause the agent, and a user is asked.",
-            whole=True, minimum=2),
-    )),
-    RuleRow("repeat_varied", "guardian", (
-        ThresholdRow("repeats", "calls", 10,
-            "Equal calls, each with another result than the one before. As many after a message are needed to "
-            "ignore it.",
             whole=True, minimum=2),
     )),
     RuleRow("no_progress", "guardian", (

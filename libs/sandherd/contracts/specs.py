@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.budgets import BudgetLimits
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
@@ -140,7 +141,7 @@ class SandboxSpec(Model):
 
         Without labels, the budget and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"budget", "labels", "no_repository"})
+        return self.model_dump_json(exclude_none=True, exclude={"budget", "constraints", "labels", "no_repository"})
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -210,6 +211,8 @@ class TaskSpec(SandboxSpec):
     `agent.started`. None: it is not stated."""
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
     """What all its attempts together may use. None: as in its profile, else as in the herd's settings."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from sandherd.contracts.budgets import HerdBudgets
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
@@ -118,6 +119,9 @@ class Settings(
     """What profiles may mount: names of volumes, and folders of the host with everything below them."""
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
+    constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
+    """What no agent may do, besides what is forbidden to all by default: paths that it must not write, commands that it
+    must not run, and which defaults do not apply."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
     max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256

@@ -1,11 +1,10 @@
 """Calls: which are in flight, and which end. Guardian rules compare those that end, idle rules those in flight."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
-from monitor.normalisation import cause_digest, input_digest, result_digest, result_text
-from monitor.polling import is_poll
+from monitor.normalisation import cause_digest, input_digest, result_digest, result_text, text_digest
+from monitor.polls import is_poll
 from monitor.state import SandboxActivity
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
@@ -84,36 +83,36 @@ def closed(
 
 
 def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent) -> EndedCall:
-    result = _result_of(data)
-    text = result_text(result)
+    text = result_text(_result_of(data))
+    result = result_digest(text)
     begun = call or Call("", seen.at, number=seen.number, batch=seen.number, polls=_polls(data))
-    ended = EndedCall(
-        *(_tool(call, data), digest, result_digest(text), seen.id, seen.number, seen.at),
+    facts = _facts(data, text) if isinstance(data, CallEnd) else {}
+    return EndedCall(
+        *(_tool(call, data), digest, result, seen.id, seen.number, seen.at),
         began=begun.number,
         begun_at=begun.begun_at,
         batch=begun.batch,
-        parent=begun.parent,
         polls=begun.polls,
         lines=text.count("\n") + 1,
+        pair=text_digest(digest + result),
+        parent=begun.parent or _parent(getattr(data, "parent_tool_use_id", None)),
+        **facts,
     )
-    return _with_facts(ended, data, text) if isinstance(data, CallEnd) else ended
 
 
-def _with_facts(ended: EndedCall, data: CallEnd, text: str) -> EndedCall:
-    """With how it ended. A command that ends with 1 and no reason has found nothing, which is no error."""
+def _facts(data: CallEnd, text: str) -> dict[str, Any]:
+    """How a call ended. A command that ends with 1 and no reason has found nothing, which is no error."""
     error = cause_digest(text, needs_reason=data.exit_code == 1) if _has_failed(data) else None
     if error is None and data.outcome == "failed" and data.exit_code != 1:
-        error = result_digest(f"status {data.exit_code}")
-    return replace(
-        ended,
-        outcome=data.outcome,
-        exit_code=data.exit_code,
-        check=data.check,
-        check_passed=data.check_passed,
-        turn=data.turn,
-        parent=ended.parent or _parent(data.parent_tool_use_id),
-        error=_TIMED_OUT if data.outcome == "timed_out" else error,
-    )
+        error = text_digest(f"status {data.exit_code}")
+    return {
+        "outcome": data.outcome,
+        "exit_code": data.exit_code,
+        "check": data.check,
+        "check_passed": data.check_passed,
+        "turn": data.turn,
+        "error": _TIMED_OUT if data.outcome == "timed_out" else error,
+    }
 
 
 def _has_failed(data: CallEnd) -> bool:

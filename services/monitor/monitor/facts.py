@@ -107,8 +107,15 @@ class EndedCall:
     """As in `Call`."""
     lines: int = 0
     """Number of lines of its result."""
+    pair: str = ""
+    """The digest of the call and its result together."""
     error: str | None = None
     """The digest of the cause, if it has failed or timed out: independent of its input and of lines of files."""
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """The id of the event that ended it, as evidence."""
+        return () if self.id is None else (self.id,)
 
     @property
     def is_executed(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Final
 
 from monitor.facts import EndedCall
 
+EVIDENCE: Final = 6
+"""How many ids of events these rules remember for a sandbox: an id takes a hundred bytes."""
 _WIDTH: Final = 9
 """Characters of a mark: eight hexadecimal digits, and a space that separates it from others."""
 

@@ -47,7 +47,7 @@ def _digits() -> bytes:
         rb"[0-9]{0,9}(?:[.,][0-9]{1,9})? ?" + _UNIT + rb"(?: ?[0-9]{1,9}(?:\.[0-9]{1,9})? ?" + _UNIT + rb"){0,3}(?!\w)",
         rb"(?<=1)[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)",  # since 1970: seconds, or smaller units
         rb"(?<=0)x[0-9a-f]{4,16}(?!\w)",
-        rb"(?<=\w\[[0-9])[0-9]{0,6}(?=\]:)",  # a process in a log
+        rb"(?<=\w\[[0-9])(?:[0-9]{0,6}(?=\]:)|[0-9]{2,6}(?=\] ))",  # a process in a log
     )
     return rb"[0-9](?<![\w.:][0-9])(?:" + b"|".join(more) + b")"
 
@@ -83,7 +83,7 @@ _WITH_NUMBERS: Final = (
     _Volatile.of(b"retry", rb"retry" + _NUMBER),
     _Volatile.of(b"chunk id", rb"chunk id" + _NAME),
     _Volatile.of(b"request", rb"request[ _-]?id" + _NAME),
-    _Volatile.of(b"session", rb"session(?: id)?" + _NUMBER),
+    _Volatile.of(b"session ", rb"session(?: id)?" + _NUMBER),
     _Volatile.of(b"token count", rb"token count" + _NUMBER),
 )
 _DIGITS: Final = re.compile(_digits())
@@ -95,8 +95,9 @@ _HEXADECIMAL: Final = re.compile(
     rb"[0-9a-f](?<!\w[0-9a-f])(?:[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{6,63})(?!\w)"
 )
 _GLYPHS: Final = re.compile(rb"(?:\xe2(?:[\xa0-\xa3][\x80-\xbf]|\x97[\x90-\x93]|\x97[\xb4-\xb7]|\x9c[\xa2-\xbd])[ ]?)+")
-_LINE_NUMBERS: Final = re.compile(rb"^ *[0-9]{1,7}(?:\t|\xe2\x86\x92)", re.MULTILINE)
+_LINE_NUMBERS: Final = re.compile(rb"^ *[0-9]{1,7}(?:\t|\xe2\x86\x92|\Z)", re.MULTILINE)
 _WRAPPED: Final = re.compile(rb"\s*(?:<(?:tool_use_error|error|stdout|stderr)>)?(?:error: (?=exit code))?")
+_TEXTS: Final = ("output", "text", "error", "message")
 _STATUS: Final = re.compile(rb"exit code [0-9]{1,3}\s*|\[the command completed with exit code [0-9]{1,3}\.\]\s*")
 _LOCATION: Final = re.compile(
     rb"^[^\s:(]{1,200}(?::[0-9#]{1,9}|\([0-9#]{1,9},[0-9#]{1,9}\)){1,2}:? ?|(?<=line )[0-9]{1,9}|(?<=:)[0-9]{1,9}"
@@ -171,22 +172,20 @@ def result_text(result: Any) -> str:
 
 
 def _field_text(result: Mapping[str, Any]) -> str | None:
-    """The text in the structured result of a tool of Claude."""
+    """The text in the structured result of a tool, as Claude's and those of the agent client protocol have it."""
     if "stdout" in result:
         outputs = (str(result.get(name) or "").strip() for name in ("stdout", "stderr"))
         return "\n".join(output for output in outputs if output)
     if "structuredPatch" in result and "filePath" in result:
         return f"The file {result['filePath']} has been updated"
     file = result.get("file")
-    if isinstance(file, Mapping) and isinstance(file.get("content"), str):
-        return str(file["content"])
-    content = result.get("content")
+    content = file.get("content") if isinstance(file, Mapping) else result.get("content")
     if isinstance(content, list):
         return result_text(content)
-    if isinstance(content, str) and content:
-        return content
     names = result.get("filenames")
-    return "\n".join(map(str, names)) if isinstance(names, list) else None
+    if not content and isinstance(names, list):
+        return "\n".join(map(str, names))
+    return next((text for text in (content, *map(result.get, _TEXTS)) if isinstance(text, str)), None)
 
 
 def normalised(text: str) -> bytes:
@@ -202,18 +201,20 @@ def normalised(text: str) -> bytes:
             content = volatile.pattern.sub(volatile.mask, content)
     if not text.isascii():
         content = _GLYPHS.sub(b"", content)
-    if b"0" in content.translate(_ZEROS):
-        content = _without_numbers(content)
+    zeros = content.translate(_ZEROS)
+    if b"0" in zeros:
+        # The name of a month is slow to search for; a clock or a year is beside it.
+        content = _without_numbers(content, has_dates=b"0:00" in zeros or b" 0000" in zeros)
     return content
 
 
-def _without_numbers(content: bytes) -> bytes:
+def _without_numbers(content: bytes, *, has_dates: bool) -> bytes:
     if _LINE_NUMBERS.match(content):
-        content = _LINE_NUMBERS.sub(b"", content)
-    content, times = _DIGITS.subn(_MASK, content)
-    content, dates = _DATES.subn(_MASK, content)
-    if times or dates:
-        content = _WEEKDAYS.sub(b"", content)
+        content = _LINE_NUMBERS.sub(b"", content).rstrip()
+    content = _DIGITS.sub(_MASK, content)
+    if has_dates:
+        content, dates = _DATES.subn(_MASK, content)
+        content = _WEEKDAYS.sub(b"", content) if dates else content
     if b"hhhhhhh" in content.translate(_RUNS):
         content = _HEXADECIMAL.sub(_masked_hexadecimal, content)
     for volatile in _WITH_NUMBERS:

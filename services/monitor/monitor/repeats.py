@@ -1,24 +1,23 @@
 """Repeated calls among others: for each of the last different calls, how often it was repeated. Pure.
 
-A call is repeated if no more than `MAX_GAP` others are between, and no file got a new content meanwhile. Calls of one
-batch count once, as their results can't have been read before the last of them was requested.
+A call is repeated if it is at most `MAX_GAP` calls after the one before, and no file got a new content meanwhile. Calls
+of one batch count once, as their results can't have been read before the last of them was requested.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from monitor.facts import EndedCall
 
-MAX_ROWS: Final = 10
-"""Maximum different calls remembered."""
-MAX_GAP: Final = 10
-"""Maximum other calls between two equal ones."""
-MAX_IDS: Final = 8
+MAX_GAP: Final = 8
+"""The largest distance between two equal calls; it is also the number of different calls that are remembered."""
+MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
 """What a call comes after, or takes, that waits for something, in seconds."""
+_PAUSE: Final = timedelta(seconds=PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Row:
     paused: int = 0
     """How many of them took long, or came after a pause."""
     evidence: tuple[UUID, ...] = ()
-    """Event ids of the last results, newest last."""
+    """Event ids of the last results, newest last; none of the first one, as most calls are never repeated."""
 
     @property
     def key(self) -> str:
@@ -68,12 +67,15 @@ class Rows:
     """The number of calls."""
     ended_at: datetime | None = None
     """When the last call ended."""
-    most: int = 0
+    top_count: int = 0
     """The largest count of a row."""
 
     def row(self, call: str) -> Row | None:
         """The row of a call."""
-        return next((row for row in self.rows if row.call == call), None)
+        for row in self.rows:
+            if row.call == call:
+                return row
+        return None
 
     def top(self) -> Row | None:
         """The row that was repeated most often; of several, the newest."""
@@ -81,18 +83,18 @@ class Rows:
 
     def with_row(self, row: Row | None, call: EndedCall) -> "Rows":
         """After a call that has this row now, or none."""
-        place = self.place + 1
-        known = (one for one in self.rows if one.call != call.digest and place - one.place <= MAX_GAP)
-        rows = (*known, *(() if row is None else (row,)))[-MAX_ROWS:]
-        return Rows(rows, place, call.at, max((one.count for one in rows), default=0))
+        oldest, digest = self.place + 1 - MAX_GAP, call.digest
+        rows = [one for one in self.rows if one.place >= oldest and one.call != digest]
+        if row is not None:
+            rows.append(row)
+        return Rows(tuple(rows), self.place + 1, call.at, max([one.count for one in rows], default=0))
 
 
 def first(part: Rows, call: EndedCall, edits: int) -> Row:
     """The row of a call that repeats none."""
     return Row(
         *(call.digest, call.result, call.tool, call.number, call.at, call.number, part.place + 1, edits, call.lines),
-        polls=call.polls,
-        evidence=_ids(call),
+        call.polls,
     )
 
 
@@ -104,8 +106,8 @@ def repeated(part: Rows, row: Row, call: EndedCall) -> Row:
         polls=row.polls,
         count=row.count + 1,
         gap=max(row.gap, part.place + 1 - row.place),
-        paused=row.paused + waits(part, call),
-        evidence=(*row.evidence, *_ids(call))[-MAX_IDS:],
+        paused=row.paused + waits(call, part.ended_at),
+        evidence=(*row.evidence, *call.ids)[-MAX_IDS:],
     )
 
 
@@ -114,13 +116,13 @@ def is_parallel(row: Row, call: EndedCall) -> bool:
     return call.began < row.last
 
 
-def waits(part: Rows, call: EndedCall) -> bool:
-    """Whether a call came after a pause, or took long and has not failed."""
+def waits(call: EndedCall, ended_at: datetime | None) -> bool:
+    """Whether a call came after a pause, or took long and has not failed. `ended_at` is the end of the call before."""
     if call.begun_at is None:
         return False
-    if call.error is None and (call.at - call.begun_at).total_seconds() >= PAUSE:
+    if call.error is None and call.at - call.begun_at >= _PAUSE:
         return True
-    return part.ended_at is not None and (call.begun_at - part.ended_at).total_seconds() >= PAUSE
+    return ended_at is not None and call.begun_at - ended_at >= _PAUSE
 
 
 def is_again(part: Rows, key: str, call: EndedCall | None) -> bool | None:
@@ -137,7 +139,3 @@ def is_again(part: Rows, key: str, call: EndedCall | None) -> bool | None:
     if row.last == call.number:
         return True
     return False if part.place - row.place >= row.gap else None
-
-
-def _ids(call: EndedCall) -> tuple[UUID, ...]:
-    return (call.id,) if call.id is not None else ()

@@ -13,7 +13,7 @@ from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import SandboxActivity
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of the shape of `SandboxActivity` without its parts. A snapshot of another version is ignored; the stream is read
 from its start."""
 PIECE_BYTES: Final = 512 * 1024

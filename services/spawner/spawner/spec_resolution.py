@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 
 from sandherd.contracts.agent_server import SERVER_MEMORY_MB
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.durations import duration_text
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import FLEET
@@ -53,6 +54,8 @@ class SpawnPolicy:
     """Runtimes that do not support mounts of a host's folders."""
     coreless: frozenset[str] = frozenset()
     """Runtimes that do not enforce a limit on cores."""
+    constraints: Constraints | None = None
+    """Constraints of all agents."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Runtimes in which no sandbox can be created, each with the reason."""
 
@@ -69,6 +72,7 @@ class SpawnPolicy:
             keep_secrets=settings.keep_secrets,
             max_attempts=settings.max_attempts,
             attempt_seconds=settings.attempt_timeout,
+            constraints=settings.constraints,
             usual_ttl=min(settings.max_age, settings.max_ttl),
             max_ttl=settings.max_ttl,
             imageless=frozenset(name for name, able in runtimes.items() if not able.images),

@@ -94,7 +94,7 @@ class Attempt:
     # --- the work
 
     async def _work(self) -> None:
-        await self._emitter.emit(started(self._spec, self._who.attempt))
+        await self._emitter.emit(started(self._spec, self._who.attempt, self._who.work_dir))
         await self._access.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:

@@ -9,11 +9,12 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentSt
 from sandherd_worker import oom
 from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.base import AgentEnd
+from sandherd_worker.text import valid_text
 
 _PREVIEW: Final = 2000
 
 
-def started(spec: TaskSpec, attempt: int) -> AgentStarted:
+def started(spec: TaskSpec, attempt: int, work_tree: Path) -> AgentStarted:
     """The agent's first event, with the current time."""
     repository = spec.repository
     checkout = repository.checkout if repository else None
@@ -25,6 +26,7 @@ def started(spec: TaskSpec, attempt: int) -> AgentStarted:
         task=spec.text[:_PREVIEW],
         task_description_length=len(spec.text),
         task_kind=spec.kind,
+        work_tree=valid_text(str(work_tree)),
         attempt=attempt,
         repository=repository.shown if repository else None,
         base=checkout.base if checkout else None,

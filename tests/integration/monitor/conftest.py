@@ -54,7 +54,7 @@ class World:
     async def open(self) -> "World":
         self.client = await self.stack.enter_async_context(self.herd.bus(Principal.CLIENT))
         self.spawner = await self.stack.enter_async_context(self.herd.bus(Principal.SPAWNER))
-        for kind in ("monitor", "message"):
+        for kind in ("monitor", "message", "approval"):
             subject = f"sandherd.v1.event.{PROJECT}.*.{kind}.*"
             self._subscriptions.append(await self.client.client.subscribe(subject, cb=self._on_event))
         await self.client.client.flush()
@@ -184,7 +184,7 @@ class World:
         await client.subscribe(DELIVER.fill(project=PROJECT, sandbox=sandbox), cb=on_message)
         await client.flush()
 
-    def monitor(self, **settings: float) -> Service:
+    def monitor(self, **settings: Any) -> Service:
         return compose(self.herd.settings(Principal.MONITOR, **(NOT_SOON | settings)))
 
     def relay(self) -> Service:

@@ -222,7 +222,9 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
             await client.set_budget(day="turns=1")
         lines = (await operator.set_budget(day="turns=1")).budgets
         assert [one.limit for one in lines if (one.window, one.budget) == ("day", "turns")] == [1]
-        await world.until(lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded")))
+        await world.until(
+            lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
+        )
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1

@@ -54,6 +54,7 @@ def wanted_commands() -> set[str]:
         "context": "list show add use remove",
         "dead": "list show requeue",
         "approvals": "list grant deny",
+        "monitor": "show mute unmute",
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",

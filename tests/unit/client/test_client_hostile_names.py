@@ -17,6 +17,8 @@ from tests.unit.contracts.hostile_names import HOSTILE_NAMES
 FREE: Final = {
     "approvals grant --by": "a person's name, for people",
     "approvals deny --by": "the same",
+    "monitor mute --by": "the same",
+    "monitor unmute --by": "the same",
     "approvals grant APPROVAL": "an agent chooses it freely; its digest stands for it",
     "approvals deny APPROVAL": "the same",
     "run TASK": "the text of a task",
@@ -32,7 +34,7 @@ NAMES: Final = {"NAME", "[NAME]", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
-    "FILE|-- OPTIONS…", "BRANCH", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS"}  # fmt: skip
+    "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
 repositories have rules of git: `test_client_repository_options.py`."""
 

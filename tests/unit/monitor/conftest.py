@@ -10,6 +10,7 @@ from monitor.facts import ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
+from tests.unit.monitor.tool_sessions import Session
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RULES = ALL.with_thresholds("flooding", bytes=1000)
@@ -77,6 +78,11 @@ class Story:
 @pytest.fixture
 def story() -> Story:
     return Story()
+
+
+@pytest.fixture
+def session(story: Story) -> Session:
+    return Session(story)
 
 
 @pytest.fixture(scope="session")

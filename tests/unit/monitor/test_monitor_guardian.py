@@ -101,7 +101,7 @@ def test_call_with_two_ends_counts_once(story: Story, rules: RuleSet) -> None:
             story.seen("agent.user_tool_result", tool_use_id=key, result="r"),
         ]
     state = told(events)
-    assert state.parts["loop"].most == 3
+    assert state.parts["loop"].top_count == 3
 
 
 def test_completion_without_an_id_is_counted(story: Story, rules: RuleSet) -> None:
@@ -186,7 +186,7 @@ def test_one_different_call_is_not_obeyed_yet(story: Story, rules: RuleSet, afte
     assert outcome(told(others(story, 9), state), rules) is None
     resumed = told([*others(story, 9, 20), *story.loop(1, first=30), *others(story, 9, 40)], state)
     assert outcome(resumed, rules) is None
-    assert outcome(told(others(story, 1, 60), resumed), rules) == "recovered"
+    assert outcome(told(others(story, 11, 60), resumed), rules) == "recovered"
 
 
 def test_pattern_that_is_gone_for_ten_turns_is_recovered(story: Story, rules: RuleSet, after: After) -> None:

@@ -148,9 +148,9 @@ def test_message_that_was_not_received_leads_to_no_further_step(story: Story) ->
 def test_steering_ignored_waits_until_the_pattern_is_there_again(story: Story) -> None:
     """An agent that has stopped during the cool-down is left alone."""
     state = ignored(story, intervened(story, told(story.loop(4))), 100)
-    state = told(story.call("other", given="pwd"), state)
+    state = told((one for number in range(11) for one in story.call(f"o{number}", given=f"pwd {number}")), state)
     assert decide(state) is None
-    assert decide(told(story.loop(1, first=300), state)) is not None
+    assert decide(told(story.loop(2, first=300), state)) is not None
 
 
 def test_episode_begins_the_ladder_anew(story: Story) -> None:
@@ -168,7 +168,7 @@ def test_own_interrupt_begins_no_episode(story: Story) -> None:
     about = {"message_id": state.steering.message, "message_type": "interrupt"}
     state = told([story.seen("message.acknowledged", 3, **about)], state)
     assert state.episode_at is None
-    assert state.parts["loop"].count == 8
+    assert state.parts["loop"].most == 8
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
     state = told([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert (need(state), outcome(state, LADDER)) == (None, None)
     assert "loop" not in state.parts
-    state = concluded(story, told(story.loop(4, first=300, at=7), state))
+    state = concluded(story, told(story.loop(5, first=300, at=7), state))
     assert state.interventions[-1].outcome == "ignored"
     assert steps(intervened(story, state))[-1] == ("loop", "nudge")
 
@@ -354,3 +354,12 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
     paused = asked(story, paused_by_ladder(story))
     [restored] = unpack(*pack(Herd(live=[paused]), "a")).live.values()
     assert restored == paused
+
+
+def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> None:
+    """`unverified_end` judges what was completed: a step of `observe` needs no agent that could receive a message."""
+    edit = {"file_path": "a.py", "change_type": "modified", "lines_added": 1, "lines_removed": 0}
+    state = told([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
+    decision = decide(state)
+    assert decision is not None
+    assert (decision.pattern.rule, decision.reached, decision.steering) == ("unverified_end", "observe", None)

@@ -8,7 +8,7 @@ import pytest
 from monitor.facts import EndedCall
 from monitor.fold import fold
 from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised, result_digest, tool_label
-from monitor.polling import is_poll
+from monitor.polls import is_poll
 
 Story = Any
 
@@ -33,6 +33,7 @@ EQUAL = [
     ("listening, pid 4123", "listening, pid 991"),
     ("Process running with PID: 41", "Process running with PID: 4211"),
     ("sshd[4123]: closed", "sshd[99]: closed"),
+    ("INFO worker[13085] ready", "INFO worker[4562] ready"),
     ("connect localhost:41233 refused", "connect localhost:5123 refused"),
     ("attempt 3 failed", "attempt 4 failed"),
     ("retry 2/5", "retry 3/5"),
@@ -100,6 +101,8 @@ def test_irrelevant_fields_of_an_input_are_left_out() -> None:
             {"filePath": "/a.py", "oldString": "a", "newString": "b", "structuredPatch": [{"lines": ["-a"]}]},
             "The file /a.py has been updated successfully.",
         ),
+        ({"output": "line 1\nline 2\n", "exit_code": 0}, "line 1\nline 2\n"),
+        ({"type": "text", "file": {"content": "x = 1\n"}}, "1\tx = 1\n2\t"),
         ("plain", "plain"),
     ],
 )

@@ -38,6 +38,11 @@ STRUCTURED: dict[str, list[Any]] = {
     "kubernetes_placement": PLACEMENTS,
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
     "kubernetes_namespaces": [{"one": "a"}, {"one": "a", "two": "b-c"}, {"three-3": "d"}],
+    "constraints": [
+        {"paths": ["a"], "commands": [], "permitted": []},
+        {"paths": [], "commands": ["npm publish"], "permitted": []},
+        {"paths": ["a", "b/*"], "commands": [], "permitted": ["force_push"]},
+    ],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
     "conflict_follow_up": [True, True, True],

@@ -1,5 +1,6 @@
 """Resolved tasks and refusals: each refusal names the field, and states what is allowed."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,11 +9,13 @@ import pytest
 
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.failures import ErrorType, is_transient
-from sandherd.contracts.requests import Mount, Profile
+from sandherd.contracts.requests import Mount, Profile, ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
 from spawner.runtimes.contract import Capabilities, Isolation
+from spawner.sandboxes.decisions import requested
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
@@ -180,3 +183,30 @@ def test_missing_dependency_is_reported() -> None:
     refused = absent(["one", "two"], "p1")
     assert refused.field == "spec.depends_on"
     assert "no task one, two in project p1" in refused.reason
+
+
+def test_constraints_of_all_levels_reach_the_sandbox() -> None:
+    """Those of the herd, the profile, the project and the task, in the event from which the monitor has them."""
+    herd = replace(
+        MENU,
+        constraints=Constraints(paths=("a",)),
+        profiles={"small": Profile(constraints=Constraints(commands=("npm publish",)))},
+    )
+    defaults = ProjectDefaults(constraints=Constraints(permitted=("force_push",)))
+    own = Constraints(paths=("a", "b"))
+    wanted = terms_of("p1", submit(profile="small", constraints=own), herd, defaults)
+    assert isinstance(wanted, ResolvedTask)
+    together = Constraints(paths=("a", "b"), commands=("npm publish",), permitted=("force_push",))
+    assert wanted.constraints == together
+    task = of_task.submitted(said(submit()), NOW, TRACE, wanted)
+    [event] = requested(task, "sbx-1", NOW).outbox
+    assert json.loads(event)["data"]["constraints"] == together.model_dump(mode="json")
+    assert given(submit()).constraints is None
+
+
+def test_too_many_constraints_together_are_refused() -> None:
+    """Each level is within the limit; the monitor remembers all of them for each sandbox."""
+    herd = replace(MENU, constraints=Constraints(paths=tuple(f"herd-{n}" for n in range(10))))
+    found = terms_of("p1", submit(constraints=Constraints(paths=tuple(f"own-{n}" for n in range(10)))), herd)
+    assert isinstance(found, Refusal)
+    assert (found.field, "20 paths" in found.reason) == ("spec.constraints", True)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.shell.programs import MAX_CHARS, MAX_PROGRAMS, programs_of
 from sandherd_worker.calls.annotations import MAX_CALLS, CallAnnotations
 from sandherd_worker.calls.checks import check_of
 from sandherd_worker.calls.outages import is_outage, may_be_outage
-from sandherd_worker.calls.shell_commands import MAX_CHARS, MAX_PROGRAMS, programs_of
 
 
 def kind(command: Any) -> str | None:

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
+from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    forbid_path: ForbidPath = None,
+    forbid_command: ForbidCommand = None,
+    permit: Permit = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -118,7 +122,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    constraints = constraints_of(forbid_path, forbid_command, permit)
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints}
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -141,13 +147,16 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    forbid_path: ForbidPath = None,
+    forbid_command: ForbidCommand = None,
+    permit: Permit = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
             help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image or repository. Repeatable.",
+            "image, repository or constraints. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -159,7 +168,9 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
-    defaults = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    constraints = constraints_of(forbid_path, forbid_command, permit)
+    named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
+    defaults = {**named, "constraints": constraints}
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

@@ -38,6 +38,7 @@ from sandherd.cli.parse.agent_options import (
     Set,
     resume_source,
 )
+from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.durations import Linger
 from sandherd.cli.parse.iterations import (
     CheckTimeout,
@@ -120,6 +121,9 @@ def run(  # noqa: PLR0913  # one parameter per option
     secret_env: SecretEnv = None,
     secret: Secrets = None,
     agent_server: AgentServer = False,
+    forbid_path: ForbidPath = None,
+    forbid_command: ForbidCommand = None,
+    permit: Permit = None,
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
@@ -222,6 +226,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         priority=priority,
         kind=kind,
         budget=budget,
+        constraints=constraints_of(forbid_path, forbid_command, permit),
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
 from sandherd.client.sync.branches import SyncBranchOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
+from sandherd.client.sync.monitor_operations import SyncMonitorOperations
 from sandherd.client.sync.project_operations import SyncProjectOperations
 from sandherd.client.sync.schedule_operations import SyncScheduleOperations
 from sandherd.client.sync.subscription_operations import SyncSubscriptionOperations
@@ -46,6 +47,7 @@ class SyncHerdMethods(
     SyncTaskGroups,
     SyncBranchOperations,
     SyncApprovalOperations,
+    SyncMonitorOperations,
     SyncSubscriptionOperations,
     SyncProjectOperations,
     SyncScheduleOperations,

@@ -49,6 +49,8 @@ class AgentStarted(AgentEvent):
     task_kind: TaskKind | None = None
     """The kind of work, as the submitter states it: `change` of code, `docs` only, or `research` and `review`, which
     need no change. Absent if none is stated."""
+    work_tree: str | None = None
+    """The absolute path of the work tree in the sandbox."""
     ticket_title: str | None = None
     attempt: Attempt = 1
     is_resuming: bool = False

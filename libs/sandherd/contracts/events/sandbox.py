@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from sandherd.contracts.budgets import BudgetLimits
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
@@ -32,6 +33,9 @@ class SandboxRequested(SandboxEvent):
     requested_by: str | None = None
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
     """The budget of its task, by the spec or the profile."""
+    constraints: Constraints | None = None
+    """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
+    none but those of every agent."""
     max_intervention: SteeringStep | None = None
     """The strongest step of the monitor's guardian rules, by the task, its profile or its project; None: the herd's."""
 

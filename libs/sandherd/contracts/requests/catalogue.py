@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from sandherd.contracts.budgets import BudgetLimits
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
@@ -116,6 +117,8 @@ class Profile(Model):
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
     budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
     """What each task with this profile may use, unless its spec has a budget."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents with this profile must not do, in addition to the herd's constraints."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.commands import Note
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.harnesses import ModelName
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
@@ -51,11 +52,14 @@ class ProjectDefaults(Model):
     """The image or snapshot of a sandbox, in runtimes that have them."""
     repository: ProjectRepository | None = Field(default=None, exclude_if=lambda value: value is None)
     """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
+    constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What agents of the project must not do, in addition to the constraints of the herd."""
 
 
 ProjectField = Literal[
-    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository"
-]
+    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository",
+    "constraints",
+]  # fmt: skip
 """A limit or a default of a project."""
 
 
@@ -118,6 +122,6 @@ class SetProject(Request[ProjectView]):
     """The limits to set; the others are not changed."""
     defaults: ProjectDefaults = ProjectDefaults()
     """The defaults to set; the others are not changed. Tasks that were submitted before are not affected."""
-    unset: list[ProjectField] = Field(default_factory=list, max_length=9)
+    unset: list[ProjectField] = Field(default_factory=list, max_length=10)
     """What is to be as in the settings again."""
     updated_by: Annotated[Note, Field(max_length=200)] | None = None

@@ -54,7 +54,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
     """One text again and again, within one message or thought."""
 
     name = "chanting"
-    order = 150
+    order = 220
     thresholds = ChantingThresholds
     part = Chant
     reads = (AgentMessage, AgentThinking)

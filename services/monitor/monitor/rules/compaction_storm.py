@@ -10,8 +10,8 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
-from monitor.marks import mark, remembered
-from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.marks import EVIDENCE, mark, remembered
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 
@@ -53,7 +53,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
     """The context is compacted several times without an edit, and calls are repeated after it."""
 
     name = "compaction_storm"
-    order = 170
+    order = 240
     thresholds = CompactionStormThresholds
     part = Compactions
     reads = (AgentContextCompacted, AgentFileEdited)
@@ -82,7 +82,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
             since=part.since or event.at,
             began=part.began or event.number,
             last=event.number,
-            evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE:],
+            evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
         )
 
     def pattern(self, part: Compactions) -> Pattern | None:
@@ -123,7 +123,7 @@ def _with_call(part: Compactions, call: EndedCall) -> Compactions:
     made = mark(call.digest)
     known = remembered(part.known, made, _KNOWN)
     if part.count == 0:
-        return part if known is part.known else replace(part, known=known)
+        return part if known is part.known else Compactions(known=known)
     return replace(part, known=known, calls=part.calls + 1, repeats=part.repeats + (made in part.known))
 
 

@@ -11,12 +11,13 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.normalisation import text_digest
-from monitor.repeats import PAUSE
+from monitor.repeats import waits
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _LENGTHS: Final = (2, 3, 4, 5)
 """Numbers of calls of a series."""
 _MAX_AGENTS: Final = 3
+_LESS: Final = 7
 
 
 class CycleThresholds(Thresholds):
@@ -29,7 +30,7 @@ class CycleThresholds(Thresholds):
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
     """As many pause it, and a user is asked."""
     polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
-    """Equal series with a poll: so many count as `blocks`, and each further one as one more."""
+    """Equal series with a poll: this number counts as `blocks`, and each further one as one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Pair:
     number: int
     at: datetime
     polls: bool
-    id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Track:
     pairs: tuple[Pair, ...] = ()
     runs: tuple[Run, ...] = _NO_RUNS
     """For each number of calls of a series."""
+    evidence: tuple[UUID, ...] = ()
+    """Event ids of the last calls that equal one before, newest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +137,15 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
 
     def pattern(self, part: Tracks) -> Pattern | None:
         """The series that was repeated most often."""
-        series = max(_series(part), key=lambda one: one.count, default=None)
+        series = _top(part)
         return None if series is None else self._pattern(series)
 
     def _pattern(self, series: Series) -> Pattern:
         assert series.run.began_at is not None
         summary = f"a series of {series.length} calls with the same results, {series.count} times in a row"
-        evidence = tuple(pair.id for pair in series.pairs if pair.id is not None)
-        return Pattern(self.name, series.key, series.run.began_at, series.run.began, series.count, summary, evidence)
+        return Pattern(
+            self.name, series.key, series.run.began_at, series.run.began, series.count, summary, series.track.evidence
+        )
 
     def judge(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
         """The series that was repeated most often, if that is a cycle. Polls count less."""
@@ -153,7 +156,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
 
     def steering_text(self, part: Tracks) -> str:
         """What repeats, and what to do instead."""
-        series = max(_series(part), key=lambda one: one.count, default=None)
+        series = _top(part)
         calls, times = (2, "several times") if series is None else (series.length, f"{series.count} times in a row")
         return (
             f"You have repeated the same series of {calls} calls {times}, with the same results each time, and changed "
@@ -177,27 +180,37 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         return thresholds.blocks
 
 
+def _top(part: Tracks) -> Series | None:
+    """The series that was repeated most often; by the default thresholds, those with polls count less."""
+    return max(_series(part), key=lambda one: one.count - (_LESS if one.polls else 0), default=None)
+
+
 def _added(track: Track, call: EndedCall) -> Track:
-    slow = call.begun_at is not None and call.error is None and (call.at - call.begun_at).total_seconds() >= PAUSE
-    late = bool(track.pairs) and (call.begun_at or call.at).timestamp() - track.pairs[-1].at.timestamp() >= PAUSE
-    pair = Pair(text_digest(call.digest + call.result), call.number, call.at, call.polls or slow or late, call.id)
     pairs = track.pairs
+    pair = Pair(call.pair, call.number, call.at, call.polls or waits(call, pairs[-1].at if pairs else None))
+    later = (*pairs, pair)[-_LENGTHS[-1] :]
+    if not any(one.digest == pair.digest for one in pairs):
+        return Track(track.parent, track.edits, later)
     runs = tuple(
         _continued(run, pairs[-length], pair, call.began) if len(pairs) >= length else run
         for length, run in zip(_LENGTHS, track.runs, strict=True)
     )
-    return Track(track.parent, track.edits, (*pairs, pair)[-_LENGTHS[-1] :], runs)
+    if not any(run.length for run in runs):
+        return Track(track.parent, track.edits, later)
+    return Track(track.parent, track.edits, later, runs, (*track.evidence, *call.ids)[-_LENGTHS[-1] :])
 
 
 def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:
     if before.digest != pair.digest or began < before.number:
-        return run if run.length == 0 else _NO_RUNS[0]
+        return _NO_RUNS[0]
     return Run(run.length + 1, run.began or before.number, run.began_at or before.at)
 
 
 def _series(part: Tracks) -> Iterator[Series]:
     """The series that are there at least twice, of each agent the shortest one."""
     for track in part.tracks:
+        if not track.evidence:
+            continue
         found = (
             Series(track, length, run) for length, run in zip(_LENGTHS, track.runs, strict=True) if run.length >= length
         )

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
-from monitor.file_kinds import is_documentation, is_generated
+from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
 from monitor.marks import mark, remembered
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
@@ -33,10 +33,6 @@ _READS: Final = re.compile(
     r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
 )
 """Commands that show or move files: they try out no change."""
-_RESTORES: Final = re.compile(r"\bgit\b[^;&|\n]* (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b")
-_RESTORE_TIME: Final = timedelta(seconds=3)
-"""How long after its start the changes of such a command are published."""
-_COMMANDS: Final = ("command", "cmd")
 
 
 class EditThrashThresholds(Thresholds):
@@ -79,8 +75,8 @@ class EditedFiles:
     files: tuple[EditedFile, ...] = ()
     path: str = ""
     last: EditedFile = field(default_factory=EditedFile)
-    restored_until: datetime | None = None
-    """Until when changes are those of a git command that restores files."""
+    restores: bool = False
+    """Whether the last call restores files: changes until the next one are no edits."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
     """A file whose content returns to earlier ones, or whose lines are replaced again and again without a check."""
 
     name = "edit_thrash"
-    order = 145
+    order = 210
     thresholds = EditThrashThresholds
     part = EditedFiles
     reads = (AgentFileEdited, AgentToolUse)
@@ -110,7 +106,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         if observation.call is not None:
             return _checked(part) if observation.call.check is not None else part
         if isinstance(data, AgentToolUse):
-            return _with_command(part, data, observation.event.at) if part.files else part
+            return _with_command(part, data) if part.files else part
         if not isinstance(data, AgentFileEdited) or data.binary or is_generated(data.file_path):
             return part
         return _with_edit(part, observation.event, data)
@@ -170,9 +166,8 @@ def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -
     lines = before.lines
     for line in added:
         lines = remembered(lines, line, _LINES)
-    is_restored = part.restored_until is not None and event.at < part.restored_until
-    after = replace(_with_content(before, data, counted=not is_restored), lines=lines)
-    if is_rework and not is_restored:
+    after = replace(_with_content(before, data, counted=not part.restores), lines=lines)
+    if is_rework and not part.restores:
         after = replace(after, reworked=max(before.reworked, 1) + 1)
     if after.count:
         ids = (event.id,) if event.id else ()
@@ -180,7 +175,7 @@ def _with_edit(part: EditedFiles, event: ObservedEvent, data: AgentFileEdited) -
         after = replace(after, since=after.since or event.at, began=after.began or event.number, evidence=evidence)
     others = tuple(one for one in part.files if one.name != name)
     path = "".join(sign if sign.isprintable() else "?" for sign in data.file_path[:_PATH])
-    return EditedFiles((*others, after)[-MAX_FILES:], path, after, part.restored_until)
+    return EditedFiles((*others, after)[-MAX_FILES:], path, after, part.restores)
 
 
 def _with_content(before: EditedFile, data: AgentFileEdited, *, counted: bool) -> EditedFile:
@@ -219,16 +214,14 @@ def _split(diff: str) -> Iterable[str]:
     return diff.split("\n", _DIFF_LINES)
 
 
-def _with_command(part: EditedFiles, data: AgentToolUse, at: datetime) -> EditedFiles:
+def _with_command(part: EditedFiles, data: AgentToolUse) -> EditedFiles:
     """After the start of a command: one that tries out the changes, or restores files."""
-    command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
-    if isinstance(command, list):
-        command = " ".join(map(str, command[:40]))
-    if not isinstance(command, str):
+    command = shell_command(data.input)
+    restores = restores_files(command)
+    if restores != part.restores:
+        part = replace(part, restores=restores)
+    if command is None or not any(one.reworked or one.returns for one in part.files):
         return part
-    command = command[:2000]
-    if _RESTORES.search(command):
-        part = replace(part, restored_until=at + _RESTORE_TIME)
     is_trial = any(_READS.match(piece) is None for piece in _CUT.split(command, 40))
     return _checked(part) if is_trial else part
 

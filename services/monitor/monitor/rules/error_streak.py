@@ -14,14 +14,17 @@ from monitor.normalisation import tool_label
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 
 _MAX_CAUSES: Final = 6
-"""Maximum different causes remembered."""
 _MAX_GAP: Final = 10
 """Maximum calls from one error to the next of the same cause."""
-_MAX_IDS: Final = 8
+_MAX_IDS: Final = 4
 _OUTAGE_LASTS: Final = 10
-"""So many calls after an outage, errors may be its results."""
+"""Number of calls after an outage in which errors may be its results."""
 _SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 """Tools that run commands: one command that succeeds does not show that another one has become possible."""
+_FIXES: Final = 3
+"""Number of repetitions that do not count, of the same call after an edit: each may have been meant to help."""
+_LESS: Final = 5
+"""How many unbroken errors count less than those of one cause, by the default thresholds."""
 _ANY: Final = "any"
 """The key of the pattern of unbroken errors."""
 
@@ -36,7 +39,7 @@ class ErrorThresholds(Thresholds):
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
     """As many pause it, and a user is asked."""
     unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
-    """Errors of any cause without a call that succeeds: so many count as `errors`, and each further one as one more."""
+    """Errors of any cause without a call that succeeds: this number counts as `errors`, a further one as one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,18 @@ class Cause:
     batch: int
     last: int
     """The stream sequence of the last one."""
-    edits: int = -1
-    """The number of edits before, for a check that failed; -1 for other errors, which an edit need not end."""
+    edits: int
+    """The number of edits before the last one."""
     count: int = 1
+    fixes: int = 0
+    """How many of them were the same call as before, after an edit."""
     gap: int = 1
     evidence: tuple[UUID, ...] = ()
+
+    @property
+    def times(self) -> int:
+        """How many count."""
+        return self.count - min(self.fixes, _FIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +120,18 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         "The cause is the text of the error without lines of files and what differs by chance; all calls that time out "
         "have the same cause",
         avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) is "
-        "an error only if its output is the same, and a file with a new content begins it again; what an outage, a "
+        "an error only if its output is the same and no file got a new content; the same error of another call after "
+        f"an edit begins again, and {_FIXES} of the same call after an edit do not count; what an outage, a "
         "denial, a refusal of a user or an interrupt prevented is no error, and while an outage lasts the rule finds "
         "no pattern; neither is a poll, nor a command that ends with 1 and no text of an error; the cause is forgotten "
         "when the same input, or the same tool if it runs no commands, succeeds",
-        source="OpenHands stops at three errors of the same call; Hermes at eight of one tool, which alternating tools "
-        "evade; 4 % of sessions have a streak at fault, and 5 % one that only looks like it",
+        source="OpenHands' three errors of a call, Hermes' eight of a tool; 4 % of sessions have one, 5 % look like it",
     )
 
     def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:
         """One more error, or a call without one."""
         call = observation.call
-        if call is None:
+        if call is None or (call.error is None and call.outcome != "outage" and part is _NEW):
             return part
         place = part.place + 1
         if call.outcome == "outage":
@@ -130,25 +140,22 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
             return part
         causes = tuple(one for one in part.causes if place - one.place <= _MAX_GAP)
         if call.error is None:
-            left = tuple(one for one in causes if not _has_recovered(one, call))
-            return replace(part, causes=left, place=place, streak=_NO_STREAK)
-        found = replace(part, causes=causes, place=place)
-        return (
-            _with_check(found, call, facts.new_contents)
-            if call.check is not None
-            else _with_error(found, call, call.error)
-        )
+            tool = None if _SHELL.search(call.tool) else call.tool
+            left = tuple(one for one in causes if one.call != call.digest and one.tool != tool)
+            return replace(part, causes=left, place=place, streak=Streak()) if left or part.outages else _NEW
+        added = _with_error if call.check is None else _with_check
+        return added(replace(part, causes=causes, place=place), call, facts.new_contents)
 
     def pattern(self, part: Errors) -> Pattern | None:
         """The cause of most errors; or those of any cause, if there are more of them in a row."""
         cause = _top(part)
-        if part.streak.began_at is not None and part.streak.count > (cause.count if cause is not None else 0):
-            return self._unbroken(part.streak, part.streak.count)
-        return None if cause is None else self._of_cause(cause)
+        if cause is None or cause.times < part.streak.count - _LESS:
+            return self._unbroken(part.streak, part.streak.count - _LESS) if part.streak.count else None
+        return self._of_cause(cause)
 
     def _of_cause(self, cause: Cause) -> Pattern:
         summary = f"{tool_label(cause.tool)}: the same error {cause.count} times"
-        return Pattern(self.name, cause.error, cause.began_at, cause.began, cause.count, summary, cause.evidence)
+        return Pattern(self.name, cause.error, cause.began_at, cause.began, cause.times, summary, cause.evidence)
 
     def _unbroken(self, streak: Streak, count: int) -> Pattern:
         assert streak.began_at is not None
@@ -159,17 +166,15 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         """The cause of most errors, if they are a streak; not while there is an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None
-        cause = _top(part)
-        if cause is not None and cause.count >= thresholds.errors:
+        cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
+        if cause is not None and cause.times >= max(thresholds.errors, unbroken):
             return self._of_cause(cause)
-        if part.streak.count < thresholds.unbroken:
-            return None
-        return self._unbroken(part.streak, thresholds.errors + part.streak.count - thresholds.unbroken)
+        return self._unbroken(part.streak, unbroken) if unbroken >= thresholds.errors else None
 
     def steering_text(self, part: Errors) -> str:
         """What fails, and what to do instead."""
         cause = _top(part)
-        if cause is None or cause.count < 2:
+        if cause is None or cause.times < part.streak.count - _LESS:
             fails = f"Your last {part.streak.count} calls have all failed."
         else:
             fails = f"You have got the same error {cause.count} times, the last time from {tool_label(cause.tool)}."
@@ -187,63 +192,59 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         if key == _ANY:
             return None if call.polls else call.error is not None
         cause = part.cause(key)
-        if cause is None:
-            return False
-        if cause.last == call.number:
+        if cause is not None and cause.last == call.number:
             return True
-        return False if part.place - cause.place >= cause.gap else None
+        return False if cause is None or part.place - cause.place >= cause.gap else None
 
     def ignored_after(self, thresholds: ErrorThresholds) -> int:
         """As many errors as make a streak."""
         return thresholds.errors
 
 
-_NO_STREAK: Final = Streak()
-
-
-def _has_recovered(cause: Cause, call: EndedCall) -> bool:
-    return cause.call == call.digest or (cause.tool == call.tool and _SHELL.search(call.tool) is None)
+_NEW: Final = Errors()
 
 
 def _with_check(part: Errors, call: EndedCall, edits: int) -> Errors:
     """After a check that failed: its output is the cause, and it is expected to fail while it is worked on."""
     cause = part.cause(call.result)
-    if cause is not None and cause.edits != edits:
-        others = tuple(one for one in part.causes if one is not cause)
-        part, cause = replace(part, causes=others), None
-    return _with_cause(part, cause, call, call.result, edits)
+    return _with_cause(part, cause, call, call.result, edits, begins=cause is not None and cause.edits != edits)
 
 
-def _with_error(part: Errors, call: EndedCall, error: str) -> Errors:
-    part = _with_cause(part, part.cause(error), call, error, -1)
-    streak = part.streak
+def _with_error(part: Errors, call: EndedCall, edits: int) -> Errors:
+    """After another error. After an edit, the same error of another call is about something else."""
+    assert call.error is not None
+    cause, streak = part.cause(call.error), part.streak
+    begins = cause is not None and cause.edits != edits and cause.call != call.digest
+    part = _with_cause(part, cause, call, call.error, edits, begins=begins)
     if streak.batch == call.batch and streak.count:
         return part
-    evidence = (*streak.evidence, *_ids(call))[-_MAX_IDS:]
+    evidence = (*streak.evidence, *call.ids)[-_MAX_IDS:]
     began, began_at = streak.began or call.number, streak.began_at or call.at
     return replace(part, streak=Streak(streak.count + 1, call.batch, began, began_at, evidence))
 
 
-def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, edits: int) -> Errors:
-    if cause is None:
-        known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number
-        made = Cause(error, *known, edits=edits, evidence=_ids(call))
-        return replace(part, causes=(*part.causes, made)[-_MAX_CAUSES:])
+def _with_cause(part: Errors, cause: Cause | None, call: EndedCall, error: str, edits: int, *, begins: bool) -> Errors:
+    """With one more error of a cause; the first one if it `begins` again."""
     others = tuple(one for one in part.causes if one is not cause)
-    again = replace(cause, place=part.place, call=call.digest, tool=call.tool)
+    if cause is None or (begins and cause.batch != call.batch):
+        known = call.digest, call.tool, call.number, call.at, part.place, call.batch, call.number, edits
+        return replace(part, causes=(*others, Cause(error, *known, evidence=call.ids))[-_MAX_CAUSES:])
+    again = replace(cause, place=part.place, call=call.digest, tool=call.tool, edits=edits)
     if cause.batch != call.batch:
-        gap = max(cause.gap, part.place - cause.place)
-        evidence = (*cause.evidence, *_ids(call))[-_MAX_IDS:]
-        again = replace(again, count=cause.count + 1, gap=gap, batch=call.batch, last=call.number, evidence=evidence)
+        again = replace(
+            again,
+            count=cause.count + 1,
+            fixes=cause.fixes + (cause.edits != edits),
+            gap=max(cause.gap, part.place - cause.place),
+            batch=call.batch,
+            last=call.number,
+            evidence=(*cause.evidence, *call.ids)[-_MAX_IDS:],
+        )
     return replace(part, causes=(*others, again))
 
 
 def _top(part: Errors) -> Cause | None:
-    return max(reversed(part.causes), key=lambda one: one.count, default=None)
-
-
-def _ids(call: EndedCall) -> tuple[UUID, ...]:
-    return (call.id,) if call.id is not None else ()
+    return max(reversed(part.causes), key=lambda one: one.times, default=None)
 
 
 RULE: Final = ErrorStreak()

@@ -16,7 +16,7 @@ from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds,
 _MAX_CALLS: Final = 12
 """Maximum different calls of a batch that are compared: those with the smallest digests."""
 _MAX_AGENTS: Final = 3
-_MAX_IDS: Final = 8
+_MAX_IDS: Final = 4
 
 
 class FanOutThresholds(Thresholds):
@@ -29,7 +29,7 @@ class FanOutThresholds(Thresholds):
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
     """As many pause it, and a user is asked."""
     polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
-    """Equal responses with a poll: so many count as `batches`, and each further one as one more."""
+    """Equal responses with a poll: this number counts as `batches`, and each further one as one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +161,17 @@ def _next(batch: Batch, call: EndedCall) -> Batch:
         since=batch.since if again else batch.number,
         since_at=batch.since_at if again else batch.began_at,
         polls=batch.ended_at is not None and (began_at - batch.ended_at).total_seconds() >= PAUSE,
-        evidence=batch.evidence if again else batch.evidence[-1:],
+        evidence=batch.evidence if again else (),
     )
 
 
 def _with(batch: Batch, call: EndedCall, *, is_complete: bool) -> Batch:
-    calls = tuple(sorted({*batch.calls, text_digest(call.digest + call.result)})[:_MAX_CALLS])
-    ids = (call.id,) if call.id is not None else ()
-    evidence = (*batch.evidence, *ids)[-_MAX_IDS:]
-    polls = batch.polls or call.polls
-    return replace(batch, calls=calls, is_complete=is_complete, ended_at=call.at, polls=polls, evidence=evidence)
+    calls = tuple(sorted({*batch.calls, call.pair})[:_MAX_CALLS]) if batch.calls else (call.pair,)
+    ids = call.ids if call.pair in batch.before else ()
+    return Batch(
+        *(batch.parent, batch.edits, batch.number, batch.began_at, calls, is_complete, batch.before, batch.count),
+        *(batch.since, batch.since_at, call.at, batch.polls or call.polls, (*batch.evidence, *ids)[-_MAX_IDS:]),
+    )
 
 
 def _top(part: Batches) -> Batch | None:

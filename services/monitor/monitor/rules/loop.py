@@ -12,6 +12,8 @@ from monitor.normalisation import tool_label
 from monitor.repeats import MAX_GAP, PAUSE, Row, Rows, first, is_again, is_parallel, repeated
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, SettingReference, Thresholds, Unit
 
+_LESS: Final = 6
+
 
 class LoopThresholds(Thresholds):
     """When repeated calls are a loop."""
@@ -23,8 +25,8 @@ class LoopThresholds(Thresholds):
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
     """As many pause it, and a user is asked."""
     polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Equal calls with equal results, if the agent waits for something: so many count as `repeats`, and each further
-    one as one more."""
+    """Equal calls with equal results, if the agent waits for something: this number counts as `repeats`, a further one
+    as one more."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         condition="the same tool with the same input and the same result, `repeats` times, with at most "
         f"{MAX_GAP - 1} other calls between two of them; inputs are compared without descriptions and timeouts, "
         "results without times, durations, process ids, addresses, temporary paths, hashes and ANSI sequences; each "
-        "sub-agent is told apart",
+        "sub-agent has its own calls",
         avoids="another result, and a file that gets a new content, begin again (a loop of edits and tests); calls of "
         "one response of the model count once; a poll, which is a call that is known to wait or to read the output of "
         f"something, or comes after a pause of {PAUSE:.0f} s or takes as long, has to be repeated `polls` times; calls "
@@ -62,7 +64,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
 
     def pattern(self, part: Rows) -> Pattern | None:
         """The call that was repeated most often."""
-        row = part.top()
+        row = _top(part)
         return None if row is None else self._pattern(row)
 
     def _pattern(self, row: Row) -> Pattern:
@@ -72,7 +74,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
 
     def judge(self, part: Rows, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
         """The call that was repeated most often, if that is a loop. Polls count less."""
-        if part.most < thresholds.repeats:
+        if part.top_count < thresholds.repeats:
             return None
         counts = [(_count(row, thresholds), row) for row in part.rows]
         count, row = max(reversed(counts), key=lambda one: one[0])
@@ -80,7 +82,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
 
     def steering_text(self, part: Rows) -> str:
         """What repeats, and what to do instead."""
-        row = part.top()
+        row = _top(part)
         times = "several times" if row is None else f"{row.count} times{_in_a_row(row)}"
         tool = "the same tool" if row is None else tool_label(row.tool)
         return (
@@ -97,6 +99,11 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
     def ignored_after(self, thresholds: LoopThresholds) -> int:
         """As many calls as make a loop."""
         return thresholds.repeats
+
+
+def _top(part: Rows) -> Row | None:
+    """The row that was repeated most often; by the default thresholds, polls count less."""
+    return max(reversed(part.rows), key=lambda row: row.count - (_LESS if row.is_poll else 0), default=None)
 
 
 def _count(row: Row, thresholds: LoopThresholds) -> int:

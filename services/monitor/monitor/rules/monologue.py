@@ -9,7 +9,8 @@ from uuid import UUID
 from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
-from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.marks import EVIDENCE
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentWaiting
 from sandherd.contracts.events.conversation import AgentAssistantMessage, AgentMessage, AgentMessageInjected
 from sandherd.contracts.events.tools import (
@@ -56,7 +57,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
     """Messages of the agent without a call between, while it does not wait for anything."""
 
     name = "monologue"
-    order = 160
+    order = 230
     thresholds = MonologueThresholds
     part = Speech
     reads = (AgentMessage, AgentAssistantMessage, AgentMessageInjected, AgentTurnStarted, *_ACTS)
@@ -125,7 +126,7 @@ def _with_message(part: Speech, event: ObservedEvent, data: AgentMessage) -> Spe
         began=part.began or event.number,
         last=event.number,
         last_at=event.at,
-        evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE:],
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
     )
 
 

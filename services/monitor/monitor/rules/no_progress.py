@@ -3,17 +3,17 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
-from monitor.marks import mark, mark_of_call, remembered
-from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.marks import EVIDENCE, mark, mark_of_call, remembered
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
-from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
+from sandherd.contracts.events.tools import AgentFileEdited
 
 WINDOW: Final = 26
 """The last calls of which the share of new ones counts."""
@@ -22,9 +22,6 @@ _KNOWN: Final = 96
 _MAX_MARKS: Final = 8
 _POLL_SECONDS: Final = 30.0
 """A repeated call that comes so long after the one before is a poll."""
-_POLLS: Final = frozenset({"BashOutput", "TaskOutput", "AgentOutputTool", "write_stdin", "wait"})
-"""Tools that wait for what runs in the background."""
-_COMMANDS: Final = ("command", "cmd")
 _NO_CHANGE: Final = frozenset({"research", "review"})
 """The kinds of work that need no change."""
 
@@ -39,7 +36,7 @@ class NoProgressThresholds(Thresholds):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CallProgress:
     """What the agent has called since the last progress, and what of it was new."""
 
     responses: int = 0
@@ -49,8 +46,8 @@ class Progress:
     """For each of the last calls, `n` if it was new."""
     known: str = ""
     """The marks of calls with their results."""
-    polls: str = ""
-    """The marks of calls that wait for a time that they state."""
+    batch: int = 0
+    """That of the last call: calls of one response have the same."""
     passed: str = ""
     """The marks of checks that have passed since the last edit."""
     last_at: datetime | None = None
@@ -60,14 +57,14 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
+class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     """Many calls, of which few are new, without an edit and without a check that has begun to pass."""
 
     name = "no_progress"
-    order = 185
+    order = 250
     thresholds = NoProgressThresholds
-    part = Progress
-    reads = (AgentFileEdited, AgentToolUse, MonitorInterventionDecided)
+    part = CallProgress
+    reads = (AgentFileEdited, MonitorInterventionDecided)
     folds_calls = True
     steps = MappingProxyType({"nudge": "responses"})
     soft = True
@@ -79,19 +76,17 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         source="recorded sessions: 6 of 26 calls are new in a stuck one, and nearly all in one that explores",
     )
 
-    def fold(self, part: Progress, observation: Observation, facts: Facts) -> Progress:
+    def fold(self, part: CallProgress, observation: Observation, _facts: Facts) -> CallProgress:
         """One more response, progress, or the message about it."""
         data = observation.event.data
         if observation.call is not None:
-            return _with_call(part, observation.call, facts)
+            return _with_call(part, observation.call)
         if isinstance(data, AgentFileEdited):
             return part if is_generated(data.file_path) else _progressed(part, passed="")
-        if isinstance(data, AgentToolUse):
-            return _with_poll(part, data, facts)
         mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
         return replace(part, nudged=True) if mine else part
 
-    def pattern(self, part: Progress) -> Pattern | None:
+    def pattern(self, part: CallProgress) -> Pattern | None:
         """The responses since the last progress, however few."""
         if part.since is None:
             return None
@@ -101,14 +96,16 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         )
         return Pattern(self.name, "progress", part.since, part.began, part.responses, summary, part.evidence)
 
-    def judge(self, part: Progress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds) -> Pattern | None:
+    def judge(
+        self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
+    ) -> Pattern | None:
         """The responses, if they are many and few of their calls were new."""
         if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
             return None
         is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
         return self.pattern(part) if is_repetitive else None
 
-    def steering_text(self, part: Progress) -> str:
+    def steering_text(self, part: CallProgress) -> str:
         """What it does, and what to do instead."""
         return (
             f"In your last {part.responses} steps no file has changed and no check has begun to pass, and your calls "
@@ -116,8 +113,8 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
             "have not made yet, or make the change. If you can't continue, end the task and state what prevents it."
         )
 
-    def is_repeated(self, key: str, part: Progress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Progress ends the pattern; so does a new call."""
+    def is_repeated(self, key: str, part: CallProgress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
+        """CallProgress ends the pattern; so does a new call."""
         if observation.call is None:
             return False if part.responses == 0 else None
         return part.responses > 0 and not part.window.endswith("n")
@@ -127,45 +124,36 @@ class NoProgress(GuardianRule[Progress, NoProgressThresholds]):
         return thresholds.responses
 
 
-def _progressed(part: Progress, *, passed: str) -> Progress:
+def _progressed(part: CallProgress, *, passed: str) -> CallProgress:
     return replace(part, responses=0, since=None, began=0, passed=passed, evidence=())
 
 
-def _with_call(part: Progress, call: EndedCall, facts: Facts) -> Progress:
-    check = mark(call.digest)
+def _with_call(part: CallProgress, call: EndedCall) -> CallProgress:
+    check = mark(call.digest) if call.check is not None else ""
     if call.check_passed is False:
         part = replace(part, passed=part.passed.replace(check, ""))
     elif call.check_passed and check not in part.passed:
         part = _progressed(part, passed=remembered(part.passed, check, _MAX_MARKS))
     made = mark_of_call(call)
     is_new = made not in part.known
-    if call.tool in _POLLS or check in part.polls or (not is_new and _is_apart(part, call)):
+    if call.polls or (not is_new and _is_apart(part, call)):
         return replace(part, last_at=call.at)
-    runs = any(other.digest is not None for other in facts.in_flight.values())
-    return replace(
-        part,
-        responses=part.responses + (0 if runs else 1),
-        since=part.since or call.at,
-        began=part.began or call.number,
-        window=(part.window + ("n" if is_new else "."))[-WINDOW:],
-        known=remembered(part.known, made, _KNOWN),
-        last_at=call.at,
-        evidence=(*part.evidence, *([call.id] if call.id else []))[-MAX_EVIDENCE:],
+    return CallProgress(
+        part.responses + (call.batch != part.batch),
+        part.since or call.at,
+        part.began or call.number,
+        (part.window + ("n" if is_new else "."))[-WINDOW:],
+        remembered(part.known, made, _KNOWN),
+        call.batch,
+        part.passed,
+        call.at,
+        part.nudged,
+        part.evidence if call.id is None else (*part.evidence[1 - EVIDENCE :], call.id),
     )
 
 
-def _is_apart(part: Progress, call: EndedCall) -> bool:
+def _is_apart(part: CallProgress, call: EndedCall) -> bool:
     return part.last_at is not None and (call.at - part.last_at).total_seconds() >= _POLL_SECONDS
-
-
-def _with_poll(part: Progress, data: AgentToolUse, facts: Facts) -> Progress:
-    """Remember a call that sleeps, or that only asks a terminal for its output."""
-    command: Any = next((data.input[name] for name in _COMMANDS if name in data.input), None)
-    call = facts.in_flight.get(data.tool_use_id)
-    if call is None or call.digest is None or not isinstance(command, str):
-        return part
-    waits = "sleep " in command or not command.strip()
-    return replace(part, polls=remembered(part.polls, mark(call.digest), _MAX_MARKS)) if waits else part
 
 
 RULE: Final = NoProgress()

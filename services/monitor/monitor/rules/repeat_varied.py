@@ -45,7 +45,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         if call is None or not call.is_executed:
             return part
         row = part.row(call.digest)
-        if call.polls or waits(part, call):
+        if call.polls or waits(call, part.ended_at):
             return part.with_row(None, call)
         if row is None or row.edits != facts.new_contents or call.lines > row.lines:
             return part.with_row(first(part, call, facts.new_contents), call)
@@ -61,7 +61,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
 
     def judge(self, part: Rows, _facts: Facts, _now: datetime, thresholds: VariedThresholds) -> Pattern | None:
         """The call that was repeated most often, if that is often enough."""
-        return self.pattern(part) if part.most >= thresholds.repeats else None
+        return self.pattern(part) if part.top_count >= thresholds.repeats else None
 
     def steering_text(self, part: Rows) -> str:
         """What repeats, and what to do instead."""

@@ -31,7 +31,8 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
     documentation = Documentation(
         condition="a tool or model call is in flight for `after`",
         avoids="a call that waits for an approval, a command of a user, and the call that is the agent's whole program",
-        source="longer than builds and test runs of agents usually take",
+        source="longer than builds and test runs of agents usually take; a message would not reach an agent that waits "
+        "for a call, so there is no guardian rule for long calls",
     )
 
     def judge(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:

@@ -8,15 +8,15 @@ from uuid import UUID
 
 from pydantic import Field
 
-from monitor.facts import EndedCall, Facts, Observation
-from monitor.file_kinds import is_documentation, is_generated
-from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
+from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
+from monitor.marks import EVIDENCE
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 _SCAN_SECONDS: Final = 1.5
 """How long after its end a check may still have seen a change that is published now: changes are collected first."""
-_NOT_RUN: Final = frozenset({"denied", "refused", "cancelled"})
 
 
 class UnverifiedEndThresholds(Thresholds):
@@ -35,7 +35,9 @@ class Unverified:
     began: int = 0
     checked_at: datetime | None = None
     program: bool = False
-    """Whether its worker ran a whole program: as the agent, of which no calls are known, or to validate its work."""
+    """Whether a change was made while a whole program ran, which is the agent: its calls are not known."""
+    restores: bool = False
+    """Whether the last call restores files: changes until the next one are no edits."""
     ended: bool = False
     evidence: tuple[UUID, ...] = ()
 
@@ -45,7 +47,7 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
     """A completed task whose last changes no test, linter, type check or build has seen."""
 
     name = "unverified_end"
-    order = 190
+    order = 260
     thresholds = UnverifiedEndThresholds
     part = Unverified
     reads = (AgentFileEdited, AgentToolUse, AgentCompleted)
@@ -55,32 +57,24 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
     documentation = Documentation(
         condition="`agent.completed`, and no test, linter, type check or build has run since the last edit; it is "
         "published as evidence, and no agent is steered",
-        avoids="changes of documentation or generated files only; an iteration that its worker has validated; agents "
-        "that are one program, of which no calls are known",
+        avoids="changes of documentation or generated files only; files that git restores; an iteration that its "
+        "worker has validated; agents that are one program, of which no calls are known",
         source="MAST: missing verification is a quarter of failures",
     )
 
-    def fold(self, part: Unverified, observation: Observation, _facts: Facts) -> Unverified:
+    def fold(self, part: Unverified, observation: Observation, facts: Facts) -> Unverified:
         """One more change, a check, or the end."""
         event = observation.event
         if observation.call is not None:
             return _with_call(part, observation.call)
-        data = event.data
-        if isinstance(data, AgentCompleted):
-            return replace(part, ended=not (data.validation_passed or data.tests_passed))
-        if isinstance(data, AgentToolUse):
-            return replace(part, program=True) if data.event_subtype == "program" and not part.program else part
-        if not isinstance(data, AgentFileEdited) or is_generated(data.file_path) or is_documentation(data.file_path):
-            return part
-        if part.checked_at is not None and (event.at - part.checked_at).total_seconds() < _SCAN_SECONDS:
-            return part
-        return replace(
-            part,
-            edits=part.edits + 1,
-            since=part.since or event.at,
-            began=part.began or event.number,
-            evidence=(*part.evidence, *([event.id] if event.id else []))[-MAX_EVIDENCE:],
-        )
+        if isinstance(event.data, AgentFileEdited):
+            return _with_edit(part, event, event.data, facts)
+        if isinstance(event.data, AgentToolUse):
+            restores = restores_files(shell_command(event.data.input))
+            return part if restores == part.restores else replace(part, restores=restores)
+        if isinstance(event.data, AgentCompleted):
+            return replace(part, ended=not (event.data.validation_passed or event.data.tests_passed))
+        return part
 
     def pattern(self, part: Unverified) -> Pattern | None:
         """The changes since the last check."""
@@ -109,9 +103,24 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
 
 
 def _with_call(part: Unverified, call: EndedCall) -> Unverified:
-    if call.check is None or call.outcome in _NOT_RUN:
+    if call.check is None or not call.is_executed:
         return part
-    return Unverified(checked_at=call.at, program=part.program)
+    return Unverified(checked_at=call.at, program=part.program, restores=part.restores)
+
+
+def _with_edit(part: Unverified, event: ObservedEvent, data: AgentFileEdited, facts: Facts) -> Unverified:
+    if part.restores or is_generated(data.file_path) or is_documentation(data.file_path):
+        return part
+    if part.checked_at is not None and (event.at - part.checked_at).total_seconds() < _SCAN_SECONDS:
+        return part
+    return replace(
+        part,
+        edits=part.edits + 1,
+        program=part.program or any(call.whole for call in facts.in_flight.values()),
+        since=part.since or event.at,
+        began=part.began or event.number,
+        evidence=(*part.evidence, *([event.id] if event.id else []))[-EVIDENCE:],
+    )
 
 
 RULE: Final = UnverifiedEnd()

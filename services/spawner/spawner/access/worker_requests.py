@@ -7,9 +7,11 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus, BusError, NoResponderError, RefusedError, RequestTimeoutError
+from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SANDBOX_PREFIX
-from sandherd.contracts.requests import Request
+from sandherd.contracts.requests import Request, SandboxView
+from sandherd.contracts.states import SANDBOX_ENDED
 from spawner.access import refusals
 from spawner.live_state import LiveState
 from spawner.records.record import StoreUnavailableError
@@ -26,11 +28,23 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class WorkerRequests:
-    """Sends requests to workers."""
+    """Sends requests to workers. Each may be repeated: a worker does once what has the same id or the same offset.
+
+    The broker loses the replies to requests between accounts that are under way when it gets an account's new token. It
+    gets one for each sandbox that ends, right before the record says so. Then all requests that wait are repeated.
+    """
 
     def __init__(self, bus: Bus, live: LiveState) -> None:
         self._bus = bus
         self._live = live
+        self._ended = asyncio.Event()
+        """Set when the next sandbox ends."""
+        live.sandbox_index.on_change(self._note_end)
+
+    def _note_end(self, _key: str, view: SandboxView) -> None:
+        if view.state in SANDBOX_ENDED:
+            self._ended.set()
+            self._ended = asyncio.Event()
 
     async def record(self, project: str, sandbox: str) -> SandboxRecord:
         """The sandbox's record in the bucket. Raises `ContractError` (`not_found`, `unavailable`)."""
@@ -73,11 +87,27 @@ class WorkerRequests:
         patience = loop.time() + _RECONNECTS_IN
         while True:
             try:
-                return await self._bus.ask(request, record.project, sandbox=record.sandbox, timeout=timeout)
+                return await self._request(record, request, timeout)
             except NoResponderError:
                 if loop.time() > patience:
                     raise
             await asyncio.sleep(_PAUSE)
+
+    async def _request(self, record: SandboxRecord, request: Request[AnswerT], timeout: float) -> AnswerT:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            left = max(0.0, deadline - loop.time())
+            requesting = asyncio.ensure_future(
+                self._bus.ask(request, record.project, sandbox=record.sandbox, timeout=left)
+            )
+            ended = asyncio.ensure_future(self._ended.wait())
+            try:
+                await asyncio.wait((requesting, ended), return_when=asyncio.FIRST_COMPLETED)
+                if requesting.done():
+                    return requesting.result()
+            finally:
+                await cancel_and_wait((requesting, ended))
 
     async def _silent(self, record: SandboxRecord, what: str) -> ContractError:
         """The error for a worker that did not reply, by the sandbox's current state."""

@@ -61,6 +61,7 @@ def requested(
         profile=record.profile,
         requested_by=task.submitted_by,
         budget=task.budget,
+        constraints=task.constraints,
     )
     return record.with_events(now, event)
 

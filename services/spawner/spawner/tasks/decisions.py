@@ -45,6 +45,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
         limits=terms.limits,
         budget=terms.budget,
         defaults=terms.defaults,
+        constraints=terms.constraints,
         max_attempts=terms.max_attempts,
         attempt_seconds=terms.attempt_seconds,
         keep_secrets=terms.keep_secrets,

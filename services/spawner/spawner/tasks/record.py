@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 from sandherd.contracts.attempt_inputs import StoredSession
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SandboxLimits, TaskSpec
+from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.records import SharedTaskRecord
@@ -57,6 +58,8 @@ class TaskRecord(Record, SharedTaskRecord):
     """Resolved in the same way, within the herd's caps."""
     defaults: AppliedDefaults = NOTHING
     """What its spec leaves out and the defaults of its project gave at submission, other than limits and times."""
+    constraints: Constraints | None = None
+    """What its agents must not do, resolved in the same way."""
     max_attempts: int = 1
     attempt_seconds: float | None = None
     submitted_by: str | None = None

@@ -7,6 +7,7 @@ from typing import Final
 
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.constraints import Constraints, merged
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.repositories import SHARED_BUNDLES
@@ -32,6 +33,8 @@ class ResolvedTask:
     max_attempts: int = 3
     attempt_seconds: float | None = None
     keep_secrets: float = 0
+    constraints: Constraints | None = None
+    """Those of its spec, its project, its profile and the herd together."""
     defaults: AppliedDefaults = NOTHING
     """What its spec leaves out and its project's defaults give, other than limits and times."""
 
@@ -59,6 +62,9 @@ def terms_of(
     used = applied(project, submit.spec, defaults, has_images=resolved.runtime not in menu.imageless)
     if isinstance(used, Refusal):
         return used
+    constraints = _constraints(submit.spec, menu, defaults)
+    if isinstance(constraints, Refusal):
+        return constraints
     return ResolvedTask(
         runtime=resolved.runtime,
         limits=resolved.limits,
@@ -67,8 +73,18 @@ def terms_of(
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
         keep_secrets=menu.keep_secrets,
+        constraints=constraints,
         defaults=used,
     )
+
+
+def _constraints(spec: TaskSpec, menu: SpawnPolicy, defaults: ProjectDefaults) -> Constraints | Refusal | None:
+    profile = menu.profiles.get(spec.profile) if spec.profile else None
+    levels = (menu.constraints, profile.constraints if profile else None, defaults.constraints, spec.constraints)
+    try:
+        return merged(levels)
+    except ValueError as error:
+        return Refusal(str(error), "spec.constraints")
 
 
 def work_refusal(project: str, submit: SubmitTask) -> Refusal | None:

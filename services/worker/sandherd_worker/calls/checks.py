@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.contracts.events.call_facts import CheckKind, ToolOutcome
-from sandherd_worker.calls.launchers import Argv
-from sandherd_worker.calls.shell_commands import RunProgram, programs_of
+from sandherd.shell.launchers import Argv
+from sandherd.shell.programs import RunProgram, programs_of
 
 _STRENGTH: Final[Sequence[CheckKind]] = ("test", "build", "types", "lint")
 """Of several checks in one command, the first of these is reported."""

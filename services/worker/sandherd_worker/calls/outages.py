@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandherd_worker.calls.shell_commands import RunProgram, programs_of
+from sandherd.shell.programs import RunProgram, programs_of
 
 _TAIL: Final = 4000
 """How many of the last characters of a text are searched."""

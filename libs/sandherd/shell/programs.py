@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
-from sandherd_worker.calls.launchers import Argv, name_of, started_program
+from sandherd.shell.launchers import Argv, name_of, started_program
 
 MAX_CHARS: Final = 8192
 """Maximum length of a command that is parsed; in a longer one no program is found."""

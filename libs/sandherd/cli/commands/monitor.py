@@ -1,0 +1,89 @@
+"""`sandherd monitor`: what the monitor knows of a sandbox, and muting one of its rules."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import Format, NamelessOutput, Output, Project, SandboxOrTask, example, group
+from sandherd.cli.parse.durations import duration
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import MonitorView
+
+app = group("What the monitor knows of a sandbox; mute its rules.", "sandherd monitor show task-one")
+_SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
+
+Rule = Annotated[str, typer.Argument(metavar="RULE", help="A guardian rule, as shown by `monitor show`.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
+
+
+@app.command("show", epilog=example(f"sandherd monitor show {_SANDBOX}", "sandherd monitor show task-one -o json"))
+def show_sandbox(
+    ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: NamelessOutput = Format.TABLE
+) -> int:
+    """Show what the monitor knows of a sandbox: its calls, how far each rule is from its next step, interventions."""
+    from sandherd.cli.names import live_sandbox_of
+    from sandherd.cli.views import show_one
+
+    async def find(herd: "Herd") -> "MonitorView":
+        return await herd.monitored(await live_sandbox_of(herd, sandbox))
+
+    async def show(_herd: "Herd", view: "MonitorView") -> None:
+        from sandherd.cli.render.monitoring import show_monitored
+
+        show_monitored(view)
+
+    return show_one(ctx, find, key="sandbox", project=project, output=output, show=show)
+
+
+@app.command("mute", epilog=example(f"sandherd monitor mute {_SANDBOX} loop --for 1h"))
+def mute_rule(  # one parameter per option
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    rule: Rule,
+    *,
+    time: Annotated[
+        float | None,
+        typer.Option(
+            "--for", metavar="TIME", parser=duration, help="For how long: 30m, 1h [default: until it is unmuted]."
+        ),
+    ] = None,
+    by: By = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Mute a guardian rule for one sandbox: the monitor does not act on it there."""
+    from sandherd.cli.login_name import login_name
+    from sandherd.cli.names import live_sandbox_of
+    from sandherd.cli.views import show_change
+
+    async def change(herd: "Herd") -> "MonitorView":
+        name = await live_sandbox_of(herd, sandbox)
+        seconds = None if time is None else max(1, round(time))
+        return await herd.mute_rule(name, rule, seconds=seconds, by=by or login_name())
+
+    return show_change(ctx, change, lambda view: f"{rule} is muted for {view.sandbox}", project=project, output=output)
+
+
+@app.command("unmute", epilog=example(f"sandherd monitor unmute {_SANDBOX} loop"))
+def unmute_rule(  # one parameter per option
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    rule: Rule,
+    *,
+    by: By = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Evaluate a muted rule again."""
+    from sandherd.cli.login_name import login_name
+    from sandherd.cli.names import live_sandbox_of
+    from sandherd.cli.views import show_change
+
+    async def change(herd: "Herd") -> "MonitorView":
+        return await herd.unmute_rule(await live_sandbox_of(herd, sandbox), rule, by=by or login_name())
+
+    return show_change(
+        ctx, change, lambda view: f"{rule} is evaluated again for {view.sandbox}", project=project, output=output
+    )

@@ -1,0 +1,78 @@
+"""What the monitor knows of a sandbox, for the terminal. Texts of the sandbox are made harmless by the table."""
+
+from collections.abc import Sequence
+
+from sandherd.cli.render.console import table
+from sandherd.cli.render.details import show
+from sandherd.cli.render.table import Column
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import MonitorView, RuleProgress
+
+_CITED = 4
+"""Maximum of cited events in a cell; `-o json` has all."""
+
+
+def show_monitored(view: MonitorView) -> None:
+    """Print it: the state, calls in flight, rules, findings, interventions."""
+    show([_state(view), _steering(view)])
+    _section("Calls in flight", ("TOOL", "SINCE", "WAITS"), [[c.tool, c.since, c.waits or None] for c in view.calls])
+    rules = [_rule(one) for one in view.rules]
+    _section("Rules", ("RULE", "STATE", "COUNT", "NEXT STEP", "AT", Column("SEEN", 1)), rules)
+    findings = [[f.rule, f.since, f.count, f.summary, _cited(f.evidence)] for f in view.findings]
+    _section("Findings", ("RULE", "SINCE", "COUNT", "FOUND", Column("EVIDENCE", 1)), findings)
+    steered = [
+        [
+            one.number,
+            one.rule,
+            one.step,
+            one.decided_at,
+            one.outcome or "pending",
+            one.approval_id,
+            _cited(one.evidence),
+        ]
+        for one in view.interventions
+    ]
+    header = ("NUMBER", "RULE", "STEP", "DECIDED", "OUTCOME", Column("APPROVAL", 2), Column("EVIDENCE", 1))
+    _section("Interventions", header, steered)
+
+
+def _state(view: MonitorView) -> dict[str, object]:
+    return {
+        "sandbox": view.sandbox,
+        "project": view.project,
+        "task": view.task,
+        "phase": view.phase,
+        "as of": view.as_of,
+        "turn": view.turn or None,
+        "started": view.started_at,
+        "last user message": view.episode_at,
+        "last event": view.last_sign_at,
+        "last work": view.last_work_at,
+        "expires": view.expires_at,
+    }
+
+
+def _steering(view: MonitorView) -> dict[str, object]:
+    return {
+        "strongest step": view.max_intervention,
+        "last intervention": view.steered_at,
+        "next one after": view.next_after,
+    }
+
+
+def _rule(one: RuleProgress) -> list[object]:
+    muted = f"muted until {one.muted_until:%Y-%m-%d %H:%M} UTC" if one.muted_until else "muted"
+    state = muted if one.state == "muted" else one.state
+    count = None if one.count is None else round(one.count)
+    return [one.rule, state, count, one.next_step, one.threshold, one.disabled_reason or one.summary]
+
+
+def _cited(evidence: Sequence[str]) -> str:
+    more = len(evidence) - _CITED
+    return " ".join(evidence[-_CITED:]) + (f" and {more} more" if more > 0 else "")
+
+
+def _section(title: str, header: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> None:
+    if rows:
+        write_text(f"\n{title}")
+        table(header, rows)

@@ -1,0 +1,80 @@
+"""Operations on the monitor: what it knows of a sandbox, and muting one of its rules for a sandbox."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sandherd.client.connection import Connection
+from sandherd.client.errors import HerdError, ServiceAwayError, checked_name, made
+from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
+
+if TYPE_CHECKING:
+    from sandherd.contracts.commands import MuteRule, UnmuteRule
+
+MUTE_SECONDS: Final = 30.0
+_POLL: Final = 0.2
+_NO_MONITOR: Final = (
+    "start a monitor (`sandherd up`), or try again in some seconds while another replica takes over; "
+    "`sandherd status` shows which services run"
+)
+
+
+class MonitorOperations:
+    """The methods of `Herd` about the monitor. Every method raises `HerdError`."""
+
+    connection: Connection
+
+    async def monitored(self, sandbox: str) -> "requests.MonitorView":
+        """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""
+        request = made(requests.ShowSandbox, sandbox=checked_name(sandbox, "sandbox"))
+        try:
+            return await self.connection.request(request)
+        except ServiceAwayError as error:
+            text = f"no monitor watches the herd: {error.problem.message}"
+            raise HerdError.of(Code.UNAVAILABLE, text, remedy=_NO_MONITOR) from None
+
+    async def mute_rule(
+        self,
+        sandbox: str,
+        rule: str,
+        *,
+        seconds: int | None = None,
+        by: str | None = None,
+        timeout: float = MUTE_SECONDS,
+    ) -> "requests.MonitorView":
+        """Mute a guardian rule for a sandbox, for `seconds` or until it is unmuted; returns when it is."""
+        from sandherd.contracts.commands import MuteRule
+
+        name = checked_name(sandbox, "sandbox")
+        command = made(MuteRule, sandbox=name, rule=rule, seconds=seconds, muted_by=by)
+        return await self._change(command, muted=True, timeout=timeout)
+
+    async def unmute_rule(
+        self, sandbox: str, rule: str, *, by: str | None = None, timeout: float = MUTE_SECONDS
+    ) -> "requests.MonitorView":
+        """Evaluate a muted rule again; returns when it is."""
+        from sandherd.contracts.commands import UnmuteRule
+
+        command = made(UnmuteRule, sandbox=checked_name(sandbox, "sandbox"), rule=rule, unmuted_by=by)
+        return await self._change(command, muted=False, timeout=timeout)
+
+    async def _change(self, command: "MuteRule | UnmuteRule", *, muted: bool, timeout: float) -> "requests.MonitorView":
+        _check_rule(await self.monitored(command.sandbox), command.rule)
+        await self.connection.command(command, command.sandbox)
+        deadline = asyncio.get_running_loop().time() + timeout
+        while asyncio.get_running_loop().time() < deadline:
+            view = await self.monitored(command.sandbox)
+            state = next((one.state for one in view.rules if one.rule == command.rule), None)
+            if (state == "muted") == muted:
+                return view
+            await asyncio.sleep(_POLL)
+        text = f"the monitor did not carry it out within {timeout:.3g} s; it will, once it reads the command"
+        raise HerdError.of(Code.UNAVAILABLE, text, remedy=f"see `sandherd monitor show {command.sandbox}`")
+
+
+def _check_rule(view: "requests.MonitorView", rule: str) -> None:
+    """Raise `HerdError` (`not_found`) unless it is a guardian rule of the monitor."""
+    names = [one.rule for one in view.rules if one.kind == "guardian"]
+    if rule not in names:
+        text = f"there is no guardian rule {rule}; there are {', '.join(names)}"
+        raise HerdError.of(Code.NOT_FOUND, text, field="rule", remedy="name one of them")

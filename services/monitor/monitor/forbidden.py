@@ -1,0 +1,233 @@
+"""Which commands and edits of an agent break a constraint: by parsed arguments and paths, never by texts. Pure."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final
+
+from monitor.places import Place, deleted_outside, is_credential, moved
+from sandherd.contracts.constraints import Constraints
+from sandherd.shell.programs import MAX_CHARS, RunProgram, programs_of
+
+_NONE: Final = Constraints()
+_SHOWN: Final = 120
+_COMMANDS: Final = ("command", "cmd", "argv")
+_TRIGGERS: Final = re.compile(
+    r"\brm\b|-delete\b|\bpush\b|--no-verify|hooksPath|\bcommit\b[^\n]{0,200}\s-[a-zA-Z]{0,5}n"
+    r"|\.(?:ssh|netrc|aws|azure|kube|docker|npmrc|pypirc|gnupg|git-credentials|vault-token|credentials)\b"
+    r"|credential|/secrets/|/etc/g?shadow|/environ\b|gcloud|auth\.json|gh/hosts|\btoken\b"
+)
+"""In the text of every command that breaks a constraint of every agent: others need not be parsed."""
+_SEARCHERS: Final = frozenset({"grep", "egrep", "rg", "ag", "awk", "gawk", "sed", "jq", "yq"})
+"""Their first argument is a pattern or a program of their own."""
+_TRIGGER_PARTS: Final = (
+    *("rm ", "rm\t", "-delete", "push", "-verify", "hooksPath", "commit", ".ssh", ".netrc", ".aws", ".azure", ".kube"),
+    *(".docker", "npmrc", "pypirc", ".gnupg", "credential", "vault-token", "secrets", "shadow", "environ", "gcloud"),
+    *("auth", "token", "hosts.yml"),
+)
+"""One of them is in every text that `_TRIGGERS` matches: most texts have none, and expressions are slow."""
+_READERS: Final = _SEARCHERS | {
+    *("cat", "tac", "nl", "less", "more", "head", "tail", "bat", "strings", "xxd", "od", "hexdump", "base64"),
+    *("base32", "cp", "mv", "scp", "rsync", "tar", "zip", "cut", "sort", "source", ".", "curl", "diff"),
+}
+_COPIERS: Final = frozenset({"cp", "mv", "scp", "rsync"})
+"""Their last argument is where they write to."""
+_WITHOUT_HOOKS: Final = frozenset({"commit", "push", "merge", "am", "rebase", "pull", "cherry-pick"})
+_RECURSIVE: Final = re.compile(r"--recursive|-[a-zA-Z]*[rR][a-zA-Z]*")
+_GIT_VALUES: Final = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
+_TOKEN_COMMANDS: Final = (
+    ("gh", "auth", "token"), ("gcloud", "auth", "print-access-token"), ("gcloud", "auth", "print-identity-token"),
+    ("aws", "configure", "export-credentials"), ("aws", "ecr", "get-login-password"),
+    ("az", "account", "get-access-token"), ("git", "credential", "fill"),
+)  # fmt: skip
+"""Commands that print a credential."""
+_READ_TOOLS: Final = re.compile(r"(?:.*[_-])?(?:read|view|cat|open|grep)(?:[_-].*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What breaks a constraint: its name, and the command or path as one line of plain text."""
+
+    constraint: str
+    shown: str
+
+
+def forbidden_edit(path: str, constraints: Constraints | None) -> Violation | None:
+    """The constraint that a change of this path breaks, if any."""
+    for pattern in (constraints or _NONE).paths:
+        if _path_pattern(pattern).match(path):
+            return Violation(f"path {pattern}", plain(path))
+    return None
+
+
+def forbidden_call(
+    tool: str, tool_input: Mapping[str, Any], constraints: Constraints | None, place: Place
+) -> Violation | None:
+    """The constraint that a call breaks, if any. `place` is where its shell is."""
+    used = constraints or _NONE
+    if "credentials" not in used.permitted and (path := _read_path(tool, tool_input)) is not None:
+        return Violation("credentials", plain(path))
+    command = next((tool_input[name] for name in _COMMANDS if tool_input.get(name)), None)
+    if command is None or not _may_be_forbidden(command, used):
+        return None
+    if isinstance(folder := tool_input.get("workdir") or tool_input.get("cwd"), str):
+        place = moved(place, folder)
+    return next(_violations(programs_of(tool_input), used, place), None)
+
+
+def _may_be_forbidden(command: Any, constraints: Constraints) -> bool:
+    text = command if isinstance(command, str) else " ".join(map(str, command)) if isinstance(command, list) else ""
+    if len(text) > MAX_CHARS:
+        return False
+    if any(map(text.__contains__, _TRIGGER_PARTS)) and _TRIGGERS.search(text):
+        return True
+    # A name with a pattern may be any program.
+    return any("*" in name or "?" in name or name in text for name in map(_program, constraints.commands))
+
+
+def _violations(programs: list[RunProgram], constraints: Constraints, place: Place) -> Iterator[Violation]:
+    for program in programs:
+        name, arguments = program.name, program.argv[1:]
+        if name in {"cd", "pushd"}:
+            place = moved(place, arguments[0] if arguments else "~")
+            continue
+        if not {"--help", "--dry-run"}.isdisjoint(arguments):
+            continue
+        found = _by_default(name, arguments, place)
+        if found is not None and found not in constraints.permitted:
+            yield Violation(found, plain(" ".join(program.argv)))
+        for pattern in constraints.commands:
+            if _matches(pattern, name, arguments):
+                yield Violation(f"command {pattern}", plain(" ".join(program.argv)))
+
+
+def _by_default(name: str, arguments: tuple[str, ...], place: Place) -> str | None:
+    """The constraint of every agent that a program breaks, if any."""
+    if name == "git":
+        return _by_git(_git_arguments(arguments), arguments)
+    if _deletes(name, arguments) and any(deleted_outside(place, path) for path in _deleted(name, arguments)):
+        return "recursive_deletion"
+    if name in _READERS and any(map(is_credential, _read_files(name, arguments))):
+        return "credentials"
+    return "credentials" if _prints_token(name, arguments) else None
+
+
+def _by_git(arguments: tuple[str, ...], whole: tuple[str, ...]) -> str | None:
+    command, *rest = arguments or ("",)
+    short = [word for word in rest if re.fullmatch(r"-[a-zA-Z]+", word)]
+    if command in _WITHOUT_HOOKS and (
+        "--no-verify" in rest
+        or any(word.startswith("core.hooksPath=") for word in whole)
+        or (command == "commit" and any("n" in re.split("[mFCct]", word)[0] for word in short))
+    ):
+        return "disabled_checks"
+    if command != "push":
+        return "credentials" if _prints_token("git", arguments) else None
+    forced = any(word in {"--force", "--mirror"} or word.startswith("--force-with-lease") for word in rest)
+    forced = forced or any("f" in word for word in short) or any(word.startswith("+") for word in rest)
+    return "force_push" if forced and not any("n" in word for word in short) else None
+
+
+def _git_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The command of git and its arguments, without the options before it."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in _GIT_VALUES else 1
+    return arguments[index:]
+
+
+def _prints_token(name: str, arguments: tuple[str, ...]) -> bool:
+    command = (name, *(word for word in arguments if not word.startswith("-")))
+    return any(command[: len(known)] == known for known in _TOKEN_COMMANDS)
+
+
+def _deletes(name: str, arguments: tuple[str, ...]) -> bool:
+    if name == "find":
+        return "-delete" in arguments or any(
+            first in {"-exec", "-execdir"} and second in {"rm", "/bin/rm"} for first, second in pairwise(arguments)
+        )
+    return name == "rm" and any(
+        word == "--recursive" or re.fullmatch(r"-[a-zA-Z]*[rR][a-zA-Z]*", word) for word in arguments
+    )
+
+
+def _deleted(name: str, arguments: tuple[str, ...]) -> list[str]:
+    """The paths that it deletes; of `find`, where it begins."""
+    if name != "find":
+        return _files(arguments)
+    rest = [word for word in arguments if word not in {"-L", "-H", "-P"}]
+    ends = next((index for index, word in enumerate(rest) if word.startswith(("-", "(", "!"))), len(rest))
+    return rest[:ends]
+
+
+def _read_files(name: str, arguments: tuple[str, ...]) -> list[str]:
+    """The files that a program reads, by its arguments. Curl sends those that are named with `@`."""
+    if name == "curl":
+        return [word.partition("@")[2] for word in arguments if "@" in word]
+    found = _files(arguments)
+    return found[1:] if name in _SEARCHERS else found[:-1] if name in _COPIERS else found
+
+
+def _files(arguments: tuple[str, ...]) -> list[str]:
+    """The arguments that are no options."""
+    if "--" in arguments:
+        index = arguments.index("--")
+        return [*_files(arguments[:index]), *arguments[index + 1 :]]
+    return [word for word in arguments if not word.startswith("-")]
+
+
+def _read_path(tool: str, tool_input: Mapping[str, Any]) -> str | None:
+    """The credential that a tool for files reads, if it is one."""
+    path = tool_input.get("file_path") or tool_input.get("path")
+    if not isinstance(path, str) or not is_credential(path):
+        return None
+    reads = _READ_TOOLS.fullmatch(tool) is not None or tool_input.get("command") == "view"
+    return path if reads else None
+
+
+def plain(text: str) -> str:
+    """The beginning of a text of a sandbox, as one line without control characters."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:_SHOWN])
+
+
+@lru_cache(1024)
+def _program(pattern: str) -> str:
+    return shlex.split(pattern)[0]
+
+
+@lru_cache(1024)
+def _split(pattern: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The program, the options and the other arguments of a pattern."""
+    name, *rest = shlex.split(pattern)
+    options = tuple(word for word in rest if word.startswith("-"))
+    return name, options, tuple(word for word in rest if not word.startswith("-"))
+
+
+def _matches(pattern: str, name: str, arguments: tuple[str, ...]) -> bool:
+    wanted, options, plain_arguments = _split(pattern)
+    if not fnmatchcase(name, wanted):
+        return False
+    if name == "git":
+        arguments = _git_arguments(arguments)
+    others = [word for word in arguments if not word.startswith("-")]
+    if len(others) < len(plain_arguments) or not all(map(fnmatchcase, others, plain_arguments)):
+        return False
+    return all(
+        any(fnmatchcase(word.partition("=")[0], one) or fnmatchcase(word, one) for word in arguments) for one in options
+    )
+
+
+@lru_cache(1024)
+def _path_pattern(pattern: str) -> re.Pattern[str]:
+    """A regular expression for the paths that a pattern matches: itself, and all that is in a folder."""
+    pattern = pattern.rstrip("/").removeprefix("./")
+    body = "".join(_PATH_SIGNS.get(one, re.escape(one)) for one in re.findall(r"\*\*/|\*\*|.", pattern))
+    anywhere = "" if "/" in pattern else "(?:.*/)?"
+    return re.compile(f"{anywhere}{body}(?:/.*)?\\Z", re.DOTALL)
+
+
+_PATH_SIGNS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -1,0 +1,109 @@
+"""Places in the file system of a sandbox, as far as their texts show: nothing is resolved there. Pure."""
+
+import re
+from dataclasses import dataclass
+from posixpath import normpath
+from typing import Final
+
+_HOME: Final = re.compile(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)")
+_TEMPORARY: Final = re.compile(
+    r"^(?:/tmp|/var/tmp|/private/tmp|/private/var/folders|/dev/shm|\$TMPDIR|\$\{TMPDIR\}|\$TMP|\$TEMP)(?=/|$)"
+)
+_CACHES: Final = re.compile(
+    r"^(?:(?:~|/root|/home/[^/]+|/Users/[^/]+)/(?:\.cache|\.npm|\.cargo/registry|\.gradle/caches|\.m2/repository|\.pnpm-store"
+    r"|\.yarn|\.bun/install|\.local/share/Trash|go/pkg)(?:/|$)|/var/cache/|/var/lib/apt/lists(?:/|$))"
+)
+"""What package managers store and download again."""
+_SYSTEM: Final = re.compile(
+    r"^/(?:bin|boot|dev|etc|lib|lib32|lib64|opt|proc|run|sbin|srv|sys|usr|var|Library|System|Applications)(?:/|$)"
+)
+_HOMES: Final = re.compile(r"^(?:~|/root|/home/[^/]+|/Users/[^/]+)(?:/[^/]+)?$")
+"""A user's home, or a folder in it: what is deeper may be a work tree."""
+_UNKNOWN: Final = re.compile(r"[$`]")
+_CREDENTIALS: Final = re.compile(
+    r"(?:^|/)(?:\.ssh/(?:id_[^/.]+|[^/]+\.pem|[^/]+_rsa|[^/]+_ed25519|identity|\*)|\.netrc|\.git-credentials"
+    r"|\.aws/(?:credentials|sso/cache/[^/]+|cli/cache/[^/]+)|\.azure/(?:accessTokens\.json|msal_token_cache[^/]*)"
+    r"|(?:\.config/)?gcloud/(?:application_default_credentials\.json|credentials\.db|access_tokens\.db|legacy_credentials/.+)"
+    r"|\.kube/config|\.docker/config\.json|\.config/gh/hosts\.yml|\.gnupg/private-keys[^/]*(?:/.+)?|\.vault-token"
+    r"|\.claude/\.credentials\.json|\.codex/auth\.json|\.config/git/credentials)$"
+    r"|^(?:~|/root|/home/[^/]+|/Users/[^/]+)/\.(?:npmrc|pypirc)$|^/etc/g?shadow-?$|^/(?:var/)?run/secrets/.+"
+    r"|^/proc/[^/]+/environ$"
+)
+MAX_DEPTH: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shell is: in an absolute folder, or at most `depth` folders deep in the work tree; below 0, outside."""
+
+    work_tree: str = ""
+    """The absolute path of the work tree; empty if it is not known."""
+    folder: str = ""
+    """An absolute folder, or one below the home; empty in the work tree."""
+    depth: int = 0
+
+
+def moved(place: Place, folder: str) -> Place:
+    """The place after `cd folder`."""
+    path = _HOME.sub("~", folder)
+    if path == "-" or _UNKNOWN.search(path):
+        return Place(place.work_tree, "", MAX_DEPTH)
+    if path.startswith(("/", "~")):
+        path = normpath(path)
+        inside = _inside(place.work_tree, path)
+        return Place(place.work_tree, path) if inside is None else Place(place.work_tree, "", inside)
+    if place.folder:
+        return moved(place, f"{place.folder}/{path}")
+    return Place(place.work_tree, "", min(MAX_DEPTH, place.depth + _deeper(path)))
+
+
+def deleted_outside(place: Place, path: str) -> bool:
+    """Whether this path is certainly outside the work tree, and neither temporary nor a cache."""
+    if _TEMPORARY.match(path) or _UNKNOWN.search(path := _HOME.sub("~", path)):
+        return False
+    if not path.startswith(("/", "~")):
+        if not place.folder:
+            return place.depth + _lowest(path) < 0
+        path = f"{place.folder}/{path}"
+    path = normpath(path)
+    path = re.sub(r"^//", "/", path)
+    if _TEMPORARY.match(path) or _CACHES.match(path):
+        return False
+    return not _inside(place.work_tree, path) if place.work_tree else _is_known_outside(path)
+
+
+def is_credential(path: str) -> bool:
+    """Whether this is a file in which programs store credentials, by its usual place."""
+    return _CREDENTIALS.search(_HOME.sub("~", path)) is not None
+
+
+def _is_known_outside(path: str) -> bool:
+    """Without a known work tree: system folders, homes and what is directly in them, and the root and its folders."""
+    if _SYSTEM.match(path):
+        return not path.startswith("/var/lib/") or path.count("/") <= 3
+    return path == "/" or path.count("/") == 1 or _HOMES.match(path) is not None
+
+
+def _inside(work_tree: str, path: str) -> int | None:
+    """How deep in the work tree an absolute path is; None if it is outside, or the work tree is not known."""
+    if not work_tree:
+        return MAX_DEPTH if not _is_known_outside(path) else None
+    home = re.match(r"(?:/root|/home/[^/]+|/Users/[^/]+)(?=/|$)", work_tree)
+    if home and path.startswith("~"):
+        path = home[0] + path[1:]
+    if path == work_tree:
+        return 0
+    return path[len(work_tree) :].count("/") if path.startswith(f"{work_tree}/") else None
+
+
+def _deeper(path: str) -> int:
+    return sum(-1 if part == ".." else 1 for part in path.split("/") if part not in {"", "."})
+
+
+def _lowest(path: str) -> int:
+    """The lowest depth that a relative path comes to, relative to where it begins."""
+    depth = lowest = 0
+    for part in path.split("/"):
+        depth += -1 if part == ".." else 0 if part in {"", "."} else 1
+        lowest = min(lowest, depth)
+    return min(lowest, depth)

@@ -1,0 +1,208 @@
+"""The agent does what it must not do."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
+from monitor.forbidden import Violation, forbidden_call, forbidden_edit
+from monitor.marks import EVIDENCE
+from monitor.places import MAX_DEPTH, Place, moved
+from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from sandherd.contracts.constraints import Constraints
+from sandherd.contracts.events.agent import AgentStarted
+from sandherd.contracts.events.monitor import MonitorInterventionDecided
+from sandherd.contracts.events.sandbox import SandboxRequested
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
+
+MAX_STARTED: Final = 8
+"""How many forbidden calls in flight are remembered; more are violations at once."""
+_RECENT: Final = 10
+"""After this number of other calls a violation is not acted upon any more."""
+_MAX_WORK_TREE: Final = 200
+_CHANGES_FOLDER: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|)]+)")
+_NOT_RUN: Final = frozenset({"denied", "refused"})
+
+
+class ConstraintThresholds(Thresholds):
+    """When violations are acted upon."""
+
+    violations: Annotated[int, Unit("violations"), Field(ge=1)] = 1
+    """As many interrupt the agent."""
+    pause_at: Annotated[int, Unit("violations"), Field(ge=1)] = 2
+    """As many pause it, and a user is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedCall:
+    """A forbidden call that has not ended: a user may still refuse it."""
+
+    digest: str
+    constraint: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Violations:
+    """What the agent must not do, and what of it it has done."""
+
+    constraints: Constraints | None = None
+    work_tree: str = ""
+    depth: int = 0
+    """How deep in the work tree its shell may be."""
+    started: tuple[StartedCall, ...] = ()
+    count: int = 0
+    constraint: str = ""
+    shown: str = ""
+    since: datetime | None = None
+    began: int = 0
+    """The stream sequence of the last violation."""
+    calls: int = _RECENT
+    """Other calls that have ended since the last violation was found, or as many as make it old."""
+    evidence: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class Constraint(GuardianRule[Violations, ConstraintThresholds]):
+    """A path is written, or a command runs, that a constraint of its task, profile, project or herd forbids."""
+
+    name = "constraint"
+    order = 95
+    thresholds = ConstraintThresholds
+    part = Violations
+    reads = (SandboxRequested, AgentStarted, AgentToolUse, AgentFileEdited, MonitorInterventionDecided)
+    folds_calls = True
+    steps = MappingProxyType({"interrupt": "violations", "pause": "pause_at"})
+    across_episodes = True
+    documentation = Documentation(
+        condition="a changed path or the parsed arguments of a command match a constraint; without others: recursive "
+        "deletion outside the work tree, a push that overwrites a branch, reading credentials, and commits or pushes "
+        "without hooks",
+        avoids="mentions: texts, searches, here-documents and arguments of other programs are no commands, and reading "
+        "a path does not write it; temporary folders, caches, and what may be in the work tree; calls that were denied "
+        "or refused, dry runs, and commands of users",
+        source="recorded sessions: one in fifteen runs such a command",
+    )
+
+    def fold(self, part: Violations, observation: Observation, facts: Facts) -> Violations:
+        """One more violation, or what is needed to know one."""
+        event = observation.event
+        if observation.call is not None:
+            return _ended(part, observation.call)
+        data = event.data
+        if isinstance(data, AgentToolUse):
+            return _called(part, event, data, facts)
+        if isinstance(data, AgentFileEdited):
+            return _edited(part, event, data)
+        if isinstance(data, SandboxRequested):
+            return part if data.constraints is None else replace(part, constraints=data.constraints)
+        if isinstance(data, AgentStarted):
+            return _in_work_tree(part, data.work_tree)
+        mine = isinstance(data, MonitorInterventionDecided) and data.rule == self.name
+        return replace(part, calls=_RECENT) if mine else part
+
+    def pattern(self, part: Violations) -> Pattern | None:
+        """The last violation."""
+        if part.since is None:
+            return None
+        summary = f"{part.constraint}: {part.shown}"
+        return Pattern(self.name, part.constraint, part.since, part.began, part.count, summary, part.evidence)
+
+    def judge(self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds) -> Pattern | None:
+        """The last violation, unless it is old, acted upon, or a user has written since."""
+        if part.since is None or part.calls >= _RECENT or part.count < thresholds.violations:
+            return None
+        is_of_episode = facts.episode_at is None or part.since >= facts.episode_at
+        return self.pattern(part) if is_of_episode else None
+
+    def steering_text(self, part: Violations) -> str:
+        """What it did, and what to do instead."""
+        return (
+            f"You have done what you must not do here ({part.constraint}): {part.shown!r}. Do not do it again, and "
+            "not in another form. If it had an effect, state it and undo it where you can. If the task needs it, ask a "
+            "user and wait for the answer."
+        )
+
+    def is_repeated(self, key: str, part: Violations, observation: Observation) -> bool | None:
+        """Another violation of the same constraint is the pattern; other calls are not."""
+        if part.count and part.began == observation.event.number:
+            return part.constraint == key or None
+        return None if observation.call is None else False
+
+    def ignored_after(self, thresholds: ConstraintThresholds) -> int:  # noqa: ARG002  # one more is enough
+        """One more violation."""
+        return 1
+
+
+def _called(part: Violations, event: ObservedEvent, data: AgentToolUse, facts: Facts) -> Violations:
+    """After the start of a call, whose end decides whether it was a violation."""
+    if data.event_subtype == "program":
+        return part
+    place = Place(part.work_tree, "", part.depth)
+    found = forbidden_call(data.tool, data.input, part.constraints, place)
+    part = _with_depth(part, data, place)
+    if found is None:
+        return part
+    call = facts.in_flight.get(data.tool_use_id)
+    if call is None or call.digest is None or len(part.started) >= MAX_STARTED:
+        return _with_violation(part, found, event.number, event.at, event.id)
+    return replace(part, started=(*part.started, StartedCall(call.digest, found.constraint, found.shown)))
+
+
+def _with_depth(part: Violations, data: AgentToolUse, place: Place) -> Violations:
+    """A shell may stay in the folder that a call has changed to."""
+    command: Any = data.input.get("command") or data.input.get("cmd")
+    if not isinstance(command, str) or ("cd " not in command and "pushd " not in command):
+        return part
+    for folder in _CHANGES_FOLDER.findall(command[:2000])[:20]:
+        place = moved(place, folder.strip("\"'"))
+    depth = MAX_DEPTH if place.folder else place.depth
+    return replace(part, depth=depth) if depth > part.depth else part
+
+
+def _ended(part: Violations, call: EndedCall) -> Violations:
+    begun = next((one for one in part.started if one.digest == call.digest), None)
+    if begun is None:
+        return replace(part, calls=part.calls + 1) if part.calls < _RECENT else part
+    started = list(part.started)
+    started.remove(begun)
+    part = replace(part, started=tuple(started))
+    if call.outcome in _NOT_RUN:
+        return part
+    return _with_violation(part, Violation(begun.constraint, begun.shown), call.number, call.at, call.id)
+
+
+def _edited(part: Violations, event: ObservedEvent, data: AgentFileEdited) -> Violations:
+    if part.constraints is None or not part.constraints.paths:
+        return part
+    paths = (data.file_path, *([data.previous_path] if data.previous_path else []))
+    found = next((one for path in paths if (one := forbidden_edit(path, part.constraints)) is not None), None)
+    return part if found is None else _with_violation(part, found, event.number, event.at, event.id)
+
+
+def _with_violation(part: Violations, found: Violation, number: int, at: datetime, id: UUID | None) -> Violations:
+    return replace(
+        part,
+        count=part.count + 1,
+        constraint=found.constraint,
+        shown=found.shown,
+        since=at,
+        began=number,
+        calls=0,
+        evidence=(*part.evidence, *([id] if id else []))[-EVIDENCE:],
+    )
+
+
+def _in_work_tree(part: Violations, path: str | None) -> Violations:
+    """Where its work tree is, as its worker states it: no worker can state that all is in it."""
+    if path is None or len(path) > _MAX_WORK_TREE or not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[^/\x00-\x1f]+)+", path):
+        return part
+    return replace(part, work_tree=path)
+
+
+RULE: Final = Constraint()
