@@ -26,6 +26,7 @@ LARGE = {
     "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",
     "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
     "libs/sandherd/contracts/events/agent.py": "one subject: every event about the life of an agent",
+    "libs/sandherd/settings/model.py": "one model, a setting each",
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
