@@ -30,15 +30,15 @@ _log: Final = logs.get("budgets")
 class BucketWatch:
     """Calls `on_entry` for each entry. One that expires, or was deleted while it did not follow, is not reported."""
 
-    def __init__(self, bus: Bus, bucket: str, on_entry: OnEntry) -> None:
+    def __init__(self, bus: Bus, bucket: str, on_entry: OnEntry, changed: asyncio.Event | None = None) -> None:
         self._bus = bus
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
         self._on_entry = on_entry
         self._seen = 0
         self._one_at_a_time = asyncio.Lock()
-        self.changed = asyncio.Event()
-        """Set after each change."""
+        self.changed = changed or asyncio.Event()
+        """Set after each change; several watches may have one."""
 
     async def follow(self) -> None:
         """Follow until cancelled."""

@@ -39,8 +39,9 @@ class BudgetComponent:
     async def run(self) -> None:
         """Run until cancelled."""
         service, bus, book = self._service, self._service.bus, self._book
-        summaries = BucketWatch(bus, SandboxSummary.bucket, book.change_summary)
-        ledgers = BucketWatch(bus, BudgetBlocks.bucket, book.change_ledger)
+        changed = asyncio.Event()
+        summaries = BucketWatch(bus, SandboxSummary.bucket, book.change_summary, changed)
+        ledgers = BucketWatch(bus, BudgetBlocks.bucket, book.change_ledger, changed)
         messages = BudgetMessages(bus, service.meters, service.settings.budget_grace)
         self._handlers = BudgetRequestHandler(bus, book, (summaries, ledgers), messages).handlers
         self._ready.set()
