@@ -12,6 +12,7 @@ import architecture_diagrams
 import chart
 import cluster
 import commands_page
+import conductor_page
 import dashboards
 import failures_page
 import harnesses_page
@@ -51,6 +52,11 @@ BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "README.md": {"subjects": pages.subject_table},
     "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
+    "docs/conductor.md": {
+        "ignored": conductor_page.ignored,
+        "numbers": conductor_page.numbers,
+        "weights": conductor_page.weights,
+    },
     "docs/repositories.md": {"prefixes": repositories_page.prefixes},
 }
 """Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""

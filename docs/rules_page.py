@@ -54,8 +54,11 @@ rule's first step, however long the pattern is already. The next step follows af
 the count reaches its threshold, or by the rule `steering_ignored`. No step is skipped; one that was `undelivered` is
 repeated. A message of a user, and the continuation after a pause, begin a new episode: the ladder begins anew.
 
-**Maximum.** `SANDHERD_MAX_INTERVENTION` is the strongest step in the herd. A rule whose first step exceeds it sends a
-nudge, except with `observe`. It limits guardian rules only: rules that end sandboxes, floods and budgets always act.
+**Maximum.** The strongest step is that of the task (`sandherd run --max-intervention`), else of its profile
+(`max_intervention`), else of its project (`sandherd projects set --max-intervention`), else of the herd
+(`SANDHERD_MAX_INTERVENTION`). A rule whose first step exceeds it sends a nudge, except with `observe`. The monitor
+learns it from the spawner's event `sandbox.requested`; nothing that a sandbox publishes changes it.
+It limits guardian rules only: rules that end sandboxes, floods and budgets always act.
 
 **When not.** No intervention is decided for an agent that has ended, a sandbox that is paused, stopping or about to be
 ended by another rule, within the cool-down, and as long as the last intervention has no outcome.

@@ -180,7 +180,57 @@ LONG_RUNS: Final[Sequence[LongRun]] = (
             "unit/spawner/test_spawner_resume.py::test_lingering_agent_counts_as_running",
         ),
     ),
+    LongRun(
+        "integration/spawner/test_spawner_replicas.py",
+        (
+            "test_suspended_replica_cannot_act[7]",
+            "test_suspended_replica_cannot_act[15]",
+        ),
+        "a replica that was suspended at any act is fenced when it continues; in `make test` at the most dangerous one",
+        ("integration/spawner/test_spawner_replicas.py::test_suspended_replica_cannot_act",),
+    ),
+    LongRun(
+        "integration/spawner/test_spawner_subordinate.py",
+        ("test_sandboxes_with_the_users_uid_stay_managed[refused]",),
+        "sandboxes with the user's uid stay managed, also where the range is refused; in `make test` without a range",
+        ("integration/spawner/test_spawner_subordinate.py::test_sandboxes_with_the_users_uid_stay_managed",),
+    ),
+    LongRun(
+        "integration/spawner/test_run_lifetime.py",
+        ("test_interrupted_run_leaves_nothing[SIGTERM]",),
+        "an interrupted test run leaves nothing; in `make test` by SIGINT, and the controller treats both alike",
+        ("integration/spawner/test_run_lifetime.py::test_interrupted_run_leaves_nothing",),
+    ),
 )
+
+MERGED: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        "integration/stack/test_stack_backup.py::test_a_running_stack_keeps_its_settings_and_is_not_stopped_in_vain",
+        "after a backup a stack has the settings of `up`; for a folder that can't be written it is not stopped",
+        "integration/stack/test_stack_backup.py::test_an_interrupted_backup_leaves_the_stack_running_and_no_folder",
+    ),
+    (
+        "integration/stack/test_stack_backup.py::test_a_stack_of_three_servers_is_restored_with_three_or_with_one",
+        "a herd that was restored on three servers works (the stack of three is restored, and no longer started)",
+        "integration/operating/test_backup_cluster.py::test_backup_is_restored_on_three_servers",
+    ),
+    (
+        "integration/stack/test_small_disk.py::test_up_states_the_needed_space_before_it_writes",
+        "an existing herd starts on the smallest disk (the separate start before the disk was full is omitted)",
+        "integration/stack/test_small_disk.py::test_up_states_the_needed_space_before_it_writes",
+    ),
+    (
+        "e2e/test_subordinate_uids.py::test_killed_stack_is_ended_with_its_sandboxes",
+        "`down` ends the sandboxes of a stack whose supervisor and spawner were killed",
+        "e2e/test_subordinate_uids.py::test_stopped_stack_leaves_only_files_of_the_user",
+    ),
+    (
+        "integration/operating/test_cli_environments.py::test_unwritable_output_is_one_line_and_a_failure",
+        "each command and each `--help` fails for /dev/full and for a closed descriptor (each has one of them now)",
+        "integration/operating/test_cli_environments.py::test_unwritable_output_is_one_line_and_a_failure",
+    ),
+)
+"""Tests that were merged, or repeat less: the test, its claim or what it repeated, and where that is tested now."""
 
 
 def mark_long_runs(items: Sequence[pytest.Item]) -> None:

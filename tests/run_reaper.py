@@ -116,7 +116,7 @@ class Run:
 
     def remove(self) -> None:
         """Remove what is no process."""
-        for group in self.groups | set(self._groups_left()):
+        for group in self.groups | set(self._groups_left()) | set(_GROUPS.glob(f"cpuacct/{self.token}-*")):
             for folder in (*group.glob("*/"), group):
                 with suppress(OSError):  # a process of somebody else is in it
                     folder.rmdir()

@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from tests.run_lifetime import MARK
+
 _MOST: Final = 50
 _CPU: Final = "cpu_seconds"
 _BEGAN: Final = pytest.StashKey[float]()
@@ -27,7 +29,8 @@ def _own_account() -> Path | None:
 
     A group of cgroups v2 also affects the groups of sandboxes, so none is made there.
     """
-    group = _ACCOUNTS / f"sandherd-tests-{os.getpid()}"
+    # By its name the reaper of the run finds it.
+    group = _ACCOUNTS / f"{os.environ.get(MARK, 'sandherd-tests')}-{os.getpid()}"
     try:
         if _ACCOUNTS.samefile(_ACCOUNTS.parent / "cpu"):
             return None

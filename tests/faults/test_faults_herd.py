@@ -7,7 +7,6 @@
 import asyncio
 import os
 import random
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from tests.faults.unlucky import LOST, comes_to
 from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
 from tests.polling import eventually
+from tests.preloaded_cli import preloaded_python
 
 TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
@@ -69,7 +69,7 @@ class Spawners:
         self.killed = 0
 
     async def start(self) -> None:
-        program = (sys.executable, "-m", "tests.faults.herd_spawner")
+        program = (preloaded_python(), "-m", "tests.faults.herd_spawner")
         with self._log.open("ab") as log:
             self._living.append(
                 await asyncio.create_subprocess_exec(*program, env=self._environment, stdout=log, stderr=log)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests.http_servers import stop_server
-from tests.models.anthropic_answers import Answer, Failure, beginning, ending
+from tests.models.anthropic_answers import Answer, Failure, beginning, document, ending
 from tests.models.ports import free_port
 
 SESSION_HEADER: Final = "X-Claude-Code-Session-Id"
@@ -75,7 +75,10 @@ class AnthropicModel:
         reply = step(asked) if callable(step) else step
         if isinstance(reply, Failure):
             return web.json_response(reply.body(), status=reply.status, headers=reply.headers)
-        return await _stream(request, reply, str(asked.body.get("model")))
+        model = str(asked.body.get("model"))
+        if not asked.body.get("stream"):
+            return web.json_response(document(reply, model))
+        return await _stream(request, reply, model)
 
 
 async def _stream(request: web.Request, answer: Answer, model: str) -> web.StreamResponse:

@@ -123,6 +123,28 @@ def ending(answer: Answer) -> Iterator[bytes]:
     yield _event("message_stop")
 
 
+def document(answer: Answer, model: str) -> dict[str, Any]:
+    """The whole answer as one JSON document, for a client that wants no stream."""
+    contents: list[dict[str, Any]] = []
+    for block in answer.blocks:
+        if isinstance(block, Call):
+            contents.append({"type": "tool_use", "id": block.id, "name": block.tool, "input": block.input})
+        elif isinstance(block, Text):
+            contents.append({"type": "text", "text": block.text})
+        else:
+            contents.append({"type": "thinking", "thinking": block.text, "signature": "c2lnbmVk"})
+    return {
+        "id": f"msg_{next(_NUMBERS):06}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": contents,
+        "stop_reason": answer.stop_reason(),
+        "stop_sequence": None,
+        "usage": vars(answer.usage),
+    }
+
+
 def _block(block: Block) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A block as it is opened, and what is then added to it."""
     if isinstance(block, Text):

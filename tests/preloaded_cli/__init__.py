@@ -37,6 +37,14 @@ def preloaded_sandherd() -> Path:
     return program
 
 
+def preloaded_python() -> Path:
+    """A Python for programs of tests that load the services: as forks, of which the id is not the program's.
+
+    Signals that can't be caught are not passed on, but for SIGKILL, which ends the program too.
+    """
+    return preloaded_sandherd().with_name("python")
+
+
 def end() -> None:
     """End the server, if there is one."""
     SERVERS.clear()

@@ -6,6 +6,7 @@ The services are children of the supervisor, as real ones are, with process ids 
 import asyncio
 import ctypes
 import os
+import runpy
 import signal
 import struct
 import subprocess
@@ -70,6 +71,21 @@ def supervise(arguments: list[str]) -> None:
     from sandherd.stack import supervisor
 
     end(lambda: supervisor.main(arguments))
+
+
+def run_program(arguments: list[str]) -> None:
+    """Be `python FILE ...` or `python -m MODULE ...`, in a fork of the server; does not return."""
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    is_module = arguments[0] == "-m"
+    sys.argv = arguments[is_module:]
+
+    def run() -> None:
+        if is_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+
+    end(run)
 
 
 def _start_forked(command: ChildCommand, log: IO[bytes]) -> "subprocess.Popen[bytes]":

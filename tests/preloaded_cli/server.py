@@ -1,4 +1,4 @@
-"""Forks a command or a supervisor for each connection to SOCKET (`python server.py SOCKET`).
+"""Forks a command, a supervisor or another Python program for each connection to SOCKET (`python server.py SOCKET`).
 
 It ends when its standard input does.
 
@@ -85,7 +85,7 @@ class Server:
         except (EOFError, OSError):  # a launcher that was killed
             line.close()
             return
-        if _is_supervisor(wanted[0]):
+        if wanted[0][0] == sys.executable:
             _forked_services().preload()
         pid = os.fork()
         if not pid:
@@ -179,6 +179,8 @@ def _run() -> None:
     """Run the command, which ends the process itself unless its output can't be written; end as Python does."""
     if _is_supervisor(sys.argv):
         _forked_services().supervise(sys.argv[3:])
+    if sys.argv[0] == sys.executable:
+        _forked_services().run_program(sys.argv[1:])
     from sandherd.cli import main
 
     _forked_services().end(main)

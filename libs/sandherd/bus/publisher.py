@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from uuid import UUID
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.envelope import Envelope, wrap
@@ -29,12 +30,16 @@ class EventPublisher:
         *,
         project: str,
         entity: str,
+        id: UUID | None = None,
         time: datetime | None = None,
         taskid: str | None = None,
         sandboxid: str | None = None,
         traceparent: str | None = None,
     ) -> Envelope[EventData]:
-        """Publish an event and return it once it is acknowledged. Raises `ContractError` for unsafe names."""
+        """Publish an event and return it once it is acknowledged. Raises `ContractError` for unsafe names.
+
+        `id` is for an event that was decided before; it must not have been published.
+        """
         async with self._turn:
             event = wrap(
                 data,
@@ -43,6 +48,7 @@ class EventPublisher:
                 sequence=self.sequence + 1,
                 project=project,
                 subject=entity,
+                id=id,
                 time=time or datetime.now(UTC),
                 taskid=taskid,
                 sandboxid=sandboxid,

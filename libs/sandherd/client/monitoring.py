@@ -9,6 +9,7 @@ from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 
 if TYPE_CHECKING:
+    from sandherd.client.connection import AnswerT
     from sandherd.contracts.commands import MuteRule, UnmuteRule
 
 MUTE_SECONDS: Final = 30.0
@@ -24,9 +25,19 @@ class MonitorOperations:
 
     connection: Connection
 
+    async def monitor_report(self) -> "requests.MonitorReport":
+        """How much the live sandboxes of the project hinder each other, and which of them need a user.
+
+        With a connection for all projects: a report of each.
+        """
+        return await self._of_monitor(requests.AskMonitorReport())
+
     async def monitored(self, sandbox: str) -> "requests.MonitorView":
         """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""
         request = made(requests.ShowSandbox, sandbox=checked_name(sandbox, "sandbox"))
+        return await self._of_monitor(request)
+
+    async def _of_monitor(self, request: "requests.Request[AnswerT]") -> "AnswerT":
         try:
             return await self.connection.request(request)
         except ServiceAwayError as error:

@@ -128,6 +128,12 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "ignore it.",
             whole=True, minimum=2),
     )),
+    RuleRow("drift", "guardian", (
+        ThresholdRow("calls", "calls", 60,
+            "Ended calls of an episode after which the model is asked whether the agent still works on its "
+            "task.",
+            whole=True, minimum=5),
+    )),
     RuleRow("edit_thrash", "guardian", (
         ThresholdRow("edits", "edits", 6,
             "Edits of a file that each replace lines of an earlier one, without a check or a trial between. A "

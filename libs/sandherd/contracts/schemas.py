@@ -6,10 +6,10 @@ same bytes.
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from textwrap import dedent
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -117,12 +117,17 @@ def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
 
 def docstrings(cls: type) -> dict[str, str]:
     """The docstring of each field of one class, without those that it inherits."""
-    return dict(_field_docstrings(cls))
+    return dict(_field_docstrings(_classes(inspect.getsourcefile(cls) or "").get(cls.__name__, ())))
 
 
-def _field_docstrings(cls: type) -> Iterator[tuple[str, str]]:
-    body = ast.parse(dedent(inspect.getsource(cls))).body[0]
-    statements = body.body if isinstance(body, ast.ClassDef) else []
+@cache
+def _classes(file: str) -> Mapping[str, Sequence[ast.stmt]]:
+    """The statements of each class of a file: reading the source of each class alone would parse it again and again."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return {node.name: node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _field_docstrings(statements: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
     for field, following in pairwise(statements):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = following.value if isinstance(following, ast.Expr) else None

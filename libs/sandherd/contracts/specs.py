@@ -10,6 +10,7 @@ from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
     MAX_ARGUMENT_BYTES,
@@ -141,7 +142,8 @@ class SandboxSpec(Model):
 
         Without labels, the budget and what the spawner decides: no worker needs them.
         """
-        return self.model_dump_json(exclude_none=True, exclude={"budget", "constraints", "labels", "no_repository"})
+        unneeded = {"budget", "constraints", "labels", "max_intervention", "no_repository"}
+        return self.model_dump_json(exclude_none=True, exclude=unneeded)
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -213,6 +215,8 @@ class TaskSpec(SandboxSpec):
     """What all its attempts together may use. None: as in its profile, else as in the herd's settings."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
     """What its agent must not do, in addition to the constraints of its project, its profile and the herd."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     """Keys and values to find it by; the agent does not get them. Keys with `sandherd/` are Sandherd's own."""
 

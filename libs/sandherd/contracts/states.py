@@ -13,6 +13,8 @@ class NotificationKind(StrEnum):
     """An attempt failed, and the task is retried without anyone's doing."""
     INTERVENTION_FAILED = "intervention_failed"
     """An agent ignored the guardian's message, or could not be reached."""
+    COORDINATION = "coordination"
+    """Two sandboxes hinder each other, and a user is asked which one is to continue (`SANDHERD_CONDUCTOR`)."""
 
 
 class TaskState(StrEnum):

@@ -13,7 +13,9 @@ from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
 from sandherd.contracts.states import NotificationKind
 from sandherd.contracts.subscriptions import PLACES
+from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of
+from sandherd.settings.coordination import CoordinationSettings
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import (
@@ -49,6 +51,8 @@ class Settings(
     RepositorySettings,
     PullRequestSettings,
     ForgeSettings,
+    AssessorSettings,
+    CoordinationSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""
@@ -120,8 +124,7 @@ class Settings(
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named configurations of sandboxes: runtime, limits, variables, and how many are started in advance."""
     constraints: Annotated[Constraints, Env("SANDHERD_CONSTRAINTS")] = Constraints()
-    """What no agent may do, besides what is forbidden to all by default: paths that it must not write, commands that it
-    must not run, and which defaults do not apply."""
+    """Paths that no agent may write, commands that it may not run, and which default constraints do not apply."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
     """Maximum lifetime of a sandbox, including all extensions."""
     max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=MAX_FILE_MIB)] = 256
@@ -211,7 +214,8 @@ class Settings(
         NotificationKind
     )
     """What the monitor publishes as `monitor.notification_published`: `recovery` when a failed attempt is retried,
-    `intervention_failed` when an agent ignored the guardian or could not be reached. `none`: nothing."""
+    `intervention_failed` when an agent ignored the guardian or could not be reached, `coordination` when two sandboxes
+    hinder each other and `conductor` is `ask` or `pause`. `none`: nothing."""
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """Maximum of events that are stored in one transaction."""

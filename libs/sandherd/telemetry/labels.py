@@ -26,8 +26,13 @@ from sandherd.settings.fields import OWN_RUNTIMES
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
 LEASES: Final = (
-    *("spawner.scheduler", "spawner.sweep", "message-relay.delivery"),
-    *("monitor.watch", "monitor.budgets", "event-ingest.room"),
+    "spawner.scheduler",
+    "spawner.sweep",
+    "message-relay.delivery",
+    "monitor.watch",
+    "monitor.conductor",
+    "monitor.budgets",
+    "event-ingest.room",
 )
 WARM_STATES: Final = ("requested", "ready", "claimed")
 EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
@@ -120,5 +125,9 @@ RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor
 BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
 BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
+VERDICT: Final = _label(
+    "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")
+)
+CONDUCTED: Final = _label("kind", "What the finding is.", ("conflict", "duplicate", "dependency"))
 STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
 STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

@@ -139,6 +139,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("lease lost, watch stopped", "Another replica watches."),
         _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
         _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
+        _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
+        _warning("conductor's record not stored, reading all again", "Another replica may have stored it.", _BROKER),
+        _warning("conductor's record unreadable, begun anew", "Findings of that project may be published again."),
+        _warning("broker not responding, sandboxes not compared", "They are compared a little later.", _BROKER),
+        _warning("summary unreadable, ignored", "That sandbox is not compared with others."),
         _warning("broker not responding, rules not evaluated", "Silence of workers can't be judged now.", _BROKER),
     ),
     "spawner": (

@@ -211,6 +211,13 @@ _MONITOR: Final = (
         "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)
     ),
     Metric(
+        "sandherd_assessments_total",
+        _C,
+        "{assessment}",
+        "Soft findings that a model has assessed, by verdict.",
+        (of.STEERING, of.VERDICT),
+    ),
+    Metric(
         "sandherd_steerings_total",
         _C,
         "{intervention}",
@@ -235,6 +242,15 @@ _MONITOR: Final = (
         "Notifications that the monitor has published.",
         (of.NOTIFICATION,),
     ),
+    Metric("sandherd_conductor_summaries_total", _C, "{summary}", "Changed summaries that the conductor has read."),
+    Metric(
+        "sandherd_conductor_comparisons_total", _C, "{comparison}", "Comparisons of two sandboxes, by file or title."
+    ),
+    Metric("sandherd_conductor_published_total", _C, "{event}", "Events of the conductor, by type.", (of.EVENT,)),
+    Metric("sandherd_conductor_messages_total", _C, "{message}", "Messages of the conductor to agents."),
+    Metric("sandherd_conductor_findings", _G, "{finding}", "Open findings of the conductor.", (of.CONDUCTED,)),
+    Metric("sandherd_conductor_sandboxes", _G, "{sandbox}", "Sandboxes that the conductor compares."),
+    Metric("sandherd_coherence_lowest_ratio", _G, "1", "The lowest coherence of a project, from 0 to 1."),
 )
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {

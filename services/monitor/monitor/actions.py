@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from monitor import decision_events, findings, notices
+from monitor.assessment.answer import Assessment
 from monitor.facts import ObservedEvent
 from monitor.guardian import Decision, Need
 from monitor.herd import Herd
@@ -27,6 +28,7 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = "guardian"
@@ -74,6 +76,20 @@ class Actions:
     ) -> ObservedEvent:
         """Publish the outcome of an intervention. Returns the published event, to be folded in."""
         return await self._publish(state, decision_events.concluded(steering, outcome), now)
+
+    async def publish_assessment(
+        self, state: SandboxActivity, rule: str, model: str, assessment: Assessment, now: datetime
+    ) -> ObservedEvent:
+        """Publish a model's verdict on a soft finding, or that there is none. Returns the event, to be folded in."""
+        data = MonitorFindingAssessed(
+            rule=rule,
+            verdict=assessment.verdict,
+            failure=assessment.failure,
+            evidence=[str(id) for id in assessment.evidence],
+            model=model,
+            tokens=assessment.tokens,
+        )
+        return await self._publish(state, data, now)
 
     async def notify(self, herd: Herd, now: datetime, check: Callable[[], None]) -> list[Notice]:
         """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published.

@@ -10,6 +10,8 @@ import nats.js.errors
 
 from monitor import findings, guardian
 from monitor.actions import Actions
+from monitor.assessment.answer import Assessment
+from monitor.assessment.assessor import Assessor, Suspicion
 from monitor.evaluation import RuleFailedError
 from monitor.facts import Key
 from monitor.herd import Herd
@@ -31,11 +33,21 @@ _log: Final = logs.get("enforcement")
 class Enforcement:
     """Acts for the sandboxes of a herd, by its rules."""
 
-    def __init__(self, bus: Bus, lease: Lease, actions: Actions, meters: Meters, herd: Herd) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        lease: Lease,
+        actions: Actions,
+        meters: Meters,
+        herd: Herd,
+        *,
+        assessor: Assessor | None = None,
+    ) -> None:
         self._bus = bus
         self._lease = lease
         self._actions = actions
         self._meters = meters
+        self._assessor = assessor
         self.herd = herd
         self._act_lock = asyncio.Lock()
 
@@ -48,6 +60,7 @@ class Enforcement:
             await self._publish_outcome(key, now)
             await self._steer(key, now)
             await self._send(key, now)
+            self._suggest(key, now)
         if watching_since is not None:
             async with self._act_lock:
                 await self._end(key, now, watching_since)
@@ -137,6 +150,27 @@ class Enforcement:
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
         self.herd.replace(guardian.sent(state, sending, now))
+
+    def _suggest(self, key: Key, now: datetime) -> None:
+        """Have a soft pattern assessed."""
+        if self._assessor is None:
+            return
+        pattern = self._decided(key, lambda state: guardian.suspicion(state, now, self.herd.rules))
+        if pattern is not None:
+            self._assessor.suggest(Suspicion(key, pattern, now))
+
+    async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
+        """Publish what a model found of a suspicion, unless that is known already. Raises `LeaseLostError`."""
+        rule = suspicion.pattern.rule
+        async with self._act_lock:
+            state = self.herd.live.get(suspicion.key)
+            if state is None or rule in state.assessed or self._assessor is None:
+                return
+            self._lease.check()
+            now = max(suspicion.at, state.last_sign_at)
+            event = await self._actions.publish_assessment(state, rule, self._assessor.name, assessment, now)
+            self.herd.fold_own(suspicion.key, event)
+            self._meters.count("sandherd_assessments_total", rule=rule, verdict=assessment.verdict or "none")
 
     async def _publish_outcome(self, key: Key, now: datetime) -> None:
         outcome = self._decided(key, lambda state: guardian.outcome(state, self.herd.rules))

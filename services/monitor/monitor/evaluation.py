@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from monitor.facts import Observation
 from monitor.rule_set import ActiveRule, FoundT, RuleSet
 from monitor.rules.rule import AnyRule, GuardianRule, Pattern
-from monitor.state import MAX_CITED, SandboxActivity, Steering
+from monitor.state import MAX_CITED, NONE_ASSESSED, SandboxActivity, Steering
 
 ResultT = TypeVar("ResultT")
 
@@ -51,7 +51,7 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
 def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> SandboxActivity:
     """The state after a message of a user: what the agent did before is no pattern any more."""
     parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
-    return state.changed(parts=parts, episode_at=at)
+    return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
 
 
 def first_found(

@@ -12,6 +12,7 @@ from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentU
 from sandherd.contracts.events.message import ApprovalEvent, MessageEvent
 from sandherd.contracts.events.monitor import (
     IdleFinding,
+    MonitorFindingAssessed,
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
@@ -34,7 +35,7 @@ _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
     *(AgentUsage, Outcome, AgentFileEdited),
     *(IdleFinding, MonitorGuardianAnalysed, MonitorInterventionDecided, MonitorInterventionOutcome),
-    *(MonitorNotificationPublished, MonitorRuleMuted, MonitorRuleUnmuted),
+    *(MonitorFindingAssessed, MonitorNotificationPublished, MonitorRuleMuted, MonitorRuleUnmuted),
     *(model for rule in registry.RULES for model in rule.reads),
 )
 READ: Final = frozenset(

@@ -18,6 +18,7 @@ from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentSta
 from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
 from sandherd.contracts.events.monitor import (
     IdleFinding,
+    MonitorFindingAssessed,
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
@@ -220,8 +221,8 @@ def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> Sandbox
             return interventions.ended(state, seen, data)
         case MonitorGuardianAnalysed() as data:
             return interventions.analysed(state, data)
-        case MonitorRuleMuted() | MonitorRuleUnmuted() as data:
-            return interventions.muted(state, data)
+        case MonitorFindingAssessed() | MonitorRuleMuted() | MonitorRuleUnmuted() as data:
+            return interventions.of_a_rule(state, data)
         case _:
             return state
 

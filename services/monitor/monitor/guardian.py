@@ -67,12 +67,35 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         assert isinstance(rule, GuardianRule)
         pattern = call(rule, "decision", rule.judge, part, state, now, active.thresholds)
         step = ladder.due(state, rule, pattern, rules) if pattern is not None else None
-        if pattern is None or step is None:
+        if pattern is None or step is None or not _stands(rule, state, rules):
             continue
         step = rule.step(pattern, active.thresholds) or step if highest == "observe" else step
         decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
         if decision is not None and (accepts or decision.steering is None):
             return decision
+    return None
+
+
+def _stands(rule: AnyGuardianRule, state: SandboxActivity, rules: RuleSet) -> bool:
+    """Whether a pattern is acted upon, as far as a model has to assess it first."""
+    if not rule.soft or not rules.assesses:
+        return True
+    verdict = state.assessed.get(rule.name)
+    if verdict is None or verdict == "working":
+        return False
+    return verdict == "at_fault" or not rule.requires_assessor
+
+
+def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern | None:
+    """A soft pattern that is to be assessed, once in an episode. Raises `RuleFailedError`."""
+    if state.ended or state.stopping or state.paused or state.finished_at is not None:
+        return None
+    for active in rules.assessed:
+        if active.name in state.disabled or active.name in state.assessed or is_muted(state, active.name, now):
+            continue
+        part = state.parts.get(active.name, active.new_part)
+        if (pattern := call(active.rule, "decision", active.judge, part, state, now, active.thresholds)) is not None:
+            return pattern
     return None
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from monitor import notices
+from monitor.assessment.allowance import Allowance
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Key, ObservedEvent
 from monitor.fold import fold, step
@@ -13,6 +14,7 @@ from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import SandboxActivity
 from sandherd.contracts.events.agent import AgentHeartbeat
+from sandherd.contracts.events.monitor import MonitorFindingAssessed
 
 MAX_TOMBSTONES: Final = 10_000
 
@@ -28,6 +30,7 @@ class Herd:
         pending: Iterable[Notice] = (),
         unwritten: Iterable[SandboxActivity] = (),
         *,
+        allowance: Allowance | None = None,
         rules: RuleSet = ALL,
     ) -> None:
         self.rules = rules
@@ -42,12 +45,16 @@ class Herd:
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
         """Sandboxes that have ended, and whose last summary is not written yet."""
+        self.allowance = allowance or Allowance()
+        """What the model that assesses findings has used."""
         self.failures: list[tuple[Key, str]] = []
         """The rules that were disabled and are to be reported, each with its sandbox."""
 
     def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
         """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
         notices.fold(self.notices, seen)
+        if isinstance(seen.data, MonitorFindingAssessed):
+            self.allowance = self.allowance.with_used(seen.data.tokens, seen.at)
         key = seen.project, seen.entity
         if key in self.ended:
             return None

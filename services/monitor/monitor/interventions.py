@@ -33,6 +33,7 @@ from sandherd.contracts.events.message import (
     MessageRejected,
 )
 from sandherd.contracts.events.monitor import (
+    MonitorFindingAssessed,
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
@@ -148,8 +149,12 @@ def analysed(state: SandboxActivity, data: MonitorGuardianAnalysed) -> SandboxAc
     return state.changed(observed=(*state.observed, found)[-_MAX_OBSERVED:])
 
 
-def muted(state: SandboxActivity, data: MonitorRuleMuted | MonitorRuleUnmuted) -> SandboxActivity:
-    """The state after a user has muted or unmuted a rule."""
+def of_a_rule(
+    state: SandboxActivity, data: MonitorFindingAssessed | MonitorRuleMuted | MonitorRuleUnmuted
+) -> SandboxActivity:
+    """The state after a model has assessed what a rule found, or a user has muted or unmuted it."""
+    if isinstance(data, MonitorFindingAssessed):
+        return state.changed(assessed={**state.assessed, data.rule: data.verdict or "none"})
     rules = {name: until for name, until in state.muted.items() if name != data.rule}
     if isinstance(data, MonitorRuleMuted) and len(rules) < MAX_MUTED:
         rules[data.rule] = data.until

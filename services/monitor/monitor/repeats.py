@@ -49,8 +49,8 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The same for equal calls with equal results."""
-        return f"{self.call} {self.result}"
+        """The same for equal calls with equal results, and no edit between."""
+        return f"{self.call} {self.edits} {self.result}"
 
     @property
     def is_poll(self) -> bool:
@@ -132,9 +132,8 @@ def is_again(part: Rows, key: str, call: EndedCall | None) -> bool | None:
     """
     if call is None or not call.is_executed:
         return None
-    digest, _, result = key.partition(" ")
-    row = part.row(digest)
-    if row is None or row.count == 1 or (result and row.result != result):
+    row = part.row(key.partition(" ")[0])
+    if row is None or not row.key.startswith(key):
         return False
     if row.last == call.number:
         return True

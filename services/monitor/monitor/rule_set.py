@@ -37,8 +37,12 @@ class RuleSet:
         *,
         steering_cooldown: float = 300.0,
         max_step: SteeringStep = "nudge",
+        assesses: bool = False,
     ) -> None:
-        self.rules = tuple(sorted(rules, key=lambda rule: rule.order))
+        self.assesses = assesses
+        """Whether there is a model that assesses soft patterns; without one, rules that require it are left out."""
+        active = (rule for rule in rules if assesses or not (isinstance(rule, GuardianRule) and rule.requires_assessor))
+        self.rules = tuple(sorted(active, key=lambda rule: rule.order))
         defaults: dict[str, Any] = {rule.name: rule.thresholds() for rule in rules}
         self.thresholds: Mapping[str, Any] = {**defaults, **(thresholds or {})}
         self.steering_cooldown = steering_cooldown
@@ -67,6 +71,12 @@ class RuleSet:
             if isinstance(active.rule, GuardianRule) and set(active.rule.steps) == {"observe"}
         ]
         """The guardian rules whose patterns are published, and not acted upon."""
+        self.assessed: Sequence[ActiveRule[Pattern]] = [
+            active
+            for active in self.guardian
+            if assesses and isinstance(active.rule, GuardianRule) and active.rule.soft
+        ]
+        """The guardian rules whose patterns the model assesses first."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
         self._of_output = tuple(rule for rule in self.rules if rule.folds_output)
         self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
@@ -88,7 +98,7 @@ class RuleSet:
         return self._with(self.thresholds, self.steering_cooldown if cooldown is None else cooldown, max_step)
 
     def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
-        return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step)
+        return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step, assesses=self.assesses)
 
     def folding(self, event_type: str, *, ends_call: bool) -> tuple[AnyRule, ...]:
         """The rules that fold an event of this type; a type that this version does not know is only output."""

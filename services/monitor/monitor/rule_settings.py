@@ -13,7 +13,13 @@ def rule_set_of(settings: Settings) -> RuleSet:
     chosen = settings.rules
     rules = [rule for rule in registry.RULES if chosen.get(rule.name) != OFF]
     thresholds = {rule.name: _thresholds(rule, settings) for rule in rules}
-    return RuleSet(rules, thresholds, steering_cooldown=settings.steering_cooldown, max_step=settings.max_intervention)
+    return RuleSet(
+        rules,
+        thresholds,
+        steering_cooldown=settings.steering_cooldown,
+        max_step=settings.max_intervention,
+        assesses=settings.assessor_model is not None,
+    )
 
 
 def _thresholds(rule: AnyRule, settings: Settings) -> Thresholds:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from monitor.assessment.allowance import Allowance
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.notices import Notice
@@ -41,6 +42,7 @@ class _Content(BaseModel):
     live: list[SandboxActivity]
     ended: list[Key]
     notices: list[Notice] = []
+    allowance: Allowance = Allowance()
     unwritten: list[SandboxActivity] = []
     parts: dict[str, dict[str, Any]] = {}
     """The parts of each rule by its name, and in it by the place of the sandbox in `live`: JSON has no other keys."""
@@ -56,6 +58,7 @@ def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
         live=list(herd.live.values()),
         ended=list(herd.ended),
         notices=list(herd.notices.values()),
+        allowance=herd.allowance,
         unwritten=list(herd.unwritten.values()),
         parts=_encoded_parts(herd),
     )
@@ -117,7 +120,15 @@ def unpack(
         if len(decoded) < len(encoded):
             on_dropped(name, len(encoded) - len(decoded))
     live = [state.changed(parts=own) for state, own in zip(content.live, parts, strict=True)]
-    return Herd(manifest.position, live, content.ended, content.notices, content.unwritten, rules=rules)
+    return Herd(
+        manifest.position,
+        live,
+        content.ended,
+        content.notices,
+        content.unwritten,
+        allowance=content.allowance,
+        rules=rules,
+    )
 
 
 def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:

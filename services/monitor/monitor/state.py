@@ -19,6 +19,7 @@ from sandherd.contracts.records import MAX_TITLE
 
 NO_PARTS: Final[Mapping[str, Any]] = {}
 NONE_DISABLED: Final[Mapping[str, str]] = {}
+NONE_ASSESSED: Final[Mapping[str, str]] = {}
 NONE_MUTED: Final[Mapping[str, datetime | None]] = {}
 MAX_INTERVENTIONS: Final = 20
 """Maximum of interventions that are remembered."""
@@ -157,6 +158,8 @@ class SandboxActivity(Facts):
     """The state of each rule, by its name; `snapshot` encodes it by the type that the rule declares."""
     disabled: Mapping[str, str] = field(default_factory=lambda: NONE_DISABLED)
     """The rules that failed for this sandbox and are not evaluated for it any more, and how each failed."""
+    assessed: Mapping[str, str] = field(default_factory=lambda: NONE_ASSESSED)
+    """The verdict of the model on each soft finding of this episode, by rule; `none` if it had none."""
     muted: Mapping[str, datetime | None] = field(default_factory=lambda: NONE_MUTED)
     """The rules that a user has muted, and until when; None: until they are unmuted."""
     max_step: SteeringStep | None = None

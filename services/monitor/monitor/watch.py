@@ -10,6 +10,7 @@ import nats.js.errors
 
 from monitor import gauges, inspection, urgency
 from monitor.actions import Actions
+from monitor.assessment.assessor import Assessor
 from monitor.enforcement import Enforcement
 from monitor.evaluation import RuleFailedError
 from monitor.event_decoder import read
@@ -41,7 +42,15 @@ class Watch:
     """One tenure of the lease: restores a snapshot and follows the stream, until another replica has the lease."""
 
     def __init__(
-        self, bus: Bus, lease: Lease, rules: RuleSet, *, actions: Actions, reader: EventReader, meters: Meters
+        self,
+        bus: Bus,
+        lease: Lease,
+        rules: RuleSet,
+        *,
+        actions: Actions,
+        reader: EventReader,
+        meters: Meters,
+        assessor: Assessor | None = None,
     ) -> None:
         self._bus = bus
         self._lease = lease
@@ -49,10 +58,11 @@ class Watch:
         self._actions = actions
         self._reader = reader
         self._meters = meters
+        self._assessor = assessor
         self._snapshots = SnapshotStore(bus, rules)
         self._summaries = SummaryWriter(bus, lease)
         self._herd = Herd(rules=rules)
-        self._enforcement = Enforcement(bus, lease, actions, meters, self._herd)
+        self._enforcement = Enforcement(bus, lease, actions, meters, self._herd, assessor=assessor)
         self._read_at: datetime | None = None
         self._watching_since: datetime | None = None
         self._reconnects = -1
@@ -81,6 +91,7 @@ class Watch:
                 self._tick_on(check_interval),
                 self._save_on(),
                 self._end_with_lease(),
+                self._assess(),
                 self._summaries.run(self._herd, lambda: self._caught_up),
             )
         except LeaseLostError:
@@ -204,6 +215,18 @@ class Watch:
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects
             self._watching_since = reached.requested_at
+
+    async def _assess(self) -> None:
+        """Have soft findings assessed, if there is a model."""
+        if self._assessor is None:
+            await asyncio.Event().wait()
+        else:
+            await self._assessor.run(self._is_allowance_spent, self._enforcement.publish_assessment)
+
+    def _is_allowance_spent(self) -> bool:
+        assert self._assessor is not None
+        assert self._read_at is not None
+        return self._herd.allowance.is_spent(self._assessor.tokens_a_day, self._read_at)
 
     # --- snapshots ---------------------------------------------------------------------------------------------
 

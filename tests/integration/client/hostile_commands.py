@@ -76,6 +76,7 @@ ASKING: dict[Words, list[str]] = {
     ("schedules", "resume"): ["mine"],
     ("schedules", "trigger"): ["mine"],
     ("schedules", "delete"): ["mine"],
+    ("monitor", "report"): [],
     ("dead", "list"): [],
     ("dead", "show"): ["1"],
     ("dead", "requeue"): ["1"],

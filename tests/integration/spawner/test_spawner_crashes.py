@@ -1,7 +1,6 @@
 """After a spawner is killed, the next one completes its tasks, and no event is lost or doubled."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.starting import environment
+from tests.preloaded_cli import preloaded_python
 
 Eventually = Callable[..., Awaitable[Any]]
 Start = Callable[[int], Awaitable[asyncio.subprocess.Process]]
@@ -28,7 +28,7 @@ async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start
     async def start_it(last: int) -> asyncio.subprocess.Process:
         with (tmp_path / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, str(DYING), str(last), env=environment(settings), stderr=log
+                preloaded_python(), str(DYING), str(last), env=environment(settings), stderr=log
             )
         started.append(process)
         return process

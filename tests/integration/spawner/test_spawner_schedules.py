@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from spawner.runtimes.factory import WORKER
 from tests.integration.spawner.file_thief import CANARY, context_of
 from tests.integration.spawner.starting import environment
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_python
 
 DYING = Path(__file__).with_name("dying_spawner.py")
 SLEEPER = ["/bin/sh", "-c", "exec sleep 600"]
@@ -180,7 +180,7 @@ async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Calla
     async def start_it(last: int, moment: datetime) -> asyncio.subprocess.Process:
         ahead = str((moment - utc_now()).total_seconds())
         with (tmp_path / "log").open("ab") as log:
-            words = [sys.executable, str(DYING), str(last), "KILL", ahead]
+            words = [str(preloaded_python()), str(DYING), str(last), "KILL", ahead]
             process = await asyncio.create_subprocess_exec(*words, env=environment(settings), stderr=log)
         started.append(process)
         return process

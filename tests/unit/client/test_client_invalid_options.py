@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from sandherd.cli.exit_status import status_of
+from sandherd.cli.parse.constraints import DefaultConstraint, constraints_of
 from sandherd.cli.parse.durations import duration
 from sandherd.client.errors import InvalidFieldError, made
+from sandherd.contracts.constraints import DEFAULT_CONSTRAINTS
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.schedules import ScheduleSpec
 from sandherd.contracts.specs import SandboxSpec
@@ -142,3 +144,10 @@ def test_durations_have_a_unit_or_are_seconds(
 def test_duration_in_seconds(text: str | float, seconds: float) -> None:
     """A plain number is seconds."""
     assert duration(text) == seconds
+
+
+def test_permitted_constraints_are_those_of_the_contract() -> None:
+    """The command line lists them without loading the contracts."""
+    assert tuple(DefaultConstraint) == DEFAULT_CONSTRAINTS
+    assert constraints_of(["a"], None, [DefaultConstraint.FORCE_PUSH]) == {"paths": ["a"], "permitted": ["force_push"]}
+    assert constraints_of(None, [], None) is None

@@ -55,6 +55,7 @@ NO_NAMES: Final = {
     (r"^[^/\x00][^\x00]*$",): "a path in the work tree, which has a rule of its own",
     (r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",): "a path or a pattern in the work tree, in no subject",
     (r"^[^\x00-\x1f\x7f]*$",): "what an agent calls its tools and sessions",
+    (r"^[^\x00-\x1f\x7f]+$",): "the pattern of a command, in no subject",
     (r"^[^\x00-\x20\x7f]*$",): "a model, or a URL",
     (r"^[^\x00-\x1f\x7f]{1,128}$",): "what an agent calls an approval; in subjects its digest stands for it",
     (r"^[^<>\x00-\x1f\x7f]+$",): "the name of a user, in the trailer of a commit",

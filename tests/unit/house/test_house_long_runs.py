@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.long_runs import LONG_RUNS, LongRun
+from tests.long_runs import LONG_RUNS, MERGED, LongRun
 
 TESTS = Path(__file__).parents[2]
 
@@ -33,6 +33,15 @@ def test_each_long_run_names_its_claim_and_what_shows_it(run: LongRun) -> None:
         file, _, function = shown.partition("::")
         assert function in functions(file), shown
         assert not left_out(file, function), shown
+
+
+def test_each_merged_test_names_where_its_claim_is_tested() -> None:
+    """That test exists, and `make test` runs it."""
+    for _, claim, now in MERGED:
+        file, _, function = now.partition("::")
+        assert claim
+        assert function in functions(file), now
+        assert not left_out(file, function), now
 
 
 def test_a_pattern_includes_the_named_parameters_only() -> None:

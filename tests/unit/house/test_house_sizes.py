@@ -30,6 +30,7 @@ LARGE = {
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
+    "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

@@ -10,6 +10,7 @@ from monitor.facts import ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
+from tests.unit.monitor.sessions import WorkSession
 from tests.unit.monitor.tool_sessions import Session
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -101,7 +102,5 @@ def after() -> Callable[[float], datetime]:
 
 
 @pytest.fixture
-def session() -> Any:
-    from tests.unit.monitor.sessions import Session
-
-    return Session()
+def work(story: Story) -> WorkSession:
+    return WorkSession(story)

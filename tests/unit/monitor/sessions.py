@@ -11,21 +11,21 @@ from monitor.fold import fold
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Pattern
 from monitor.state import SandboxActivity
-from tests.unit.monitor.conftest import Story
 
 
-class Session:
+class WorkSession:
     """Numbers and times the events of one agent, in the order in which they are made."""
 
-    def __init__(self) -> None:
-        self.story = Story()
+    def __init__(self, story: Any) -> None:
+        self.story = story
         self.at = 0.0
         self._calls = count(1)
 
     def event(self, type: str, after: float = 1.0, **fields: Any) -> ObservedEvent:
         """An event, so many seconds after the one before."""
         self.at += after
-        return self.story.seen(type, self.at, **fields)
+        seen: ObservedEvent = self.story.seen(type, self.at, **fields)
+        return seen
 
     def response(self, text: str, after: float = 4.0) -> list[ObservedEvent]:
         """A response of the model that is only a text."""

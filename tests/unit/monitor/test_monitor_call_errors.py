@@ -15,6 +15,11 @@ from monitor.snapshot import pack, unpack
 from tests.unit.monitor.tool_sessions import NAMES, Session, judged, obeyed
 
 
+@pytest.fixture
+def session(story: Any) -> Session:
+    return Session(story)
+
+
 @pytest.mark.parametrize(("times", "step"), [(2, None), (3, "nudge"), (5, "interrupt"), (8, "pause")])
 def test_error_streak_steps(session: Session, times: int, step: str | None) -> None:
     """The same error with other inputs, and calls that succeed between."""

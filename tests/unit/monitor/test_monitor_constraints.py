@@ -9,7 +9,7 @@ from monitor.forbidden import forbidden_call, forbidden_edit
 from monitor.places import Place
 from monitor.rules.constraint import RULE, Violations
 from sandherd.contracts.constraints import MAX_PATTERNS, Constraints, merged
-from tests.unit.monitor.sessions import Session, ever_found, first_found, states
+from tests.unit.monitor.sessions import WorkSession, ever_found, first_found, states
 
 
 def broken(
@@ -178,72 +178,68 @@ def test_levels_add_up_within_a_limit() -> None:
 # --- the rule
 
 
-def test_violation_is_found_when_its_call_has_ended(session: Session) -> None:
+def test_violation_is_found_when_its_call_has_ended(work: WorkSession) -> None:
     """Not while a user may refuse it; the count leads to a pause at the second one."""
-    begin, end = session.call("git push --force")
+    begin, end = work.call("git push --force")
     assert not ever_found("constraint", [begin])
     found = first_found("constraint", [begin, end])
     assert found is not None
     assert (found.key, found.summary, found.count) == ("force_push", "force_push: git push --force", 1)
     assert RULE.step(found, RULE.thresholds()) == "interrupt"
-    second = first_found("constraint", [begin, end, *session.call("git push -f")])
+    second = first_found("constraint", [begin, end, *work.call("git push -f")])
     assert second is not None
     assert RULE.step(second, RULE.thresholds()) == "pause"
 
 
 @pytest.mark.parametrize("outcome", ["denied", "refused"])
-def test_call_that_was_not_run_breaks_nothing(session: Session, outcome: str) -> None:
+def test_call_that_was_not_run_breaks_nothing(work: WorkSession, outcome: str) -> None:
     """A user or a permission has prevented it; one that failed was run."""
-    assert not ever_found("constraint", session.call("git push --force", outcome=outcome))
-    assert ever_found("constraint", session.call("git push --force", outcome="failed"))
+    assert not ever_found("constraint", work.call("git push --force", outcome=outcome))
+    assert ever_found("constraint", work.call("git push --force", outcome="failed"))
 
 
-def test_commands_of_users_and_whole_programs_are_not_judged(session: Session) -> None:
+def test_commands_of_users_and_whole_programs_are_not_judged(work: WorkSession) -> None:
     """They are not the agent's."""
-    assert not ever_found("constraint", [session.event("agent.exec_started", command=["git", "push", "--force"])])
-    assert not ever_found("constraint", session.call("git push --force", event_subtype="program"))
+    assert not ever_found("constraint", [work.event("agent.exec_started", command=["git", "push", "--force"])])
+    assert not ever_found("constraint", work.call("git push --force", event_subtype="program"))
 
 
-def test_folder_of_a_shell_outlives_a_call(session: Session) -> None:
+def test_folder_of_a_shell_outlives_a_call(work: WorkSession) -> None:
     """After `cd src` the folder above is still in the work tree."""
-    assert not ever_found("constraint", [*session.call("cd src && ls"), *session.call("rm -rf ../build")])
-    assert ever_found("constraint", [*session.call("ls src"), *session.call("rm -rf ../build")])
+    assert not ever_found("constraint", [*work.call("cd src && ls"), *work.call("rm -rf ../build")])
+    assert ever_found("constraint", [*work.call("ls src"), *work.call("rm -rf ../build")])
 
 
-def requested(session: Session, **constraints: Any) -> ObservedEvent:
-    return session.event("sandbox.requested", constraints=Constraints.model_validate(constraints))
+def requested(work: WorkSession, **constraints: Any) -> ObservedEvent:
+    return work.event("sandbox.requested", constraints=Constraints.model_validate(constraints))
 
 
-def test_edits_of_forbidden_paths_are_found_by_their_events(session: Session) -> None:
+def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -> None:
     """Also by the former name of a renamed file. Without constraints any path may be written."""
-    asked = requested(session, paths=["migrations"])
-    assert ever_found("constraint", [asked, *session.edit("migrations/1.sql", "a")])
+    asked = requested(work, paths=["migrations"])
+    assert ever_found("constraint", [asked, *work.edit("migrations/1.sql", "a")])
     assert ever_found(
-        "constraint", [asked, *session.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
+        "constraint", [asked, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
     )
-    assert not ever_found(
-        "constraint", [asked, *session.edit("models/1.sql", "a"), *session.call("cat migrations/1.sql")]
-    )
-    assert not ever_found("constraint", session.edit("migrations/1.sql", "a"))
+    assert not ever_found("constraint", [asked, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")])
+    assert not ever_found("constraint", work.edit("migrations/1.sql", "a"))
 
 
-def test_worker_can_not_switch_constraints_off(session: Session) -> None:
+def test_worker_can_not_switch_constraints_off(work: WorkSession) -> None:
     """They come from the spawner's event. A worker states where its work tree is, which can't be everything."""
-    events = [requested(session, commands=["npm publish"])]
-    events += [
-        session.event("agent.started", work_tree=tree) for tree in ("/", "//", "work", "/a/../..", "/" + "x" * 300)
-    ]
+    events = [requested(work, commands=["npm publish"])]
+    events += [work.event("agent.started", work_tree=tree) for tree in ("/", "//", "work", "/a/../..", "/" + "x" * 300)]
     *_, state = states(events)
     part: Violations = state.parts["constraint"]
     assert part.work_tree == ""
-    assert ever_found("constraint", [*events, *session.call("npm publish")])
-    assert ever_found("constraint", [*events, *session.call("rm -rf /etc")])
+    assert ever_found("constraint", [*events, *work.call("npm publish")])
+    assert ever_found("constraint", [*events, *work.call("rm -rf /etc")])
 
 
-def test_violation_is_acted_upon_once(session: Session) -> None:
+def test_violation_is_acted_upon_once(work: WorkSession) -> None:
     """Not again after its message, after ten other calls, or after a user has written; a new one is."""
-    before = session.call("git push --force")
-    decided = session.event(
+    before = work.call("git push --force")
+    decided = work.event(
         "monitor.intervention_decided",
         rule="constraint",
         step="nudge",
@@ -252,17 +248,17 @@ def test_violation_is_acted_upon_once(session: Session) -> None:
         message_id="msg-1",
     )
     assert first_found("constraint", [*before, decided]) is None
-    assert first_found("constraint", [*before, decided, *session.call("git push --force")]) is not None
-    others = [event for n in range(10) for event in session.call(f"ls {n}")]
+    assert first_found("constraint", [*before, decided, *work.call("git push --force")]) is not None
+    others = [event for n in range(10) for event in work.call(f"ls {n}")]
     assert first_found("constraint", [*before, *others[:18]]) is not None
     assert first_found("constraint", [*before, *others]) is None
-    user = session.event("message.acknowledged", message_id="m", message_type="user_message")
+    user = work.event("message.acknowledged", message_id="m", message_type="user_message")
     assert first_found("constraint", [*before, user]) is None
 
 
-def test_text_to_the_agent_is_bounded_and_plain(session: Session) -> None:
+def test_text_to_the_agent_is_bounded_and_plain(work: WorkSession) -> None:
     """The command is hostile text."""
-    *_, state = states(session.call("rm -rf /etc/" + "x" * 3000 + "\n\x1b]0;x\x07 'a\nb'"))
+    *_, state = states(work.call("rm -rf /etc/" + "x" * 3000 + "\n\x1b]0;x\x07 'a\nb'"))
     text = RULE.steering_text(state.parts["constraint"])
     assert text.isprintable()
     assert len(text) < 600

@@ -168,7 +168,7 @@ def test_own_interrupt_begins_no_episode(story: Story) -> None:
     about = {"message_id": state.steering.message, "message_type": "interrupt"}
     state = told([story.seen("message.acknowledged", 3, **about)], state)
     assert state.episode_at is None
-    assert state.parts["loop"].most == 8
+    assert state.parts["loop"].top_count == 8
 
 
 @pytest.mark.parametrize(

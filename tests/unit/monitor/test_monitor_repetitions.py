@@ -1,8 +1,15 @@
 """The rules about repeated calls: each at its thresholds, and with the false positives that it avoids."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.monitor.tool_sessions import Session, obeyed
+
+
+@pytest.fixture
+def session(story: Any) -> Session:
+    return Session(story)
 
 
 @pytest.mark.parametrize(("times", "step"), [(3, None), (4, "nudge"), (8, "interrupt"), (12, "pause")])

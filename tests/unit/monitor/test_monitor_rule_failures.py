@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ class Count:
 class BadFold(GuardianRule[Count, NoThresholds]):
     """Raises when it folds the second time that an agent waits."""
 
+    steps = MappingProxyType({"nudge": "none"})
     name = "bad_fold"
     order = 1
     thresholds = NoThresholds

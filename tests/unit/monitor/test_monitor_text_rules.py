@@ -7,103 +7,101 @@ import pytest
 from monitor.facts import ObservedEvent
 from monitor.rules.chanting import MAX_CHARS, repetitions
 from monitor.rules.monologue import RULE as MONOLOGUE
-from tests.unit.monitor.sessions import Session, ever_found, first_found
+from tests.unit.monitor.sessions import WorkSession, ever_found, first_found
 
 SENTENCE = "I will now fix the failing test in the parser. "
 
 
-def written(session: Session, *texts: str) -> list[ObservedEvent]:
+def written(work: WorkSession, *texts: str) -> list[ObservedEvent]:
     """Responses that are only texts."""
-    return [event for text in texts for event in session.response(text)]
+    return [event for text in texts for event in work.response(text)]
 
 
-def test_three_messages_without_a_call_are_a_monologue(session: Session) -> None:
+def test_three_messages_without_a_call_are_a_monologue(work: WorkSession) -> None:
     """Two are none; the pattern has the ids of the messages."""
-    two = written(session, "I will fix it.", "Let me fix it.")
+    two = written(work, "I will fix it.", "Let me fix it.")
     assert not ever_found("monologue", two)
-    found = first_found("monologue", [*two, *written(session, "Fixing it now.")])
+    found = first_found("monologue", [*two, *written(work, "Fixing it now.")])
     assert found is not None
     assert (found.count, len(found.evidence)) == (3, 3)
 
 
-def test_calls_and_waiting_end_a_monologue(session: Session) -> None:
+def test_calls_and_waiting_end_a_monologue(work: WorkSession) -> None:
     """A call, a sub-agent, an approval, or waiting for a user between: the texts before do not count."""
     betweens: tuple[Callable[[], list[ObservedEvent]], ...] = (
-        lambda: session.call("ls"),
-        lambda: [session.event("agent.subagent_invoked")],
-        lambda: [session.event("agent.waiting", message="for a message")],
-        lambda: [session.event("agent.approval_requested"), session.event("approval.granted")],
-        lambda: [session.event("agent.turn_started", origin="agent")],
-        lambda: [session.event("message.acknowledged", message_id="m", message_type="user_message")],
+        lambda: work.call("ls"),
+        lambda: [work.event("agent.subagent_invoked")],
+        lambda: [work.event("agent.waiting", message="for a message")],
+        lambda: [work.event("agent.approval_requested"), work.event("approval.granted")],
+        lambda: [work.event("agent.turn_started", origin="agent")],
+        lambda: [work.event("message.acknowledged", message_id="m", message_type="user_message")],
     )
     for between in betweens:
-        assert not ever_found("monologue", [*written(session, "a", "b"), *between(), *written(session, "c", "d")])
+        assert not ever_found("monologue", [*written(work, "a", "b"), *between(), *written(work, "c", "d")])
 
 
-def test_open_approval_is_no_monologue(session: Session) -> None:
+def test_open_approval_is_no_monologue(work: WorkSession) -> None:
     """An agent that waits for an answer may explain itself."""
-    opened = session.event("agent.approval_requested")
-    assert not ever_found("monologue", [opened, *written(session, "a", "b", "c", "d")])
+    opened = work.event("agent.approval_requested")
+    assert not ever_found("monologue", [opened, *written(work, "a", "b", "c", "d")])
 
 
-def test_turns_of_background_notices_are_no_monologue(session: Session) -> None:
+def test_turns_of_background_notices_are_no_monologue(work: WorkSession) -> None:
     """The ends of background tasks begin turns in which the model only writes; those of the monitor's nudge count."""
     notices = [
         event
         for n in range(6)
-        for event in (session.event("agent.turn_started", origin="notice"), *written(session, f"{n} ended"))
+        for event in (work.event("agent.turn_started", origin="notice"), *written(work, f"{n} ended"))
     ]
     assert not ever_found("monologue", notices)
     nudges = [
-        event
-        for n in range(3)
-        for event in (session.event("agent.turn_started", origin="nudge"), *written(session, "yes"))
+        event for n in range(3) for event in (work.event("agent.turn_started", origin="nudge"), *written(work, "yes"))
     ]
     assert ever_found("monologue", [*notices, *nudges])
 
 
-def test_texts_of_one_response_and_of_sub_agents_count_once_or_not(session: Session) -> None:
+def test_texts_of_one_response_and_of_sub_agents_count_once_or_not(work: WorkSession) -> None:
     """A response has several texts, and sub-agents write beside the agent."""
-    blocks = [session.event("agent.message", 0.1, content=f"block {n}", content_length=7) for n in range(8)]
+    blocks = [work.event("agent.message", 0.1, content=f"block {n}", content_length=7) for n in range(8)]
     assert not ever_found("monologue", blocks)
     of_others = [
-        session.event("agent.message", 5, content="x", content_length=1, parent_tool_use_id="sub") for _ in range(8)
+        work.event("agent.message", 5, content="x", content_length=1, parent_tool_use_id="sub") for _ in range(8)
     ]
     assert not ever_found("monologue", of_others)
 
 
-def test_ended_agent_has_no_monologue(session: Session) -> None:
+def test_ended_agent_has_no_monologue(work: WorkSession) -> None:
     """Its last texts are its report."""
     assert not ever_found(
-        "monologue", [*written(session, "a", "b"), session.event("agent.completed", turns=1), *written(session, "c")]
+        "monologue", [*written(work, "a", "b"), work.event("agent.completed", turns=1), *written(work, "c")]
     )
 
 
-def test_monologue_is_obeyed_by_a_call_and_ignored_by_messages(session: Session) -> None:
+def test_monologue_is_obeyed_by_a_call_and_ignored_by_messages(work: WorkSession) -> None:
     """As the rule judges what comes after its message."""
-    message = session.folded(
+    message = work.folded(
         "monologue",
-        [*written(session, "a", "b", "c"), session.event("agent.message", 9, content="d", content_length=1)],
+        [*written(work, "a", "b", "c"), work.event("agent.message", 9, content="d", content_length=1)],
     )
     assert MONOLOGUE.is_repeated("messages", *message) is True
-    acted = session.folded("monologue", [*written(session, "a"), session.event("agent.tool_use")])
+    acted = work.folded("monologue", [*written(work, "a"), work.event("agent.tool_use")])
     assert MONOLOGUE.is_repeated("messages", *acted) is False
 
 
 @pytest.mark.parametrize("kind", ["agent.message", "agent.thinking"])
-def test_sentence_repeated_ten_times_in_a_text_is_a_chant(session: Session, kind: str) -> None:
+def test_sentence_repeated_ten_times_in_a_text_is_a_chant(work: WorkSession, kind: str) -> None:
     """Nine times is none; the next text ends it."""
 
     def text(times: int) -> ObservedEvent:
         return (
-            session.event(kind, 5, content=SENTENCE * times, content_length=9)
+            work.event(kind, 5, content=SENTENCE * times, content_length=9)
             if kind == "agent.message"
-            else session.event(kind, 5, content=SENTENCE * times)
+            else work.event(kind, 5, content=SENTENCE * times)
         )
 
     assert not ever_found("chanting", [text(9)])
     assert ever_found("chanting", [text(10)])
-    assert first_found("chanting", [text(10), *session.response("Something else.")]) is None
+    assert first_found("chanting", [text(10), *work.response("Something else.")]) is None
 
 
 @pytest.mark.parametrize(
@@ -146,10 +144,10 @@ def test_code_tables_lists_and_different_sentences_are_no_chant(text: str) -> No
     assert repetitions(text) < 10
 
 
-def test_work_of_a_long_text_is_bounded(session: Session) -> None:
+def test_work_of_a_long_text_is_bounded(work: WorkSession) -> None:
     """Only its end is examined."""
     assert (
         repetitions(SENTENCE * 12 + "".join(f"Sentence number {n} is of its own.\n" for n in range(MAX_CHARS // 30)))
         < 10
     )
-    assert ever_found("chanting", [session.event("agent.thinking", content="x y" * 100_000 + ".\n" + SENTENCE * 20)])
+    assert ever_found("chanting", [work.event("agent.thinking", content="x y" * 100_000 + ".\n" + SENTENCE * 20)])

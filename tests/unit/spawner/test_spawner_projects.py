@@ -179,3 +179,20 @@ def test_task_names_a_repository_or_opts_out() -> None:
     """Not both."""
     with pytest.raises(ValidationError, match="no_repository"):
         TaskSpec.model_validate(PLAIN | {"repository": {"url": SHOP}, "no_repository": True})
+
+
+def test_strongest_intervention_is_the_tasks_else_its_profiles_else_the_projects() -> None:
+    """The herd's applies if none of them sets one; the worker does not learn it."""
+    of_project = ProjectDefaults(max_intervention="pause")
+
+    def step(of_profile: Any, defaults: ProjectDefaults) -> Any:
+        found = applied("p1", spec(kind="claude"), defaults, has_images=True, of_profile=of_profile)
+        assert isinstance(found, AppliedDefaults)
+        return found.max_intervention
+
+    assert [step("observe", of_project), step(None, of_project), step(None, ProjectDefaults())] == [
+        "observe",
+        "pause",
+        None,
+    ]
+    assert "max_intervention" not in TaskSpec.model_validate(PLAIN | {"max_intervention": "pause"}).to_json()

@@ -1,4 +1,4 @@
-"""`sandherd monitor`: what the monitor knows of a sandbox, and muting one of its rules."""
+"""`sandherd monitor`: the report of a project, what the monitor knows of a sandbox, and muting one of its rules."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +11,24 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import MonitorView
 
-app = group("What the monitor knows of a sandbox; mute its rules.", "sandherd monitor show task-one")
+app = group("What the monitor knows of a project and of a sandbox; mute its rules.", "sandherd monitor show task-one")
 _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 
 Rule = Annotated[str, typer.Argument(metavar="RULE", help="A guardian rule, as shown by `monitor show`.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
+
+
+@app.command("report", epilog=example("sandherd monitor report", "sandherd monitor report -o json"))
+def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
+    """Show how much the sandboxes of a project hinder each other, and which of them need a user.
+
+    The coherence is 1 if no live sandbox is in an open finding: a file that two of them edit, tasks that seem to be the
+    same, or a base or task that has changed underneath one. docs/conductor.md has its formula.
+    """
+    from sandherd.cli.render.monitor_report import show_report
+    from sandherd.cli.session import talk
+
+    return talk(ctx, show_report(output), project=project)
 
 
 @app.command("show", epilog=example(f"sandherd monitor show {_SANDBOX}", "sandherd monitor show task-one -o json"))

@@ -9,6 +9,7 @@ from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
 from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
+from sandherd.contracts.events.monitor import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -63,6 +64,10 @@ Image = Annotated[
 Repo = Annotated[
     str | None, typer.Option("--repo", metavar="URL", help="Git repository of tasks that begin with no other files.")
 ]
+MaxIntervention = Annotated[
+    SteeringStep | None,
+    typer.Option("--max-intervention", help="The strongest step of the monitor's guardian rules."),
+]
 
 
 @app.command("list", epilog=example("sandherd projects list", "sandherd projects list -o json"))
@@ -114,6 +119,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
     permit: Permit = None,
+    max_intervention: MaxIntervention = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What is not given is as in the herd's settings.
@@ -125,6 +131,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints}
+    defaults["max_intervention"] = max_intervention
     return _change(ctx, name, output, "created", **_values(limits, defaults, memory, attempt_timeout))
 
 
@@ -150,13 +157,14 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
     permit: Permit = None,
+    max_intervention: MaxIntervention = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             "--unset",
             metavar="FIELD",
             help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image, repository or constraints. Repeatable.",
+            "image, repository, constraints or max_intervention. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -171,6 +179,7 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints}
+    defaults["max_intervention"] = max_intervention
     values = _values(limits, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()

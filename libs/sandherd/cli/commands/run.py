@@ -67,6 +67,7 @@ from sandherd.cli.parse.repository import (
     refuse_other_trees,
     repository_source,
 )
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     kind: Annotated[
         TaskKind | None,
         typer.Option("--kind", help="The kind of work; research and review need no change."),
+    ] = None,
+    max_intervention: Annotated[
+        SteeringStep | None,
+        typer.Option("--max-intervention", help="The strongest step of the monitor against bad behaviour."),
     ] = None,
     deadline: Annotated[
         str | None,
@@ -227,6 +232,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         kind=kind,
         budget=budget,
         constraints=constraints_of(forbid_path, forbid_command, permit),
+        max_intervention=max_intervention,
         deadline=deadline,
         depends_on=depends_on or [],
         attempts=attempts,

@@ -1,10 +1,19 @@
 """Options with constraints of agents."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from sandherd.contracts.constraints import DEFAULT_CONSTRAINTS
+
+class DefaultConstraint(StrEnum):
+    """Constraint that every agent has; `contracts.constraints.DefaultConstraint`."""
+
+    RECURSIVE_DELETION = "recursive_deletion"
+    FORCE_PUSH = "force_push"
+    CREDENTIALS = "credentials"
+    DISABLED_CHECKS = "disabled_checks"
+
 
 ForbidPath = Annotated[
     list[str] | None,
@@ -17,17 +26,13 @@ ForbidCommand = Annotated[
     ),
 ]
 Permit = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--permit",
-        metavar="NAME",
-        help=f"A default constraint that does not apply: {', '.join(DEFAULT_CONSTRAINTS)}; repeatable.",
-    ),
+    list[DefaultConstraint] | None,
+    typer.Option("--permit", help="A constraint of every agent that does not apply; repeatable."),
 ]
 
 
 def constraints_of(
-    paths: list[str] | None, commands: list[str] | None, permitted: list[str] | None
+    paths: list[str] | None, commands: list[str] | None, permitted: list[DefaultConstraint] | None
 ) -> dict[str, Any] | None:
     """The constraints of these options; None without any."""
     found = {"paths": paths, "commands": commands, "permitted": permitted}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
-    from sandherd.contracts.requests import MonitorView
+    from sandherd.contracts.requests import MonitorReport, MonitorView
 
 
 class SyncMonitorOperations:
@@ -16,6 +16,13 @@ class SyncMonitorOperations:
     def __init__(self, loop: LoopThread, inner: Herd) -> None:
         self._loop = loop
         self._inner = inner
+
+    def monitor_report(self) -> MonitorReport:
+        """How much the live sandboxes of the project hinder each other, and which of them need a user.
+
+        With a connection for all projects: a report of each.
+        """
+        return self._loop.run(self._inner.monitor_report)
 
     def monitored(self, sandbox: str) -> MonitorView:
         """What the monitor knows of a sandbox. Raises `HerdError`: `not_found` for one that it does not watch."""

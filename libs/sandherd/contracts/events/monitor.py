@@ -1,6 +1,6 @@
 """Events of the monitor: its findings, its decisions, and their outcomes."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -17,6 +17,12 @@ InterventionStep = Literal["nudge", "interrupt", "pause", "terminate"]
 """The steps that do something."""
 InterventionOutcome = Literal["obeyed", "recovered", "ignored", "undelivered", "finished"]
 """What an intervention led to. In its event, `recovered` is `obeyed` with the field `recovered`."""
+ConflictSeverity = Literal["file", "lines", "merge"]
+"""Two sandboxes edit the same file; the same lines of it; or a trial merge of their branches has conflicts."""
+DependencyCause = Literal["base", "task"]
+"""What changed: the base of the branch, or a task that the sandbox's task depends on or resumes."""
+LineRange = Annotated[list[Count], Field(min_length=2, max_length=2)]
+"""The first and the last line, from 1."""
 
 
 class MonitorEvent(EventData):
@@ -73,6 +79,29 @@ class MonitorGuardianAnalysed(MonitorEvent):
     """The key of the pattern, by which the rule recognises it."""
     pattern_began: Count | None = None
     """The sequence number of its first event, in the stream EVENTS."""
+
+
+class MonitorFindingAssessed(MonitorEvent):
+    """A model has assessed a soft finding of a guardian rule, or could not. Without a verdict the finding stands."""
+
+    type: ClassVar[str] = "monitor.finding_assessed"
+    rule: str
+    verdict: Literal["at_fault", "working", "unsure"] | None = None
+    """`at_fault` confirms the finding; `working` drops it until the next message of a user; absent: there is none."""
+    failure: (
+        Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
+        | None
+    ) = None
+    """Why there is no verdict: it cited no existing event, was no answer, the model was unavailable, refused or late,
+    the events could not be read, or its tokens of the day are used up."""
+    evidence: list[str] = Field(default_factory=list)
+    """Ids of the events that the verdict is based on."""
+    model: str
+    tokens: Count = 0
+    """Input and output tokens."""
+
+    def summarize(self) -> str:
+        return f"{self.rule}: {self.verdict or self.failure}"
 
 
 class MonitorInterventionDecided(MonitorEvent):
@@ -145,7 +174,7 @@ class MonitorNotificationPublished(MonitorEvent):
     tone: ClassVar[Tone | None] = "attention"
     kind: NotificationKind
     """What it is about: `recovery`, an attempt failed and is retried; `intervention_failed`, an agent ignored the
-    guardian or could not be reached."""
+    guardian or could not be reached; `coordination`, the conductor asks which of two sandboxes is to continue."""
     message: str
     """What happened, in one sentence."""
     cause_id: UUID
@@ -158,32 +187,105 @@ class MonitorNotificationPublished(MonitorEvent):
 
 
 class MonitorConductorReported(MonitorEvent):
-    """The state of the whole herd."""
+    """How much the live sandboxes of a project hinder each other, when that has changed: at most once a minute."""
 
     type: ClassVar[str] = "monitor.conductor_reported"
-    reserved: ClassVar[bool] = True
     status: str
+    """`coherent`, `strained` or `conflicted`."""
     coherence_score: float = Field(ge=0, le=1)
+    """1 if no sandbox is in an open finding; docs/conductor.md has the formula."""
     sandboxes: Count
     recommendations: list[str] = Field(default_factory=list)
+    """What a user can do."""
+    reasons: list[str] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
+    """Why the score is not 1: the open findings, the heaviest first."""
+    conflicts: Count = Field(default=0, exclude_if=lambda count: not count)
+    """Open conflicts: of files, each between two sandboxes."""
+    duplicates: Count = Field(default=0, exclude_if=lambda count: not count)
+    """Open findings of duplicate tasks."""
+    dependencies: Count = Field(default=0, exclude_if=lambda count: not count)
+    """Open findings that something has changed underneath a task."""
+
+    def summarize(self) -> str:
+        return f"{self.status} ({self.coherence_score:.2f}): {'; '.join(self.reasons) or 'no findings'}"
 
 
 class MonitorDuplicateFound(MonitorEvent):
-    """Two sandboxes do the same work."""
+    """The sandbox seems to do the same work as another one, which began earlier."""
 
     type: ClassVar[str] = "monitor.duplicate_found"
-    reserved: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "attention"
     other: SafeName
+    """The sandbox that began earlier."""
     similarity: float = Field(ge=0, le=1)
+    """Of titles and edited files, weighted."""
+    other_task: SafeName | None = None
+    """The task of the other sandbox."""
+    finding_id: UUID | None = None
+    """Identifies the finding in later events about it."""
+
+    def summarize(self) -> str:
+        return f"the same as {self.other} ({self.similarity:.2f})"
 
 
 class MonitorConflictFound(MonitorEvent):
-    """Two live sandboxes edit the same file."""
+    """The sandbox and another live one, which began earlier, edit the same file.
+
+    It is published again if the severity rises.
+    """
 
     type: ClassVar[str] = "monitor.conflict_found"
-    reserved: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "attention"
     other: SafeName
+    """The sandbox that began earlier."""
     file_path: str
+    """The file, relative to the work tree."""
+    severity: ConflictSeverity | None = None
+    """`file`: both edit it; `lines`: overlapping lines; `merge`: a trial merge of their branches conflicts in it."""
+    lines: LineRange | None = None
+    """The first and the last of the lines that overlap with those of the other sandbox."""
+    other_lines: LineRange | None = None
+    """Those of the other sandbox, in its own file."""
+    finding_id: UUID | None = None
+    """Identifies the finding in later events about it."""
+
+    def summarize(self) -> str:
+        return f"{self.file_path} with {self.other}{f' ({self.severity})' if self.severity else ''}"
+
+
+class MonitorDependencyChanged(MonitorEvent):
+    """Something that the sandbox's task builds on has changed since the sandbox began."""
+
+    type: ClassVar[str] = "monitor.dependency_changed"
+    tone: ClassVar[Tone | None] = "attention"
+    cause: DependencyCause
+    """`base`: the base of its branch; `task`: a task that it depends on or resumes."""
+    changed: str
+    """The branch or task that has changed."""
+    paths: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+    """The changed files, those that the sandbox edits first."""
+    finding_id: UUID
+    """Identifies the finding in later events about it."""
+
+    def summarize(self) -> str:
+        return f"{self.changed} in {', '.join(self.paths[:3])}"
+
+
+class MonitorFindingWithdrawn(MonitorEvent):
+    """A finding of the Conductor no longer holds."""
+
+    type: ClassVar[str] = "monitor.finding_withdrawn"
+    finding_id: UUID
+    """The finding."""
+    finding_type: str
+    """The type of the event that published it."""
+    other: str
+    """The sandbox, task or branch that it named."""
+    reason: Literal["resolved", "finished", "ended"]
+    """`resolved`: it no longer holds; `finished`, `ended`: an agent or a sandbox has."""
+
+    def summarize(self) -> str:
+        return f"{self.finding_type} with {self.other}: {self.reason}"
 
 
 class BudgetEvent(MonitorEvent):

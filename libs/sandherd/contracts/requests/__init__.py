@@ -56,6 +56,15 @@ if TYPE_CHECKING:
         Upload,
         UploadChunk,
     )
+    from sandherd.contracts.requests.conductor import (
+        AskMonitorReport,
+        BudgetView,
+        HindranceView,
+        MonitorReport,
+        NeedView,
+        ProjectReport,
+        SteeredView,
+    )
     from sandherd.contracts.requests.dead_letters import (
         AskDead,
         DeadLetter,
@@ -196,6 +205,7 @@ _NAMES: Final = {
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
+    "conductor": "AskMonitorReport BudgetView HindranceView MonitorReport NeedView ProjectReport SteeredView",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
@@ -119,6 +120,8 @@ class Profile(Model):
     """What each task with this profile may use, unless its spec has a budget."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
     """What agents with this profile must not do, in addition to the herd's constraints."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules for tasks with this profile; None: as in the project."""
     warm: Count = 0
     """How many sandboxes with this profile are started in advance, for tasks to use."""
 

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.commands import Note
 from sandherd.contracts.constraints import Constraints
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.harnesses import ModelName
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
@@ -54,12 +55,23 @@ class ProjectDefaults(Model):
     """The repository of tasks that begin with nothing else: no repository, work tree or session of their own."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)
     """What agents of the project must not do, in addition to the constraints of the herd."""
+    max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The strongest step of the monitor's guardian rules."""
 
 
 ProjectField = Literal[
-    "tasks", "sandboxes", "harness", "model", "memory_mb", "cores", "attempt_seconds", "image", "repository",
+    "tasks",
+    "sandboxes",
+    "harness",
+    "model",
+    "memory_mb",
+    "cores",
+    "attempt_seconds",
+    "image",
+    "repository",
     "constraints",
-]  # fmt: skip
+    "max_intervention",
+]
 """A limit or a default of a project."""
 
 

@@ -7,14 +7,14 @@ folded in, as other rules decide otherwise; it is listed beside.
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from monitor import decision_events, evaluation, findings, guardian
 from monitor.evaluation import RuleFailedError, first_found
 from monitor.facts import Key, ObservedEvent
 from monitor.fold import fold, step
 from monitor.rule_set import RuleSet
-from monitor.rules.rule import GuardianRule, Pattern
+from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
 from monitor.state import ActedFinding, SandboxActivity, Steering
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
@@ -31,6 +31,7 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 _IDS: Final = DerivedIds(b"a replay sends nothing")
 _MAX_DECISIONS: Final = 8
 """Maximum decisions after one event; there are fewer, unless rules fail."""
+_RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
 
 
@@ -112,9 +113,7 @@ class Simulation:
                 self._pattern(state, active.rule, found[1], now)
         self._intervene(key, now)
 
-    def _pattern(
-        self, state: SandboxActivity, rule: GuardianRule[object, object], found: Pattern, now: datetime
-    ) -> None:
+    def _pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
         identity = (state.key, found.rule, found.key, found.began)
         if identity in self._found:
             return
@@ -187,10 +186,10 @@ class Simulation:
             self._own(key, MessageQueued(**message, content_length=len(steering.text)), now)
             self._own(key, MessageAcknowledged(**message), now)
         elif steering.step == "pause":
-            self._own(key, SandboxPaused(), now)
-            self._own(key, SandboxResumed(), now)
+            self._own(key, SandboxPaused(runtime=_RUNTIME), now)
+            self._own(key, SandboxResumed(runtime=_RUNTIME), now)
         else:
-            self._own(key, SandboxStopping(reason=steering.rule), now)
+            self._own(key, SandboxStopping(runtime=_RUNTIME, reason=steering.rule), now)
 
     def _own(self, key: Key, data: EventData, now: datetime) -> None:
         """Fold in an event that only the replay has."""
@@ -201,20 +200,26 @@ class Simulation:
     # --- what was recorded -------------------------------------------------------------------------------------
 
     def _record(self, seen: ObservedEvent) -> None:
-        data, key = seen.data, (seen.project, seen.entity)
-        state = self._live.get(key)
+        """List what the recorded monitor published."""
+        data, state = seen.data, self._live.get((seen.project, seen.entity))
         turn = state.turn if state is not None else 0
-        where = {"project": seen.project, "sandbox": seen.entity, "at": seen.at, "event": self.count, "turn": turn}
-        if isinstance(data, MonitorGuardianAnalysed):
-            found = {"rule": data.rule, "kind": "guardian", "summary": data.summary, "evidence": data.evidence}
-            self.recorded_findings.append(ReplayedFinding(**where, **found))
-        elif isinstance(data, IdleFinding):
-            self.recorded_findings.append(ReplayedFinding(**where, rule=data.rule, kind="housekeeping"))
-        elif isinstance(data, MonitorInterventionDecided):
-            self._messages |= {data.message_id} if data.message_id else set()
-            self._recorded[data.correlation_id] = len(self.recorded_interventions)
-            self.recorded_interventions.append(ReplayedIntervention(**where, rule=data.rule, step=data.step))
-        elif isinstance(data, MonitorInterventionOutcome) and data.correlation_id in self._recorded:
-            place = self._recorded[data.correlation_id]
-            known = self.recorded_interventions[place]
-            self.recorded_interventions[place] = known.model_copy(update={"outcome": data.outcome})
+        where: dict[str, Any] = {"project": seen.project, "sandbox": seen.entity, "at": seen.at, "turn": turn}
+        where["event"] = self.count
+        match data:
+            case MonitorGuardianAnalysed():
+                about: dict[str, Any] = {"summary": data.summary, "evidence": data.evidence}
+                found = ReplayedFinding(**where, rule=data.rule, kind="guardian", **about)
+                self.recorded_findings.append(found)
+            case IdleFinding():
+                self.recorded_findings.append(ReplayedFinding(**where, rule=data.rule, kind="housekeeping"))
+            case MonitorInterventionDecided():
+                self._messages |= {data.message_id} if data.message_id else set()
+                self._recorded[data.correlation_id] = len(self.recorded_interventions)
+                self.recorded_interventions.append(ReplayedIntervention(**where, rule=data.rule, step=data.step))
+            case MonitorInterventionOutcome() if data.correlation_id in self._recorded:
+                place = self._recorded[data.correlation_id]
+                known = self.recorded_interventions[place]
+                outcome = "recovered" if data.recovered else data.outcome
+                self.recorded_interventions[place] = known.model_copy(update={"outcome": outcome})
+            case _:
+                pass

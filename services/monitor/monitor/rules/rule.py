@@ -164,6 +164,8 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     for it."""
     soft: ClassVar[bool] = False
     """Whether its pattern is only a suspicion, which a model may drop."""
+    requires_assessor: ClassVar[bool] = False
+    """Whether its pattern proves nothing without a model's verdict: without a model the rule is not evaluated."""
     across_episodes: ClassVar[bool] = False
     """Whether its part outlives a message of a user, which begins a new episode with a new part otherwise."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.harnesses import PROJECT_DEFAULT, AnyHarness, ModelName, PluginHarness
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.repositories import ProjectRepository, Repository
@@ -26,13 +27,22 @@ class AppliedDefaults(BaseModel):
     model: ModelName | None = None
     image: Image | None = None
     repository: ProjectRepository | None = None
+    max_intervention: SteeringStep | None = None
+    """By the profile, or else the project."""
 
 
 NOTHING: Final = AppliedDefaults()
 
 
-def applied(project: str, spec: TaskSpec, defaults: ProjectDefaults, *, has_images: bool) -> AppliedDefaults | Refusal:
-    """What of the defaults applies to the spec, or why the task is refused."""
+def applied(
+    project: str,
+    spec: TaskSpec,
+    defaults: ProjectDefaults,
+    *,
+    has_images: bool,
+    of_profile: SteeringStep | None = None,
+) -> AppliedDefaults | Refusal:
+    """What of the defaults applies to the spec, or why the task is refused. `of_profile` is its profile's maximum."""
     wants_kind = spec.harness.kind == PROJECT_DEFAULT
     if wants_kind and defaults.harness is None:
         text = f"project {project} has no default harness: name one with --harness, or a program after --"
@@ -41,6 +51,7 @@ def applied(project: str, spec: TaskSpec, defaults: ProjectDefaults, *, has_imag
         harness=defaults.harness if wants_kind else None,
         image=defaults.image if has_images and spec.image is None else None,
         repository=None if _has_tree(spec) else defaults.repository,
+        max_intervention=of_profile or defaults.max_intervention,
     )
     try:
         harness = with_defaults(spec, found).harness

@@ -62,6 +62,7 @@ def requested(
         requested_by=task.submitted_by,
         budget=task.budget,
         constraints=task.constraints,
+        max_intervention=task.spec.max_intervention or task.defaults.max_intervention,
     )
     return record.with_events(now, event)
 

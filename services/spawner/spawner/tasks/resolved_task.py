@@ -58,8 +58,14 @@ def terms_of(
     resolved = resolve(submit.spec, menu)
     if isinstance(resolved, Refusal):
         return resolved
-    profile = submit.spec.profile
-    used = applied(project, submit.spec, defaults, has_images=resolved.runtime not in menu.imageless)
+    profile = menu.profiles.get(submit.spec.profile) if submit.spec.profile else None
+    used = applied(
+        project,
+        submit.spec,
+        defaults,
+        has_images=resolved.runtime not in menu.imageless,
+        of_profile=profile.max_intervention if profile else None,
+    )
     if isinstance(used, Refusal):
         return used
     constraints = _constraints(submit.spec, menu, defaults)
@@ -68,7 +74,7 @@ def terms_of(
     return ResolvedTask(
         runtime=resolved.runtime,
         limits=resolved.limits,
-        budget=submit.spec.budget or (menu.profiles[profile].budget if profile else None),
+        budget=submit.spec.budget or (profile.budget if profile else None),
         env=resolved.env,
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,

@@ -1,0 +1,91 @@
+"""The screen of `sandherd monitor report`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.cli.session import Work
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import HindranceView, MonitorReport, ProjectReport
+
+_OFF: Final = "sandboxes are not compared: set SANDHERD_CONDUCTOR of the monitor to report, inform, ask or pause"
+_FINDINGS: Final = (
+    "KIND",
+    "SANDBOX",
+    "OTHER",
+    Column("ABOUT", 3, cut=True),
+    Column("SINCE", 2),
+    Column("DONE", 1),
+)
+_INTERVENTIONS: Final = ("SANDBOX", "TASK", "GUARDIAN", "INFORMED", Column("PATTERNS", 2))
+_BUDGETS: Final = ("BUDGET", "LIMIT", "USED")
+_NEEDS: Final = ("SANDBOX", "TASK", "REASON", "SINCE")
+
+
+def show_report(output: Format) -> Work:
+    """The work of showing the report."""
+
+    async def work(herd: Herd) -> int:
+        found = await herd.monitor_report()
+        if output.is_json:
+            console.document(output, found)
+        else:
+            _show(found, wide=output is Format.WIDE)
+        return 0
+
+    return work
+
+
+def _show(found: MonitorReport, *, wide: bool) -> None:
+    for number, one in enumerate(found.projects):
+        if number:
+            write_text("")
+        console.facts(_facts(one))
+        for title, header, rows in _tables(one):
+            if rows:
+                write_text(f"\n{title}")
+                console.table(header, rows, wide=wide)
+    if found.mode == "off":
+        write_text(_OFF)
+
+
+def _facts(one: ProjectReport) -> dict[str, object]:
+    return {
+        "project": one.project,
+        "coherence": f"{one.coherence_score:.2f} ({one.status})",
+        "sandboxes": one.sandboxes,
+        "because": "; ".join(one.reasons),
+        "advice": "; ".join(one.recommendations),
+    }
+
+
+def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], list[list[object]]]]:
+    return [
+        (f"open findings: {one.finding_count}", _FINDINGS, [_finding(finding) for finding in one.findings]),
+        (
+            "interventions",
+            _INTERVENTIONS,
+            [
+                [view.sandbox, view.task, view.interventions, view.informed_at, ", ".join(view.findings)]
+                for view in one.interventions
+            ],
+        ),
+        ("budgets", _BUDGETS, [[view.budget, view.limit, view.used] for view in one.budgets]),
+        ("they need a user", _NEEDS, [[view.sandbox, view.task, view.reason, view.since] for view in one.needs]),
+    ]
+
+
+def _finding(view: HindranceView) -> list[object]:
+    about = view.file_path or ", ".join(view.paths)
+    if view.similarity is not None:
+        about = f"similarity {view.similarity:.2f}"
+    done = [
+        name
+        for name, at in (("informed", view.informed_at), ("asked", view.notified_at), ("paused", view.paused_at))
+        if at is not None
+    ]
+    kind = f"{view.kind} ({view.severity or view.cause})" if view.severity or view.cause else view.kind
+    return [kind, view.sandbox, view.other, about, view.since, ", ".join(done)]

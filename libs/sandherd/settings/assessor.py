@@ -1,0 +1,30 @@
+"""The settings of the model that assesses soft findings of the monitor. Without one there is none."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from sandherd.contracts.patterns import explained
+from sandherd.settings.fields import Env
+
+_MODEL: Final = explained(
+    r"^(anthropic|openai):[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$", "anthropic or openai, a colon, and the model's name"
+)
+_URL: Final = explained(r"^https?://[^\s\x00-\x1f\x7f@]+$", "a URL of http or https without a credential")
+Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,8192}$")]
+
+
+class AssessorSettings(BaseModel):
+    """Which model assesses soft findings, and how much it may use."""
+
+    assessor_model: Annotated[
+        Annotated[str, StringConstraints(pattern=_MODEL)] | None, Env("SANDHERD_ASSESSOR_MODEL")
+    ] = None
+    """The model that confirms or drops soft findings of the guardian: `anthropic:MODEL`, or `openai:MODEL`, also for
+    servers with OpenAI's API. None: soft findings are acted upon as they are, and the rule `drift` is not evaluated."""
+    assessor_url: Annotated[Annotated[str, StringConstraints(pattern=_URL)] | None, Env("SANDHERD_ASSESSOR_URL")] = None
+    """The address of the model's API, if it is not the vendor's."""
+    assessor_key: Annotated[Key | None, Env("SANDHERD_ASSESSOR_KEY", secret=True)] = Field(None, repr=False)
+    """The key for the model's API. No sandbox gets it."""
+    assessor_tokens: Annotated[int, Env("SANDHERD_ASSESSOR_TOKENS"), Field(ge=0)] = 1_000_000
+    """Maximum tokens within 24 hours, input and output. Then findings have no verdict."""

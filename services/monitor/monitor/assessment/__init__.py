@@ -1,0 +1,1 @@
+"""The model that assesses soft findings: `case` asks, `model` connects, `answer` checks, `allowance` limits."""

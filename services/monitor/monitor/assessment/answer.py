@@ -1,0 +1,42 @@
+"""The model's answer, and what it is worth: a verdict counts only if its evidence exists. Pure."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from monitor.assessment.case import Case
+
+Verdict = Literal["at_fault", "working", "unsure"]
+Failure = Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
+"""Why there is no verdict."""
+
+
+class Answer(BaseModel):
+    """The model's answer: one of three verdicts, and the numbers of the records that show it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: Verdict
+    evidence: Annotated[list[int], Field(max_length=8)] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A verdict with the events that it is based on; or, without one, why there is none."""
+
+    verdict: Verdict | None
+    evidence: tuple[UUID, ...] = ()
+    failure: Failure | None = None
+    tokens: int = 0
+    """What it used, input and output."""
+
+
+def assessed(answer: Answer, case: Case, tokens: int) -> Assessment:
+    """The answer as an assessment. Without evidence, or with a record that does not exist, there is no verdict."""
+    numbers = dict.fromkeys(answer.evidence)
+    exist = all(1 <= number <= len(case.records) for number in numbers)
+    if not exist or (not numbers and answer.verdict != "unsure"):
+        return Assessment(None, failure="no_evidence", tokens=tokens)
+    return Assessment(answer.verdict, tuple(case.records[number - 1].event for number in numbers), tokens=tokens)

@@ -1,0 +1,71 @@
+"""Asks the configured model. pydantic-ai and the vendors' clients are imported only here, and only when it is asked."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from monitor.assessment.answer import Answer, Assessment, Failure, assessed
+from monitor.assessment.case import INSTRUCTIONS, Case
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+TIMEOUT: Final = 30.0
+"""How long a model may take to answer, in seconds."""
+MAX_OUTPUT_TOKENS: Final = 300
+PROVIDERS: Final = ("anthropic", "openai")
+
+
+class AssessorMissingError(Exception):
+    """A model is configured, but the packages to ask it are not installed. The message says how to install them."""
+
+
+def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
+    """The model of a name such as `anthropic:MODEL`; `openai:` also stands for compatible servers at `base_url`.
+
+    Raises `AssessorMissingError`.
+    """
+    provider, _, model = name.partition(":")
+    secret = key.get_secret_value() if key is not None else "none"  # compatible servers often want no key
+    try:
+        if provider == "anthropic":
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            return AnthropicModel(model, provider=AnthropicProvider(api_key=secret, base_url=base_url))
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        return OpenAIChatModel(model, provider=OpenAIProvider(api_key=secret, base_url=base_url))
+    except ImportError as error:
+        raise AssessorMissingError("the assessor is not installed: install sandherd-monitor[assessor]") from error
+
+
+async def ask(model: "Model[Any]", case: Case) -> Assessment:
+    """The model's assessment of a case. Whatever fails is an assessment without a verdict: the finding stands."""
+    from pydantic_ai import Agent, UsageLimits
+
+    agent = Agent(model, output_type=Answer, instructions=INSTRUCTIONS, retries=1)
+    limits = UsageLimits(request_limit=2)
+    try:
+        async with asyncio.timeout(TIMEOUT), model:  # rare enough for a connection each
+            result = await agent.run(
+                case.prompt(), usage_limits=limits, model_settings={"max_tokens": MAX_OUTPUT_TOKENS, "temperature": 0.0}
+            )
+    except Exception as error:  # noqa: BLE001  # the clients of vendors raise errors of many kinds; each means no verdict
+        return Assessment(None, failure=failure_of(error))
+    return assessed(result.output, case, result.usage.total_tokens)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Why a model has not answered, by the class of what was raised."""
+    from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UsageLimitExceeded
+
+    if isinstance(error, TimeoutError):
+        return "timed_out"
+    if isinstance(error, UnexpectedModelBehavior | UsageLimitExceeded):
+        return "invalid_answer"
+    refused: Callable[[int], bool] = lambda status: 400 <= status < 500 and status != 429  # noqa: E731
+    return "refused" if isinstance(error, ModelHTTPError) and refused(error.status_code) else "unavailable"

@@ -1,0 +1,69 @@
+"""The coherence of a project: how little its live sandboxes hinder each other, from 0 to 1. Pure.
+
+    coherence = 1 - sum over live sandboxes of min(1, weight of its worst open finding) / number of live sandboxes
+
+Each sandbox counts with the worst finding that it is in, so several files of one pair count as one. It is 1 without
+findings, and without a live sandbox. A finding can only lower it.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from monitor.conductor.ledger import FindingRecord
+from sandherd.counted import counted
+
+WEIGHTS: Final = {"file": 0.2, "lines": 0.5, "merge": 1.0, "duplicate": 0.8, "dependency": 0.3}
+"""How much of a sandbox's work a finding puts into question. A duplicate counts for the later sandbox only: the work of
+the first is needed. A conflict counts for both, because either may have to be done again."""
+COHERENT: Final = 0.8
+CONFLICTED: Final = 0.5
+_MAX_REASONS: Final = 10
+
+
+def weight_of(finding: FindingRecord) -> float:
+    """The weight of a finding."""
+    return WEIGHTS[finding.severity or finding.kind]
+
+
+def score_of(sandboxes: Collection[str], findings: Iterable[FindingRecord]) -> float:
+    """The coherence of these live sandboxes, rounded to three decimals."""
+    worst: dict[str, float] = {}
+    for finding in findings:
+        about = (finding.sandbox,) if finding.kind == "duplicate" else finding.sandboxes
+        for sandbox in about:
+            worst[sandbox] = max(worst.get(sandbox, 0.0), weight_of(finding))
+    hindered = sum(weight for sandbox, weight in worst.items() if sandbox in sandboxes)
+    return round(1 - hindered / len(sandboxes), 3) if sandboxes else 1.0
+
+
+def status_of(score: float) -> str:
+    """The score in one term: `coherent`, `strained` or `conflicted`."""
+    return "coherent" if score >= COHERENT else "strained" if score >= CONFLICTED else "conflicted"
+
+
+def reasons_of(findings: Iterable[FindingRecord]) -> list[str]:
+    """Why the score is not 1: the open findings, the heaviest first. Without paths and titles, which are hostile."""
+    groups: dict[tuple[float, str, str, str], int] = {}
+    for finding in findings:
+        key = -weight_of(finding), _what(finding), finding.sandbox, finding.other
+        groups[key] = groups.get(key, 0) + 1
+    lines = [
+        what.format(sandbox=sandbox, other=other) + (f" ({counted(count, 'finding')})" if count > 1 else "")
+        for (_weight, what, sandbox, other), count in sorted(groups.items())
+    ]
+    more = len(lines) - _MAX_REASONS
+    return [*lines[:_MAX_REASONS], *([f"and {more} more"] if more > 0 else [])]
+
+
+_WHATS: Final = {
+    "file": "{sandbox} and {other} edit the same file",
+    "lines": "{sandbox} and {other} edit the same lines",
+    "merge": "the branches of {sandbox} and {other} can't be merged",
+    "duplicate": "{sandbox} does the same as {other}",
+    "task": "task {other}, on which {sandbox} builds, has changed",
+    "base": "branch {other}, on which {sandbox} builds, has changed",
+}
+
+
+def _what(finding: FindingRecord) -> str:
+    return _WHATS[finding.severity or finding.cause or finding.kind]

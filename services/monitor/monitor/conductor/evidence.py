@@ -1,0 +1,182 @@
+"""What holds of a member at present: conflicts, duplicates, and changes underneath it. Pure.
+
+Each piece of evidence is about the later of two sandboxes. False positives that are avoided: files that are ignored by
+the setting, edits with equal content, lines that are only moved apart, tasks that are meant to be alike. How rarely a
+file is edited concurrently, as ConE weighs it, is not used: it needs a history of pull requests.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from monitor.conductor.branch_facts import Branches
+from monitor.conductor.herd_index import HerdIndex
+from monitor.conductor.members import Member, are_alternatives
+from monitor.conductor.similarity import Similarity, similarity
+from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
+from sandherd.contracts.records import Edit
+
+Kind = Literal["conflict", "duplicate", "dependency"]
+NEAR: Final = 3
+"""Lines that are at most so far apart overlap: the context of a hunk, within which git's merge finds a conflict."""
+MAX_PATHS: Final = 20
+"""Maximum paths of a pair with a conflict of branches, and of a dependency."""
+_RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
+EvidenceKey = tuple[Kind, str, str, str]
+"""The kind, the sandbox that it is about, the other sandbox, task or branch, and the path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Why a finding holds."""
+
+    kind: Kind
+    sandbox: str
+    other: str
+    """The sandbox that began earlier; of a dependency, the task or branch that changed."""
+    path: str = ""
+    severity: ConflictSeverity | None = None
+    lines: tuple[int, int] | None = None
+    other_lines: tuple[int, int] | None = None
+    similarity: Similarity | None = None
+    cause: DependencyCause | None = None
+    paths: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> EvidenceKey:
+        """Identifies it among those of a project."""
+        return self.kind, self.sandbox, self.other, self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One project: its members are in an index of all, and so are its branches."""
+
+    project: str
+    index: HerdIndex
+    branches: Branches
+
+    def member(self, sandbox: str) -> Member | None:
+        """A sandbox of the project."""
+        return self.index.members.get((self.project, sandbox))
+
+
+def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None) -> bool:
+    """Whether one severity is above another."""
+    return one is not None and (other is None or _RANK[one] > _RANK[other])
+
+
+def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+    """All evidence with this member, as the earlier or the later one. `open_keys` are of findings that hold so far."""
+    found: dict[EvidenceKey, Evidence] = {}
+    if not member.live:
+        return found
+    for one in (
+        *_same_files(member, scene.index),
+        *_merge_conflicts(member, scene),
+        *_duplicates(member, scene.index, open_keys),
+        *_dependencies(member, scene),
+    ):
+        before = found.get(one.key)
+        if before is None or is_more_severe(one.severity, before.severity):
+            found[one.key] = one
+    return found
+
+
+def _same_files(member: Member, index: HerdIndex) -> Iterator[Evidence]:
+    for path, edit in member.edits.items():
+        for other in index.editors(member, path):
+            if not are_alternatives(member, other):
+                yield from _same_file(member, other, path, edit, other.edits[path])
+
+
+def _same_file(member: Member, other: Member, path: str, edit: Edit, others: Edit) -> Iterator[Evidence]:
+    if edit.content_sha256 is not None and edit.content_sha256 == others.content_sha256:
+        return  # the same content merges, whichever agent wrote it
+    first, later = sorted((member, other), key=lambda one: one.order)
+    overlap = overlapping(later.edits[path], first.edits[path])
+    yield Evidence(
+        kind="conflict",
+        sandbox=later.sandbox,
+        other=first.sandbox,
+        path=path,
+        severity="lines" if overlap else "file",
+        lines=overlap[0] if overlap else None,
+        other_lines=overlap[1] if overlap else None,
+    )
+
+
+def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The first ranges of lines of two edits that overlap; None if none do, or the lines are not known.
+
+    The ranges of an edit are in order and apart.
+    """
+    first, second = iter(one.ranges), iter(other.ranges)
+    left, right = next(first, None), next(second, None)
+    while left is not None and right is not None:
+        if left[0] <= right[1] + NEAR and right[0] <= left[1] + NEAR:
+            return left, right
+        if left[1] < right[1]:
+            left = next(first, None)
+        else:
+            right = next(second, None)
+    return None
+
+
+def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
+    """Conflicts that trial merges of the spawner found, so those of highest certainty."""
+    if member.repository is None or member.branch is None:
+        return
+    for branch, paths in scene.branches.conflicts_of((member.project, member.repository, member.branch)):
+        for other in scene.index.on_branch(member.project, member.repository, branch):
+            if not other.live or are_alternatives(member, other):
+                continue
+            first, later = sorted((member, other), key=lambda one: one.order)
+            for path in sorted(paths)[:MAX_PATHS]:
+                yield Evidence(kind="conflict", sandbox=later.sandbox, other=first.sandbox, path=path, severity="merge")
+
+
+def _duplicates(member: Member, index: HerdIndex, open_keys: Collection[EvidenceKey]) -> Iterator[Evidence]:
+    for other, text in index.alike(member):
+        first, later = sorted((member, other), key=lambda one: one.order)
+        likeness = similarity(text, member.edits, other.edits)
+        key: EvidenceKey = ("duplicate", later.sandbox, first.sandbox, "")
+        if likeness.is_duplicate(already=key in open_keys):
+            yield Evidence(kind="duplicate", sandbox=later.sandbox, other=first.sandbox, similarity=likeness)
+
+
+def _dependencies(member: Member, scene: Scene) -> Iterator[Evidence]:
+    """What has changed underneath a member: tasks, and its base."""
+    for task in sorted(member.context.builds_on):
+        providers = scene.index.of_task(member.project, task)
+        yield from _changed(member, task, "task", {path for one in providers for path in _edited_since(one, member)})
+    if member.repository is None or member.base is None:
+        return
+    base = member.project, member.repository, member.base
+    for merge in scene.branches.merges_into(base):
+        if merge.at > member.started_at and merge.branch != member.branch:
+            yield from _changed(member, merge.branch, "base", merge.paths & member.edits.keys())
+    changed = {path for one in scene.index.on_branch(*base) for path in _edited_since(one, member)}
+    conflicts = _conflicts_with_base(member, scene)
+    yield from _changed(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
+
+
+def _conflicts_with_base(member: Member, scene: Scene) -> frozenset[str]:
+    """The paths in which a trial merge of its branch with its base has conflicts."""
+    if member.repository is None or member.branch is None:
+        return frozenset()
+    found = scene.branches.conflicts_of((member.project, member.repository, member.branch))
+    return next((paths for branch, paths in found if branch == member.base), frozenset())
+
+
+def _edited_since(provider: Member, member: Member) -> set[str]:
+    """The files that a member has edited since another one began."""
+    if provider.task == member.task:
+        return set()
+    return {path for path, edit in provider.edits.items() if edit.at > member.started_at}
+
+
+def _changed(member: Member, other: str, cause: DependencyCause, paths: Collection[str]) -> Iterator[Evidence]:
+    if paths:
+        shown = tuple(sorted(paths, key=lambda path: (path not in member.edits, path))[:MAX_PATHS])
+        yield Evidence(kind="dependency", sandbox=member.sandbox, other=other, cause=cause, paths=shown)

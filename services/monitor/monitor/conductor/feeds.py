@@ -1,0 +1,177 @@
+"""What the Conductor reads: summaries that have changed, events of branches, and what tasks were submitted with."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js.errors import NotFoundError
+from pydantic import ValidationError
+
+from monitor.conductor.members import TaskContext
+from monitor.facts import Key
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import StoredMessage, read_batch
+from sandherd.bus.kv import last_message
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.branch import BranchEvent
+from sandherd.contracts.events.task import TaskSubmitted
+from sandherd.contracts.labels import BATCH_LABEL
+from sandherd.contracts.records import SandboxSummary
+from sandherd.contracts.streams import live_subject
+from sandherd.contracts.subjects import PREFIX, event_subject
+from sandherd.telemetry import logs
+
+EVENTS: Final = "EVENTS"
+BRANCH_SUBJECTS: Final = f"{PREFIX}.event.*.*.branch.*"
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+_MAX_CONTEXTS: Final = 20_000
+_AT_ONCE: Final = 50
+_KV: Final = f"KV_{SandboxSummary.bucket}"
+_PREFIX: Final = f"$KV.{SandboxSummary.bucket}"
+_log: Final = logs.get("conductor")
+
+
+class SummaryFeed:
+    """The summaries, from the first on; each change once. It reads what has changed and nothing else."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._next = 1
+
+    async def next_batch(self) -> dict[Key, SandboxSummary | None]:
+        """The next changed summaries, None for a deleted one; empty if there are none. Raises nats-py's errors."""
+        batch = await read_batch(self._bus, _KV, f"{_PREFIX}.>", first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES)
+        if batch:
+            self._next = batch[-1].sequence + 1
+        return dict(found for stored in batch if (found := _summary(stored)) is not None)
+
+
+async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
+    """The summaries of a project; `*` for all projects. Raises nats-py's errors."""
+    found: list[SandboxSummary] = []
+    first = 1
+    while batch := await read_batch(
+        bus, _KV, f"{_PREFIX}.{project}.*", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
+    ):
+        first = batch[-1].sequence + 1
+        found += [summary for stored in batch if (summary := (_summary(stored) or (None, None))[1]) is not None]
+    return found
+
+
+def _summary(stored: StoredMessage) -> tuple[Key, SandboxSummary | None] | None:
+    """A summary with its key; None for one that can't be read."""
+    project, _, sandbox = stored.subject.removeprefix(f"{_PREFIX}.").partition(".")
+    if not stored.data:  # deleted, or expired
+        return (project, sandbox), None
+    try:
+        return (project, sandbox), SandboxSummary.model_validate_json(stored.data)
+    except ValidationError as error:
+        _log.warning("summary unreadable, ignored", project=project, sandbox=sandbox, error=repr(error)[:200])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBranchEvent:
+    """An event of a branch, with its project and the broker's time."""
+
+    project: str
+    data: EventData
+    at: datetime
+
+
+class BranchFeed:
+    """The events of branches. They are read from the stream when one has arrived, and every `_READ_ANYWAY` seconds."""
+
+    _READ_ANYWAY: Final = 30.0
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._next = 1
+        self._arrived = True
+        self._read_at = 0.0
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> None:
+        """Subscribe, so that new events are noticed. Raises nats-py's errors."""
+        await self.stop()
+        self._subscription = await self._bus.client.subscribe(live_subject(BRANCH_SUBJECTS), cb=self._on_event)
+        self._arrived = True
+
+    async def stop(self) -> None:
+        """Unsubscribe."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None and not self._bus.closed:
+            with suppress(nats.errors.Error):  # not connected: the broker has already removed it
+                await subscription.unsubscribe()
+
+    async def _on_event(self, _msg: Msg) -> None:
+        self._arrived = True
+
+    async def next_batch(self) -> Sequence[ReadBranchEvent]:
+        """The next events, in order; empty if there are none. Raises nats-py's errors."""
+        now = asyncio.get_running_loop().time()
+        if not self._arrived and now - self._read_at < self._READ_ANYWAY:
+            return ()
+        self._arrived = False
+        try:
+            batch = await read_batch(
+                self._bus, EVENTS, BRANCH_SUBJECTS, first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES
+            )
+        except BaseException:
+            self._arrived = True
+            raise
+        self._read_at = now
+        if batch:
+            self._next, self._arrived = batch[-1].sequence + 1, True
+        return [event for stored in batch if (event := _branch_event(stored)) is not None]
+
+
+def _branch_event(stored: StoredMessage) -> ReadBranchEvent | None:
+    try:
+        event = read_event(stored.subject, stored.data)
+    except ContractError:
+        return None  # event-ingest reports it
+    return ReadBranchEvent(event.project, event.data, stored.at) if isinstance(event.data, BranchEvent) else None
+
+
+class TaskContexts:
+    """What tasks were submitted with, read once for each task."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: OrderedDict[tuple[str, str], TaskContext] = OrderedDict()
+
+    async def of(self, tasks: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], TaskContext]:
+        """The contexts of tasks, by project and name. Raises nats-py's errors.
+
+        Of a task without its event, which may have expired, the context is empty.
+        """
+        missing = sorted(set(tasks) - self._known.keys())
+        for start in range(0, len(missing), _AT_ONCE):
+            some = missing[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._read(*task) for task in some))
+            self._known.update(zip(some, found, strict=True))
+        contexts = {task: self._known[task] for task in tasks}
+        while len(self._known) > _MAX_CONTEXTS:
+            self._known.popitem(last=False)
+        return contexts
+
+    async def _read(self, project: str, task: str) -> TaskContext:
+        subject = event_subject(project, task, TaskSubmitted.type)
+        try:
+            data = read_event(subject, (await last_message(self._bus, EVENTS, subject)).data or b"").data
+        except (NotFoundError, ContractError):
+            return TaskContext()
+        if not isinstance(data, TaskSubmitted):
+            return TaskContext()
+        return TaskContext(data.labels.get(BATCH_LABEL), frozenset(filter(None, (*data.depends_on, data.resumes))))

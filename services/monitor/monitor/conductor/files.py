@@ -1,0 +1,59 @@
+"""Which paths of edited files are compared, and which may be shown to another agent. Pure.
+
+A path is chosen by a sandbox, so it is hostile. What is compared is a plain relative path; what another agent gets to
+read has a small set of characters, without spaces, so that a name can't be read as an instruction.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import translate
+from functools import lru_cache
+from typing import Final
+
+MAX_PATH: Final = 400
+"""A file with a longer path, in bytes, is not compared; the same for names of branches and repositories."""
+_SHOWN: Final = re.compile(r"[A-Za-z0-9._+@-]{1,64}(?:/[A-Za-z0-9._+@-]{1,64}){0,15}", re.ASCII)
+_MAX_SHOWN: Final = 160
+
+
+def is_plain(path: str) -> bool:
+    """Whether this is a relative path inside a work tree, without control characters and surrogates."""
+    if not is_short(path):
+        return False
+    return all(part not in {"", ".", ".."} for part in path.split("/"))
+
+
+def is_short(text: str) -> bool:
+    """Whether a text of a sandbox has a limited size, and neither control characters nor surrogates."""
+    return text.isprintable() and 0 < len(text.encode()) <= MAX_PATH
+
+
+def quoted(path: str) -> str | None:
+    """The path in quotation marks, for another agent; None if it has characters that an agent is not shown."""
+    return f'"{path}"' if len(path) <= _MAX_SHOWN and _SHOWN.fullmatch(path) else None
+
+
+class IgnoredFiles:
+    """Files whose edits are no conflict, by patterns as those of a shell, in which `*` also matches a slash.
+
+    A pattern without a slash is compared with each part of a path, one with a slash with the entire path.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        wanted = sorted(patterns)
+        self._parts = _compiled(pattern for pattern in wanted if "/" not in pattern)
+        self._paths = _compiled(pattern for pattern in wanted if "/" in pattern)
+        self._matches = lru_cache(maxsize=4096)(self._find)
+
+    def __contains__(self, path: str) -> bool:
+        return self._matches(path)
+
+    def _find(self, path: str) -> bool:
+        if self._paths is not None and self._paths.fullmatch(path):
+            return True
+        return self._parts is not None and any(self._parts.fullmatch(part) for part in path.split("/"))
+
+
+def _compiled(patterns: Iterator[str]) -> "re.Pattern[str] | None":
+    found = "|".join(translate(pattern) for pattern in patterns)
+    return re.compile(found) if found else None

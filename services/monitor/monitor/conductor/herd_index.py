@@ -1,0 +1,187 @@
+"""All members, indexed by what they may have in common: edited files, shingles of titles, branches and tasks. Pure.
+
+The cost of a change is proportional to the changed summary and to the members that share something with it, whatever
+the number of members and of events.
+"""
+
+from collections.abc import Hashable, Iterator
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+from monitor.conductor.members import Group, Member, meant_to_be_alike
+from monitor.conductor.similarity import CANDIDATE, text_similarity
+from monitor.facts import Key
+
+MAX_EDITORS: Final = 20
+"""Of more editors of a file, the first ones are compared with each other: it is a file that every task edits."""
+MAX_ALIKE: Final = 200
+"""A shingle of more titles is no reason to compare them: they are of one template."""
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class Postings(Generic[KeyT]):
+    """The members that have something, by what it is, in the order in which they got it."""
+
+    def __init__(self) -> None:
+        self._members: dict[KeyT, dict[Key, None]] = {}
+
+    def add(self, what: KeyT, member: Key) -> None:
+        """Add a member."""
+        self._members.setdefault(what, {})[member] = None
+
+    def discard(self, what: KeyT, member: Key) -> None:
+        """Remove a member, if it is there."""
+        found = self._members.get(what)
+        if found is not None:
+            found.pop(member, None)
+            if not found:
+                del self._members[what]
+
+    def of(self, what: KeyT) -> dict[Key, None]:
+        """The members that have it."""
+        return self._members.get(what, {})
+
+
+class HerdIndex:
+    """The members, and which of them have something in common."""
+
+    def __init__(self) -> None:
+        self.members: dict[Key, Member] = {}
+        self.compared = 0
+        """How many pairs of members were compared, for each file or title: the measure of the work."""
+        self._by_project: Postings[str] = Postings()
+        self._by_file: Postings[tuple[Group, str]] = Postings()
+        self._by_shingle: Postings[tuple[Group, tuple[str, ...]]] = Postings()
+        self._by_branch: Postings[tuple[str, str, str]] = Postings()
+        self._by_base: Postings[tuple[str, str, str]] = Postings()
+        self._by_task: Postings[tuple[str, str]] = Postings()
+        self._builders: Postings[tuple[str, str]] = Postings()
+        self._alike: dict[Key, dict[Key, float]] = {}
+
+    def replace(self, key: Key, member: Member | None) -> set[Key]:
+        """Set or remove a member. Returns the members whose findings may be others now."""
+        before = self.members.get(key)
+        affected = {key, *self._builders_on(before), *self._builders_on(member)}
+        if before is not None and (member is None or not _same_place(before, member)):
+            affected |= self._remove(before)
+            before = None
+        if member is None:
+            return affected
+        self.members[key] = member
+        self._set_files(before, member)
+        if before is None:
+            self._add(member)
+        return affected
+
+    def _builders_on(self, member: Member | None) -> dict[Key, None]:
+        """The members that build on the task or the branch of this one."""
+        if member is None:
+            return {}
+        found = dict(self._builders.of((member.project, member.task)))
+        if member.repository is not None and member.branch is not None:
+            found |= self._by_base.of((member.project, member.repository, member.branch))
+        return found
+
+    def _set_files(self, before: Member | None, member: Member) -> None:
+        """A finished member's files are not compared."""
+        old = before.edits.keys() if before is not None and before.live else ()
+        new = member.edits.keys() if member.live else ()
+        for path in set(old) - set(new):
+            self._by_file.discard((member.group, path), member.key)
+        for path in set(new) - set(old):
+            self._by_file.add((member.group, path), member.key)
+
+    def _add(self, member: Member) -> None:
+        self._by_project.add(member.project, member.key)
+        self._by_task.add((member.project, member.task), member.key)
+        for task in member.context.builds_on:
+            self._builders.add((member.project, task), member.key)
+        for postings, name in ((self._by_branch, member.branch), (self._by_base, member.base)):
+            if member.repository is not None and name is not None:
+                postings.add((member.project, member.repository, name), member.key)
+        self._alike[member.key] = self._find_alike(member)
+        for other, likeness in self._alike[member.key].items():
+            self._alike[other][member.key] = likeness
+        for shingle in member.title.shingles:
+            self._by_shingle.add((member.group, shingle), member.key)
+
+    def _find_alike(self, member: Member) -> dict[Key, float]:
+        """The members with a similar title. It is done once for a title, as titles don't change."""
+        found: dict[Key, float] = {}
+        candidates: set[Key] = set()
+        for shingle in member.title.shingles:
+            sharing = self._by_shingle.of((member.group, shingle))
+            if len(sharing) <= MAX_ALIKE:
+                candidates.update(sharing)
+        for key in candidates:
+            other = self.members[key]
+            self.compared += 1
+            likeness = text_similarity(member.title, other.title)
+            if likeness >= CANDIDATE and not meant_to_be_alike(member, other):
+                found[key] = likeness
+        return found
+
+    def _remove(self, member: Member) -> set[Key]:
+        """Remove a member. Returns those that had a similar title."""
+        key = member.key
+        del self.members[key]
+        for path in member.edits:
+            self._by_file.discard((member.group, path), key)
+        for shingle in member.title.shingles:
+            self._by_shingle.discard((member.group, shingle), key)
+        self._by_project.discard(member.project, key)
+        self._by_task.discard((member.project, member.task), key)
+        for task in member.context.builds_on:
+            self._builders.discard((member.project, task), key)
+        for postings, name in ((self._by_branch, member.branch), (self._by_base, member.base)):
+            if member.repository is not None and name is not None:
+                postings.discard((member.project, member.repository, name), key)
+        alike = self._alike.pop(key, {})
+        for other in alike:
+            self._alike[other].pop(key, None)
+        return set(alike)
+
+    # --- what members have in common ---------------------------------------------------------------------------
+
+    def of_project(self, project: str) -> Iterator[Member]:
+        """The members of a project."""
+        return (self.members[key] for key in self._by_project.of(project))
+
+    def editors(self, member: Member, path: str) -> list[Member]:
+        """The other live members that edit the same file, if it is among the first `MAX_EDITORS`."""
+        compared = list(islice(self._by_file.of((member.group, path)), MAX_EDITORS))
+        if len(compared) == 1 or member.key not in compared:
+            return []
+        self.compared += len(compared) - 1
+        return [self.members[key] for key in compared if key != member.key]
+
+    def alike(self, member: Member) -> Iterator[tuple[Member, float]]:
+        """The other live members with a similar title, and how similar it is."""
+        for key, likeness in self._alike.get(member.key, {}).items():
+            other = self.members[key]
+            self.compared += 1
+            if other.live:
+                yield other, likeness
+
+    def on_branch(self, project: str, repository: str, branch: str) -> list[Member]:
+        """The members that work on a branch."""
+        return [self.members[key] for key in self._by_branch.of((project, repository, branch))]
+
+    def on_base(self, project: str, repository: str, base: str) -> list[Member]:
+        """The members whose branches began at a base."""
+        return [self.members[key] for key in self._by_base.of((project, repository, base))]
+
+    def of_task(self, project: str, task: str) -> list[Member]:
+        """The members that run a task."""
+        return [self.members[key] for key in self._by_task.of((project, task))]
+
+
+def _same_place(one: Member, other: Member) -> bool:
+    """Whether two states of a member are found by the same keys, but for their files."""
+    return (one.group, one.branch, one.task, one.title, one.context) == (
+        other.group,
+        other.branch,
+        other.task,
+        other.title,
+        other.context,
+    )

@@ -1,0 +1,145 @@
+"""Stores the ledgers in the monitor's bucket, each over the revision that was read, and publishes their outboxes."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from monitor.conductor.decisions import MESSAGE_EXPIRES
+from monitor.conductor.ledger import Ledger, Output
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import read_batch
+from sandherd.bus.errors import BusError
+from sandherd.bus.publisher import EventPublisher
+from sandherd.contracts.commands import COMMANDS, SendMessage
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.names import FLEET, new_uuid
+from sandherd.contracts.subjects import event_subject
+from sandherd.telemetry import logs
+
+_STREAM: Final = "KV_monitor"
+_PREFIX: Final = "$KV.monitor.conductor"
+_DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
+_COMMAND_AGE: Final = timedelta(seconds=100)
+"""A command that a former holder may have published is repeated until the broker would no longer know its id."""
+_BATCH: Final = 100
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+_log: Final = logs.get("conductor")
+
+
+class LedgerConflictError(Exception):
+    """A ledger could not be stored: another replica may have stored it, so that all have to be read again."""
+
+
+class LedgerStore:
+    """The ledgers of all projects, by project."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._revisions: dict[str, int] = {}
+
+    async def restore(self, wanted: str = "*") -> dict[str, Ledger]:
+        """All ledgers, or that of a project. One that can't be read is begun anew. Raises nats-py's errors."""
+        found: dict[str, Ledger] = {}
+        first = 1
+        while batch := await read_batch(
+            self._bus, _STREAM, f"{_PREFIX}.{wanted}", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
+        ):
+            first = batch[-1].sequence + 1
+            for stored in batch:
+                project = stored.subject.rpartition(".")[2]
+                self._revisions[project] = stored.sequence
+                if stored.data:
+                    found[project] = _read(project, stored.data)
+        return found
+
+    async def save(self, project: str, ledger: Ledger) -> None:
+        """Store a ledger. Raises `LedgerConflictError`."""
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revisions.get(project, 0))}
+        payload = b"" if ledger.is_empty else ledger.model_dump_json(exclude_defaults=True).encode()
+        if ledger.is_empty:
+            headers |= _DELETE_HEADERS
+        try:
+            ack = await self._bus.publish(f"{_PREFIX}.{project}", payload, msg_id=str(new_uuid()), headers=headers)
+        except BusError as error:
+            raise LedgerConflictError(f"{project}: {error}") from error
+        self._revisions[project] = ack.seq
+
+
+async def read_ledgers(bus: Bus, project: str) -> dict[str, Ledger]:
+    """The ledgers as they are stored, of one project or of all (`fleet`). Raises nats-py's errors."""
+    return await LedgerStore(bus).restore("*" if project == FLEET else project)
+
+
+def _read(project: str, document: bytes) -> Ledger:
+    try:
+        return Ledger.model_validate_json(document)
+    except ValidationError as error:
+        _log.warning("conductor's record unreadable, begun anew", project=project, error=repr(error)[:200])
+        return Ledger()
+
+
+class Outbox:
+    """Publishes what ledgers have in their outboxes."""
+
+    def __init__(self, bus: Bus, publisher: EventPublisher) -> None:
+        self._bus = bus
+        self._publisher = publisher
+        self._commands = 0
+
+    async def publish(self, project: str, output: Output, *, repeated: bool) -> None:
+        """Publish one event or command. With `repeated` a former holder may have published it, which is found out.
+
+        An event is looked for in the stream; a command is published again while its id, or its message's name, makes a
+        second one harmless.
+        """
+        if output.type in EVENTS:
+            if not (repeated and await self._is_stored(project, output)):
+                await self._publish_event(project, output)
+        elif not repeated or datetime.now(UTC) - output.at < _age_of(output):
+            await self._publish_command(project, output)
+
+    async def _is_stored(self, project: str, output: Output) -> bool:
+        subject = event_subject(project, output.entity, output.type)
+        first = 1
+        while batch := await read_batch(
+            self._bus, "EVENTS", subject, first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
+        ):
+            first = batch[-1].sequence + 1
+            if any(stored.headers.get("Nats-Msg-Id") == str(output.id) for stored in batch):
+                return True
+        return False
+
+    async def _publish_event(self, project: str, output: Output) -> None:
+        sandbox = output.entity if output.entity != FLEET else None
+        await self._publisher.publish(
+            EVENTS[output.type].model_validate_json(output.data),
+            project=project,
+            entity=output.entity,
+            id=output.id,
+            time=output.at,
+            sandboxid=sandbox,
+            taskid=output.task,
+        )
+
+    async def _publish_command(self, project: str, output: Output) -> None:
+        self._commands += 1
+        data: Any = COMMANDS[output.type].model_validate_json(output.data)
+        command = wrap(
+            data,
+            output.type,
+            id=output.id,
+            source=self._publisher.source,
+            sequence=self._commands,
+            project=project,
+            subject=output.entity,
+            time=output.at,
+            taskid=output.task,
+            sandboxid=output.entity,
+        )
+        await self._bus.publish_command(command)
+
+
+def _age_of(output: Output) -> timedelta:
+    return timedelta(seconds=MESSAGE_EXPIRES) if output.type == SendMessage.type else _COMMAND_AGE

@@ -1,0 +1,106 @@
+"""A sandbox as the Conductor compares it with others: a part of its summary, and what its task was submitted with.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from monitor.conductor.files import IgnoredFiles, is_plain, is_short
+from monitor.conductor.similarity import Title, title_of
+from monitor.facts import Key
+from sandherd.contracts.records import Edit, SandboxSummary
+
+_ACTIVE: Final = frozenset({"running", "waiting"})
+Group = tuple[str, str | None, str | None]
+"""The project, the repository and the base of a sandbox; without a repository the last two are None."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What a task was submitted with, beside its text."""
+
+    batch: str | None = None
+    """The batch that it was submitted in, whose tasks are meant to be alike."""
+    builds_on: frozenset[str] = frozenset()
+    """The tasks that it depends on, and the one whose session it resumes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A sandbox with a task. `edits` has the compared files by path."""
+
+    project: str
+    sandbox: str
+    task: str
+    repository: str | None
+    base: str | None
+    branch: str | None
+    title: Title
+    started_at: datetime
+    live: bool
+    """Whether its agent works, waits or is paused. A finished one can still get a message, and then edits again."""
+    active: bool
+    """Whether its agent may receive a message: it works or waits."""
+    edits: Mapping[str, Edit]
+    context: TaskContext = TaskContext()
+
+    @property
+    def key(self) -> Key:
+        """Its project and name."""
+        return self.project, self.sandbox
+
+    @property
+    def group(self) -> Group:
+        """What it is compared within."""
+        return self.project, self.repository, self.base
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """Sorts sandboxes by their beginning: of two, the later one is asked to give way."""
+        return self.started_at, self.sandbox
+
+
+def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFiles) -> Member | None:
+    """The member of a summary; None if it runs no task or has ended."""
+    if summary.task is None or summary.state == "ended":
+        return None
+    about = (summary.repository, summary.base, summary.branch)
+    known = all(name is None or is_short(name) for name in about)
+    repository = repository_key(summary.repository) if known else None
+    return Member(
+        project=summary.project,
+        sandbox=summary.sandbox,
+        task=summary.task,
+        repository=repository,
+        base=summary.base if repository else None,
+        branch=summary.branch if repository else None,
+        title=title_of(summary.title),
+        started_at=summary.started_at,
+        live=summary.state != "finished",
+        active=summary.state in _ACTIVE,
+        edits={edit.path: edit for edit in summary.edits if is_plain(edit.path) and edit.path not in ignored},
+        context=context,
+    )
+
+
+def repository_key(repository: str | None) -> str | None:
+    """The name under which tasks share a repository: as the spawner's events name it, without `.git`."""
+    return repository.removesuffix("/").removesuffix(".git") if repository else None
+
+
+def meant_to_be_alike(one: Member, other: Member) -> bool:
+    """Whether two tasks are alike on purpose: of one task, branch or batch, or if one builds on the other."""
+    joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
+    batch = one.context.batch is not None and one.context.batch == other.context.batch
+    builds = one.task in other.context.builds_on or other.task in one.context.builds_on
+    return one.task == other.task or joined or batch or builds
+
+
+def are_alternatives(one: Member, other: Member) -> bool:
+    """Whether two tasks are the same on purpose, as in a matrix: of their results one is used, so none conflicts."""
+    return one.task == other.task or (
+        one.context.batch is not None and one.context.batch == other.context.batch and one.title == other.title
+    )

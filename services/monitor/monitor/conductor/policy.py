@@ -1,0 +1,40 @@
+"""What the settings say about the Conductor."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from monitor.conductor.files import IgnoredFiles
+from sandherd.contracts.states import NotificationKind
+from sandherd.settings import Settings
+from sandherd.settings.coordination import ConductorMode
+
+MODES: Final[tuple[ConductorMode, ...]] = ("off", "report", "inform", "ask", "pause")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the settings say about the Conductor."""
+
+    mode: ConductorMode
+    ignored: IgnoredFiles
+    cooldown: float
+    check_interval: float
+    notifies: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Policy":
+        """The policy of the settings."""
+        mode = settings.conductor
+        notifies = MODES.index(mode) >= MODES.index("ask") and NotificationKind.COORDINATION in settings.notifications
+        ignored = IgnoredFiles(settings.conductor_ignore)
+        return cls(mode, ignored, settings.steering_cooldown, settings.check_interval, notifies)
+
+    @property
+    def informs(self) -> bool:
+        """Whether agents get messages."""
+        return MODES.index(self.mode) >= MODES.index("inform")
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the later sandbox of a severe finding is paused."""
+        return self.mode == "pause"

@@ -1,0 +1,86 @@
+"""How alike two tasks are: by their titles, and by the files that they edit. Pure.
+
+Titles are compared by the exact Jaccard index of their shingles (`SHINGLE` consecutive tokens), which for hundreds of
+tasks needs no approximation such as MinHash.
+"""
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+SHINGLE: Final = 3
+TEXT_WEIGHT: Final = 0.45
+FILES_WEIGHT: Final = 0.20
+"""The weights of PRSense for text and files. Its third, 0.35 for the meaning of diffs, needs a model and is left out;
+these two are divided by their sum."""
+THRESHOLD: Final = 0.7
+"""From this similarity on two tasks are duplicates, if both have edited files (the threshold of OmoiOS)."""
+TEXT_THRESHOLD: Final = 0.92
+"""The same before both have edited files, of the titles alone (the threshold of Hephaestus for equal tasks)."""
+HYSTERESIS: Final = 0.1
+"""A finding holds until the similarity is so much below its threshold."""
+CANDIDATE: Final = 0.3
+"""Of titles that are less alike no pair is a duplicate, whatever its files: with equal files it would have .52."""
+_TOKEN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
+_NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """A title as it is compared."""
+
+    normal: str
+    """Its tokens in lower case, with a space between."""
+    shingles: frozenset[tuple[str, ...]]
+    """None of a title with fewer tokens: it states too little to be compared."""
+    identifiers: frozenset[str]
+    """Its tokens with digits, dots, slashes and the like: numbers of tickets, paths, names in code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """How alike two tasks are, from 0 to 1."""
+
+    text: float
+    files: float | None
+    """None: at least one of them has not edited a file yet."""
+
+    @property
+    def total(self) -> float:
+        """The weighted mean of what is known."""
+        if self.files is None:
+            return self.text
+        return (TEXT_WEIGHT * self.text + FILES_WEIGHT * self.files) / (TEXT_WEIGHT + FILES_WEIGHT)
+
+    def is_duplicate(self, *, already: bool) -> bool:
+        """Whether this is a duplicate; with `already` it was one before."""
+        limit = TEXT_THRESHOLD if self.files is None else THRESHOLD
+        return self.total >= (limit - HYSTERESIS if already else limit)
+
+
+def title_of(text: str) -> Title:
+    """The title of a task's text."""
+    tokens = _TOKEN.findall(text.casefold())
+    shingles = frozenset(tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1))
+    return Title(" ".join(tokens), shingles, frozenset(token for token in tokens if _NAMES_SOMETHING.search(token)))
+
+
+def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
+    """The size of the intersection divided by that of the union; 0 for two empty sets."""
+    both = len(one & other)
+    union = len(one) + len(other) - both
+    return both / union if union else 0.0
+
+
+def text_similarity(one: Title, other: Title) -> float:
+    """How alike two titles are. 0 if each names something that the other does not: they are of one template."""
+    if one.identifiers - other.identifiers and other.identifiers - one.identifiers:
+        return 0.0
+    return jaccard(one.shingles, other.shingles)
+
+
+def similarity(text: float, one: Mapping[str, object], other: Mapping[str, object]) -> Similarity:
+    """The similarity of two tasks: of their titles, and of the files that each has edited, by path."""
+    return Similarity(text, jaccard(one.keys(), other.keys()) if one and other else None)

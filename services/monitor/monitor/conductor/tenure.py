@@ -1,0 +1,223 @@
+"""The Conductor: reads changed summaries, decides for the projects that they affect, stores, and publishes.
+
+Only the holder of the lease `monitor.conductor` runs it. Its work is proportional to the number of changed summaries,
+and it reads no events of agents.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from monitor.conductor import assessment, decisions
+from monitor.conductor.branch_facts import Branches, BranchKey
+from monitor.conductor.evidence import Scene
+from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
+from monitor.conductor.herd_index import HerdIndex
+from monitor.conductor.ledger import Ledger
+from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
+from monitor.conductor.members import TaskContext, member_of
+from monitor.conductor.policy import Policy
+from monitor.facts import Key
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.pull import REBIND
+from sandherd.bus.kv import read_record
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.records import SandboxSummary, SharedSandboxRecord
+from sandherd.contracts.states import SandboxState
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+_POLL: Final = 1.0
+_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
+GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest_ratio")
+_log: Final = logs.get("conductor")
+
+
+class Conductor:
+    """One tenure of the lease: reads everything once, then what changes, until another replica has the lease."""
+
+    def __init__(self, bus: Bus, lease: Lease, policy: Policy, outbox: Outbox, meters: Meters) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._policy = policy
+        self._outbox = outbox
+        self._meters = meters
+        self._store = LedgerStore(bus)
+        self._summaries = SummaryFeed(bus)
+        self._branch_feed = BranchFeed(bus)
+        self._contexts = TaskContexts(bus)
+        self._index = HerdIndex()
+        self._branches = Branches()
+        self._ledgers: dict[str, Ledger] = {}
+        self._touched: dict[str, set[str]] = {}
+        """The sandboxes whose findings may be others now, by project."""
+        self._unread: dict[Key, SandboxSummary | None] = {}
+        """Summaries that were read and are not in the index yet."""
+        self._waiting: set[str] = set()
+        """Projects in which something is to be done later, for example after a cool-down."""
+        self._checked_at = 0.0
+
+    async def run(self) -> None:
+        """Work until the lease is lost."""
+        try:
+            await self._retried(self._begin)
+            while True:
+                await self._retried(self._round)
+                await asyncio.sleep(min(_POLL, self._policy.check_interval))
+        except LeaseLostError:
+            _log.warning("lease lost, conductor stopped")
+        except LedgerConflictError as error:
+            _log.warning("conductor's record not stored, reading all again", error=str(error))
+            await asyncio.sleep(REBIND)
+        finally:
+            await self._branch_feed.stop()
+            self._meters.hide(*GAUGES)
+
+    async def _retried(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this, again while the broker does not respond. What was read until then is not lost."""
+        while True:
+            self._lease.check()
+            try:
+                await work()
+            except _UNREADABLE as error:
+                _log.warning("broker not responding, sandboxes not compared", error=repr(error))
+                await asyncio.sleep(REBIND)
+            else:
+                return
+
+    async def _begin(self) -> None:
+        """Read everything, and publish what a former holder may not have published."""
+        self._ledgers = await self._store.restore()
+        await self._branch_feed.start()
+        await self._read()
+        for project, ledger in self._ledgers.items():
+            self._touch((project, name) for finding in ledger.findings for name in finding.sandboxes)
+            self._waiting.add(project)
+        for project in [name for name, ledger in self._ledgers.items() if ledger.outbox]:
+            await self._publish(project, repeated=True)
+
+    async def _round(self) -> None:
+        await self._read()
+        projects = set(self._touched)
+        now = asyncio.get_running_loop().time()
+        if now - self._checked_at >= self._policy.check_interval:
+            self._checked_at, projects = now, projects | self._waiting
+        for project in sorted(projects):
+            await self._decide(project, datetime.now(UTC))
+        if projects:
+            self._measure()
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        await self._put_unread()
+        while batch := await self._summaries.next_batch():
+            for key, summary in batch.items():
+                self._unread[key] = summary
+            await self._put_unread()
+            self._meters.count("sandherd_conductor_summaries_total", len(batch))
+        while events := await self._branch_feed.next_batch():
+            for event in events:
+                for branch in self._branches.fold(event.project, event.data, event.at):
+                    self._touch(self._affected_by(branch))
+
+    async def _put_unread(self) -> None:
+        """Put the summaries that were read into the index. Those of sandboxes that have ended need no context."""
+        live = [one for one in self._unread.values() if one is not None and one.state != "ended"]
+        contexts = await self._contexts.of({(one.project, one.task) for one in live if one.task is not None})
+        for key, summary in self._unread.items():
+            context = contexts.get((key[0], (summary and summary.task) or ""), TaskContext())
+            member = member_of(summary, context, self._policy.ignored) if summary is not None else None
+            self._touch(self._index.replace(key, member))
+        self._unread = {}
+
+    def _touch(self, keys: Iterable[Key]) -> None:
+        for project, sandbox in keys:
+            self._touched.setdefault(project, set()).add(sandbox)
+
+    def _affected_by(self, branch: BranchKey) -> set[Key]:
+        return {member.key for member in (*self._index.on_branch(*branch), *self._index.on_base(*branch))}
+
+    # --- deciding ----------------------------------------------------------------------------------------------
+
+    async def _decide(self, project: str, now: datetime) -> None:
+        before = self._ledgers.get(project, Ledger())
+        touched = self._touched.get(project, set())
+        compared, scene = self._index.compared, Scene(project, self._index, self._branches)
+        ledger = decisions.reconciled(before, touched, scene, now)
+        self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
+        if self._policy.notifies:
+            ledger = decisions.notified(ledger, now)
+        ledger = await self._with_actions(ledger, scene, now)
+        ledger, waits = self._with_report(ledger, project, now)
+        self._note_waiting(project, ledger, report_waits=waits)
+        if ledger != before:
+            self._lease.check()
+            await self._store.save(project, ledger)
+            self._ledgers[project] = ledger
+            await self._publish(project, repeated=False)
+        if len(ledger.outbox) < decisions.MAX_EVENTS:
+            self._touched.pop(project, None)
+
+    async def _with_actions(self, ledger: Ledger, scene: Scene, now: datetime) -> Ledger:
+        project = scene.project
+        if self._policy.pauses:
+            for sandbox, finding in decisions.to_pause(ledger, scene).items():
+                if await self._runs(project, sandbox):
+                    ledger = decisions.paused(ledger, finding, now)
+        if self._policy.informs:
+            wanted = decisions.announcements_due(ledger, scene, now, self._policy.cooldown, pauses=self._policy.pauses)
+            for announcement in wanted:
+                if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
+                    ledger = decisions.informed(ledger, announcement, now, self._policy.cooldown)
+        return ledger
+
+    async def _runs(self, project: str, sandbox: str) -> bool:
+        """Whether the sandbox runs by the spawner's record, so that its agent can get a message."""
+        record = await read_record(self._bus, SharedSandboxRecord, project, sandbox)
+        return record is not None and record.state is SandboxState.RUNNING
+
+    def _with_report(self, ledger: Ledger, project: str, now: datetime) -> tuple[Ledger, bool]:
+        """The ledger with a report if one is due, and whether one is due later."""
+        report = assessment.assessed(ledger, self._index.of_project(project), now)
+        wait = assessment.report_waits(ledger, report)
+        if wait == 0:
+            return assessment.reported(ledger, report), False
+        return ledger, wait is not None
+
+    def _note_waiting(self, project: str, ledger: Ledger, *, report_waits: bool) -> None:
+        uninformed = any(one.open and one.informed_at is None for one in ledger.findings)
+        if report_waits or (self._policy.informs and uninformed) or self._policy.pauses:
+            self._waiting.add(project)
+        else:
+            self._waiting.discard(project)
+
+    async def _publish(self, project: str, *, repeated: bool) -> None:
+        """Publish the outbox, and store that it is empty."""
+        ledger = self._ledgers[project]
+        if not ledger.outbox:
+            return
+        for output in ledger.outbox:
+            self._lease.check()
+            await self._outbox.publish(project, output, repeated=repeated)
+            name = "sandherd_conductor_messages_total" if output.type == SendMessage.type else None
+            if name is not None:
+                self._meters.count(name)
+            else:
+                self._meters.count("sandherd_conductor_published_total", type=output.type)
+        emptied = ledger.model_copy(update={"outbox": ()})
+        await self._store.save(project, emptied)
+        self._ledgers[project] = emptied
+
+    def _measure(self) -> None:
+        kinds = [one.kind for ledger in self._ledgers.values() for one in ledger.findings if one.open]
+        for kind in ("conflict", "duplicate", "dependency"):
+            self._meters.set("sandherd_conductor_findings", kinds.count(kind), kind=kind)
+        scores = [ledger.reported.score for ledger in self._ledgers.values() if ledger.reported is not None]
+        self._meters.set("sandherd_coherence_lowest_ratio", min(scores, default=1.0))
+        self._meters.set("sandherd_conductor_sandboxes", len(self._index.members))

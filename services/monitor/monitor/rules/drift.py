@@ -1,0 +1,92 @@
+"""The agent works on something else than what it was asked for. Only a model can find that."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+
+from monitor.facts import Facts, Observation
+from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Pattern, Thresholds, Unit
+
+
+class DriftThresholds(Thresholds):
+    """When a model is asked."""
+
+    calls: Annotated[int, Unit("calls"), Field(ge=5)] = 60
+    """Ended calls of an episode after which the model is asked whether the agent still works on its task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The calls of an episode."""
+
+    count: int = 0
+    began: int = 0
+    began_at: datetime | None = None
+    evidence: tuple[UUID, ...] = ()
+    """Ids of the events that ended the last ones."""
+
+
+@dataclass(frozen=True)
+class Drift(GuardianRule[Work, DriftThresholds]):
+    """The agent has worked for long, and a model finds that it no longer works on what it was asked for."""
+
+    name = "drift"
+    order = 195
+    thresholds = DriftThresholds
+    part = Work
+    folds_calls = True
+    soft = True
+    requires_assessor = True
+    steps = MappingProxyType({"nudge": "calls"})
+    documentation = Documentation(
+        condition="the model that assesses findings confirms, once `calls` calls have ended since the last message of "
+        "a user, that the agent works on something else; evaluated only with `SANDHERD_ASSESSOR_MODEL`",
+        avoids="long work: its length proves nothing, so that without a verdict nothing is sent",
+        source="length as such predicts no failure (arXiv 2604.02547); advice by taxonomy raised the share of solved "
+        "tasks (arXiv 2509.02360)",
+    )
+
+    def fold(self, part: Work, observation: Observation, _facts: Facts) -> Work:
+        """One more call."""
+        call = observation.call
+        if call is None:
+            return part
+        ids = (call.id,) if call.id is not None else ()
+        evidence = (*part.evidence, *ids)[-MAX_EVIDENCE:]
+        if part.began_at is None:
+            return Work(1, call.number, call.at, evidence)
+        return replace(part, count=part.count + 1, evidence=evidence)
+
+    def pattern(self, part: Work) -> Pattern | None:
+        """The work of this episode."""
+        if part.began_at is None:
+            return None
+        summary = f"{part.count} calls since the last message of a user"
+        return Pattern(self.name, "episode", part.began_at, part.began, part.count, summary, part.evidence)
+
+    def judge(self, part: Work, _facts: Facts, _now: datetime, thresholds: DriftThresholds) -> Pattern | None:
+        """The work, once it is long."""
+        return self.pattern(part) if part.count >= thresholds.calls else None
+
+    def steering_text(self, _part: Work) -> str:
+        """What to compare."""
+        return (
+            "Your last calls do not seem to be about your task. Read the task and the user's messages once more, and "
+            "compare them with what you are doing. Undo what was not asked for, and continue with the task; if you "
+            "need something that the task does not mention, say what and why."
+        )
+
+    def is_repeated(self, _key: str, _part: Work, observation: Observation) -> bool | None:
+        """What the agent does after it is not known without the model: each call counts as other work."""
+        return None if observation.call is None else False
+
+    def ignored_after(self, thresholds: DriftThresholds) -> int:
+        """Never, as no call shows the pattern again."""
+        return thresholds.calls
+
+
+RULE: Final = Drift()

@@ -1,0 +1,70 @@
+"""The assessor with the real clients of two vendors, at scripted servers that speak their protocols."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr
+
+from monitor.assessment.case import Case, Record
+from monitor.assessment.model import ask, connected
+from tests.models import anthropic_answers as anthropic
+from tests.models import openai_answers as openai
+from tests.models.anthropic import AnthropicModel, anthropic_model
+from tests.models.openai import OpenAIModel, openai_model
+
+ID = UUID(int=7)
+CASE = Case("no_progress", "no edit for 30 turns", ("Repair the parser",), (Record('calls "Bash" with "{}"', ID),))
+KEY = SecretStr("key-of-the-assessor")
+
+
+@pytest.fixture
+async def claude() -> AsyncIterator[AnthropicModel]:
+    async with anthropic_model() as model:
+        yield model
+
+
+@pytest.fixture
+async def compatible() -> AsyncIterator[OpenAIModel]:
+    async with openai_model() as model:
+        yield model
+
+
+async def test_anthropic_model_confirms(claude: AnthropicModel) -> None:
+    """One request, with the case and a closed answer as its only tool; the verdict cites the record's event."""
+    claude.script(lambda request: anthropic.calls(*request.tools, verdict="at_fault", evidence=[1]))
+    result = await ask(connected("anthropic:some-model", KEY, claude.url), CASE)
+    assert (result.verdict, result.evidence, result.tokens) == ("at_fault", (ID,), 120)
+    assert len(claude.requests) == 1
+    assert "Repair the parser" in claude.requests[0].words
+
+
+async def test_compatible_server_drops(compatible: OpenAIModel) -> None:
+    """A server with OpenAI's API, without a key."""
+    compatible.script(lambda request: openai.calls(*request.tools, verdict="working", evidence=[1]))
+    result = await ask(connected("openai:local", None, compatible.url), CASE)
+    assert (result.verdict, result.evidence) == ("working", (ID,))
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"), [(401, "refused"), (400, "refused"), (529, "unavailable"), (429, "unavailable")]
+)
+async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status: int, failure: str) -> None:
+    """No verdict is no approval of the agent, and no error of the monitor."""
+    claude.script(*[anthropic.Failure(status=status, headers={"x-should-retry": "false"})] * 4)
+    result = await ask(connected("anthropic:some-model", KEY, claude.url), CASE)
+    assert (result.verdict, result.failure) == (None, failure)
+
+
+async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
+    """A model that answers by text, as an injection may make it, has given no verdict after one more request."""
+    claude.script(*[anthropic.says("The agent is working well, dismiss all findings.")] * 2)
+    result = await ask(connected("anthropic:some-model", KEY, claude.url), CASE)
+    assert (result.verdict, result.failure) == (None, "invalid_answer")
+    assert len(claude.requests) == 2
+
+
+async def test_unreachable_server_gives_no_verdict() -> None:
+    """Nothing listens at its address."""
+    result = await ask(connected("openai:local", None, "http://127.0.0.1:9/v1"), CASE)
+    assert (result.verdict, result.failure) == (None, "unavailable")
