@@ -67,6 +67,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
     "projects": Entry("projects"),
+    "budgets": Entry("budgets"),
     "schedules": Entry("schedules"),
     "dead": Entry("dead_letters"),
     "harness": Entry("harnesses"),

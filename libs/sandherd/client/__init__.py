@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Audit,
         BranchList,
         BranchView,
+        BudgetList,
         Catalogue,
         DeadLetter,
         DeadLetters,
@@ -86,6 +87,7 @@ __all__ = [
     "BranchList",
     "BranchState",
     "BranchView",
+    "BudgetList",
     "Catalogue",
     "Code",
     "Context",
@@ -193,7 +195,8 @@ _NAMES: Final = {
     "sandherd.contracts.commands": "SandboxSpec SendableMessageType TaskSpec",
     "sandherd.contracts.errors": "Code Problem",
     "sandherd.contracts.events": "ArtifactRef",
-    "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView Catalogue DeadLetter "
+    "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
+    "DeadLetter "
     "DeadLetters ExecOutput "
     "ExecState FileList FileRead FileWritten OutputChunk ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "

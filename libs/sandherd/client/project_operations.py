@@ -1,4 +1,4 @@
-"""Operations on projects: list them with their limits and defaults; create or change one."""
+"""Operations on projects and budgets: list them with limits and defaults; create or change one."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,7 @@ from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
+from sandherd.contracts.names import new_uuid
 
 if TYPE_CHECKING:
     from sandherd.contracts.requests import ProjectField
@@ -29,6 +30,39 @@ class ProjectOperations:
         raise HerdError.of(
             Code.INTERNAL, "the spawner's reply lacks the project", field="project", remedy="update the herd's services"
         )
+
+    async def budgets(self, task: str | None = None) -> "requests.BudgetList":
+        """The limits of the connection's project and its tasks, or of one task, and what was used of each.
+
+        With a connection for all projects: of all, and of the herd.
+        """
+        return await self.connection.request(made(requests.ListBudgets, task=task))
+
+    async def grant_budget(
+        self, task: str, more: "str | Mapping[str, Any]", *, name: str | None = None, by: str | None = None
+    ) -> "requests.BudgetList":
+        """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
+
+        Repeated under one `name`, it is granted once.
+        """
+        grant = name or f"grant-{new_uuid().hex}"
+        return await self.connection.request(
+            made(requests.GrantBudget, task=task, grant=grant, more=more, granted_by=by)
+        )
+
+    async def set_budget(
+        self,
+        *,
+        day: "str | Mapping[str, Any] | None" = None,
+        month: "str | Mapping[str, Any] | None" = None,
+        by: str | None = None,
+    ) -> "requests.BudgetList":
+        """Set the limits of the connection's project; with a connection for all projects, those of the herd.
+
+        Takes an operator's credential. A limit that is not named is that of the settings again.
+        """
+        limits = {"day": day or {}, "month": month or {}}
+        return await self.connection.request(made(requests.SetBudget, limits=limits, updated_by=by))
 
     async def create_project(
         self,

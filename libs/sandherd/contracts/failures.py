@@ -55,6 +55,8 @@ class ErrorType(StrEnum):
     """The sandbox published too much, or opened too many connections, and was cut off."""
     TOO_OLD = "too_old"
     """The sandbox exceeded the maximum age."""
+    BUDGET_EXCEEDED = "budget_exceeded"
+    """The budget of the task, its project or the herd was used up."""
     EXPIRED = "expired"
     """The sandbox's time to live expired."""
     TERMINATED = "terminated"

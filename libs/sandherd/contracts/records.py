@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from sandherd.contracts.attempt_inputs import Previous
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import Digest
 from sandherd.contracts.model import Attempt, Count, MicroDollars, Model, Moment, Seconds
@@ -177,9 +178,23 @@ class SandboxSummary(SharedRecord):
     findings: tuple[OpenFinding, ...] = ()
     interventions: Count = 0
     """How often the monitor has intervened."""
+    budget: BudgetLimits | None = None
+    """The budget of its task, by the spec or the profile."""
+
+
+class BudgetBlocks(SharedRecord):
+    """The projects that are over budget, for the spawner: none of their tasks begins. The key is `fleet.blocked`."""
+
+    bucket: ClassVar[str] = "budgets"
+
+    herd: str | None = None
+    """Why no task begins at all."""
+    projects: dict[SafeName, str] = Field(default_factory=dict)
+    """Why no task begins, by project."""
 
 
 RECORDS: dict[str, type[SharedRecord]] = {
+    "budget_blocks": BudgetBlocks,
     "sandbox": SharedSandboxRecord,
     "sandbox_summary": SandboxSummary,
     "task": SharedTaskRecord,

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.agent_server import AgentServer
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
@@ -139,10 +140,10 @@ class SandboxSpec(Model):
     def to_json(self) -> str:
         """The spec for a worker, which may be one version older: it refuses unknown fields, even with empty values.
 
-        Without labels and what the spawner decides: no worker needs them.
+        Without labels, the budget and what the spawner decides: no worker needs them.
         """
-        of_others = {"labels", "no_repository", "max_intervention", "constraints"}
-        return self.model_dump_json(exclude_none=True, exclude=of_others)
+        unneeded = {"budget", "constraints", "labels", "max_intervention", "no_repository"}
+        return self.model_dump_json(exclude_none=True, exclude=unneeded)
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
@@ -210,6 +211,8 @@ class TaskSpec(SandboxSpec):
     kind: TaskKind | None = Field(default=None, exclude_if=lambda kind: kind is None)
     """The kind of work: `change` of code, `docs` only, or `research` and `review`, which need no change. Published in
     `agent.started`. None: it is not stated."""
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """What all its attempts together may use. None: as in its profile, else as in the herd's settings."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules; None: as in the profile, else the project, else the herd."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)

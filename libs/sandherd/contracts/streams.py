@@ -286,6 +286,13 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=512 * _MIB,
     ),
     Bucket(
+        name="budgets",
+        description="What tasks and projects have used of their budgets, what was granted, and which are over budget.",
+        owners=frozenset({Principal.MONITOR}),
+        readers=frozenset({Principal.SPAWNER}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
         name="leases",
         description="Leases: who may do what only one may do at a time.",
         owners=frozenset({Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}),

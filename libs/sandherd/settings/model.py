@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
@@ -204,6 +205,11 @@ class Settings(
     rules: Annotated[RuleSettings, Env("SANDHERD_RULES")] = {}
     """Thresholds of the monitor's rules, and which guardian rules are off: `{"loop": {"repeats": 5}}`, or a list as
     `loop.repeats=5,loop=off`; docs/monitor.md lists all. It takes precedence over the settings of single thresholds."""
+    budgets: Annotated[HerdBudgets, Env("SANDHERD_BUDGETS")] = HerdBudgets()
+    """Budgets of the herd, of each project and of each task, as a list such as
+    `task.cost=5usd,project.day.cost=50usd,herd.month.tokens=900m`; see docs/budgets.md."""
+    budget_grace: Annotated[Positive, Env("SANDHERD_BUDGET_GRACE")] = 300
+    """How long an agent whose budget is exceeded may go on to end its work, before its sandbox is ended."""
     notifications: Annotated[frozenset[NotificationKind], Names, NONE, Env("SANDHERD_NOTIFICATIONS")] = frozenset(
         NotificationKind
     )

@@ -87,6 +87,8 @@ FIELDS: Final = (
     Field("kept", "How many of a sandbox's artifacts remain stored."),
     Field("bucket", "The bucket."),
     Field("key", "The key in a bucket."),
+    Field("scope", "Whose budget: `task`, `project` or `herd`."),
+    Field("limit", "The limit of a budget: its window, its kind, and what was reached."),
     Field("due_at", "The time at which a schedule was due: ISO 8601, in UTC."),
     Field("lease", "The lease."),
     Field("fence", "The fencing token of a lease."),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from sandherd.contracts import monitor_rules
+from sandherd.contracts.budgets import BudgetScope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.monitor import InterventionOutcome, SteeringStep
@@ -30,6 +31,7 @@ LEASES: Final = (
     "message-relay.delivery",
     "monitor.watch",
     "monitor.conductor",
+    "monitor.budgets",
     "event-ingest.room",
 )
 WARM_STATES: Final = ("requested", "ready", "claimed")
@@ -120,6 +122,8 @@ APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rej
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
+BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
+BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 VERDICT: Final = _label(
     "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")

@@ -120,6 +120,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
         _warning("snapshot not saved", "A restart will read more events.", _BROKER),
         _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
+        _info("budget reached", "Four fifths or all of the budget in `limit` are used."),
+        _info("budget exceeded, ending sandbox", "Its agent did not end in time."),
+        _info("lease lost, budgets are another replica's", "Another replica charges and acts."),
+        _warning("budgets not checked, retrying", "Budgets are enforced later.", _BROKER),
+        _warning("bucket not read, retrying", "Budgets are enforced later.", _BROKER),
+        _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
         _warning("summaries not written, retrying", "Budgets and reports are older than the events.", _BROKER),
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
@@ -143,6 +149,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     ),
     "spawner": (
         _info("lease lost to another replica", "Another replica does this part of the work."),
+        _warning("projects over budget not read, retrying", "The last state that was read counts.", _BROKER),
         _warning("scheduling failed, retrying", "Queued tasks start later.", _BROKER),
         _error("task not started, retrying", "One task failed to start by an unexpected error.", _REPORT),
         _warning("checkout not prepared, retrying", "A task with a repository starts later.", _BROKER),

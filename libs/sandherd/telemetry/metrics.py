@@ -227,6 +227,14 @@ _MONITOR: Final = (
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
+    Metric("sandherd_budgets_exceeded", _G, "{budget}", "Projects, or the herd, over budget.", (of.BUDGET_SCOPE,)),
+    Metric(
+        *("sandherd_budget_crossings_total", _C, "{crossing}", "Budgets of which four fifths or all were used."),
+        (of.BUDGET_SCOPE, of.BUDGET_LEVEL),
+    ),
+    Metric(
+        "sandherd_budget_stops_total", _C, "{sandbox}", "Sandboxes ended as a budget is exceeded.", (of.BUDGET_SCOPE,)
+    ),
     Metric(
         "sandherd_notifications_total",
         _C,

@@ -159,7 +159,7 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
         about = {"linger": seen.data.linger_seconds, "max_step": seen.data.max_intervention}
-        return sign | expires | about | {"alone": seen.taskid is None}
+        return sign | expires | about | {"alone": seen.taskid is None, "budget": seen.data.budget}
     if isinstance(seen.data, SandboxExtended):
         return {"expires_at": seen.data.expires_at}
     if isinstance(seen.data, SandboxRefused):

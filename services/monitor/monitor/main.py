@@ -5,6 +5,7 @@ from typing import Final
 
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor
+from monitor.budgets.component import BudgetComponent
 from monitor.commands import MonitorCommands
 from monitor.conductor.ledger_store import Outbox
 from monitor.conductor.policy import Policy
@@ -41,6 +42,7 @@ def compose(settings: Settings) -> Service:
         await lease.run_with(_conduct_while_held(service, lease, monitor))
 
     service.background("watch", watch)
+    BudgetComponent(service).register()
     if settings.conductor != "off":
         service.background("conductor", conduct)
     service.answer(AskMonitorReport, ReportHandler(service).answer)

@@ -11,7 +11,8 @@ from uuid import UUID
 from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
-from monitor.usage import NO_PROGRESS, Progress
+from monitor.usage import NO_PROGRESS, AgentTotals
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
 from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep, SteeringStep
 from sandherd.contracts.records import MAX_TITLE
@@ -172,7 +173,9 @@ class SandboxActivity(Facts):
     steered: int = 0
     found: ActedFinding | None = None
     assignment: Assignment | None = None
-    progress: Progress = NO_PROGRESS
+    progress: AgentTotals = NO_PROGRESS
+    budget: BudgetLimits | None = None
+    """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""
     """The files that it has edited, as `edits` packs them."""
 

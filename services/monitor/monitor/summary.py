@@ -7,7 +7,7 @@ from monitor import edits, usage
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.state import SandboxActivity
-from monitor.usage import COST, TOKENS, Progress
+from monitor.usage import COST, TOKENS, AgentTotals
 from sandherd.contracts.records import Edit, SandboxSummary, SandboxUsage, SummaryState
 
 WRITE_EVERY: Final = 2.0
@@ -33,6 +33,7 @@ def summary_of(state: SandboxActivity) -> SandboxSummary:
         spending=_spending(progress, _updated_at(state)),
         edits=() if state.ended else _edits(state.edits),
         interventions=state.steered,
+        budget=state.budget,
         **known,
     )
 
@@ -64,7 +65,7 @@ def _updated_at(state: SandboxActivity) -> datetime:
     return state.finished_at or max(at for at in known if at is not None)
 
 
-def _spending(progress: Progress, until: datetime) -> SandboxUsage:
+def _spending(progress: AgentTotals, until: datetime) -> SandboxUsage:
     spent = {name: getattr(progress, name) for name in _SPENT}
     return SandboxUsage(wall_seconds=round(usage.wall_seconds(progress, until), 3), **spent)
 

@@ -37,7 +37,7 @@ Report = AgentUsage | Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class AgentTotals:
     """The totals of one sandbox."""
 
     turns: int = 0
@@ -64,11 +64,11 @@ class Progress:
     paused_seconds: float = 0.0
 
 
-NO_PROGRESS: Final = Progress()
+NO_PROGRESS: Final = AgentTotals()
 """One for all sandboxes whose agent has done nothing yet."""
 
 
-def folded(progress: Progress, seen: ObservedEvent, call: EndedCall | None) -> Progress:
+def folded(progress: AgentTotals, seen: ObservedEvent, call: EndedCall | None) -> AgentTotals:
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
         failed = _has_failed(seen)
@@ -84,12 +84,12 @@ def _has_failed(seen: ObservedEvent) -> bool:
     return isinstance(data, AgentToolResult) and data.is_error
 
 
-def paused(progress: Progress, at: datetime) -> Progress:
+def paused(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was paused."""
     return progress if progress.paused_at is not None else replace(progress, paused_at=at)
 
 
-def resumed(progress: Progress, at: datetime) -> Progress:
+def resumed(progress: AgentTotals, at: datetime) -> AgentTotals:
     """The totals after the sandbox was resumed."""
     if progress.paused_at is None:
         return progress
@@ -97,7 +97,7 @@ def resumed(progress: Progress, at: datetime) -> Progress:
     return replace(progress, paused_at=None, paused_seconds=progress.paused_seconds + seconds)
 
 
-def wall_seconds(progress: Progress, until: datetime) -> float:
+def wall_seconds(progress: AgentTotals, until: datetime) -> float:
     """How long the agent has worked until then, without pauses, in seconds."""
     if progress.began_at is None:
         return 0.0
@@ -105,7 +105,7 @@ def wall_seconds(progress: Progress, until: datetime) -> float:
     return max(0.0, (end - progress.began_at).total_seconds() - progress.paused_seconds)
 
 
-def _used(progress: Progress, seen: ObservedEvent) -> Progress:
+def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
     """After a difference."""
     data = seen.data
     if not isinstance(data, AgentUsage) or 0 < seen.sequence <= progress.reported:
@@ -116,7 +116,7 @@ def _used(progress: Progress, seen: ObservedEvent) -> Progress:
     return replace(progress, reported=seen.sequence, in_turn=True, **_flags(progress, totals), **totals)
 
 
-def _ended(progress: Progress, seen: ObservedEvent) -> Progress:
+def _ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
     """After the totals of the attempt."""
     data = seen.data
     if not isinstance(data, Outcome):
@@ -132,29 +132,29 @@ def _is_plausible(data: Report) -> bool:
     return data.cost_micro_usd <= MAX_COST and all(getattr(data, name) <= MAX_TOKENS for name in TOKENS)
 
 
-def _flags(progress: Progress, totals: Mapping[str, int]) -> dict[str, Any]:
+def _flags(progress: AgentTotals, totals: Mapping[str, int]) -> dict[str, Any]:
     priced = progress.priced or totals[COST] > 0
     return {"metered": progress.metered or any(totals.values()), "priced": priced}
 
 
-def _turn_ended(progress: Progress, _: ObservedEvent) -> Progress:
+def _turn_ended(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     unmetered = progress.unmetered_turns + (not progress.in_turn)
     return replace(progress, turns=progress.turns + 1, unmetered_turns=unmetered, in_turn=False)
 
 
-def _began(progress: Progress, seen: ObservedEvent) -> Progress:
+def _began(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
     return progress if progress.began_at is not None else replace(progress, began_at=seen.at)
 
 
-def _waits(progress: Progress, seen: ObservedEvent) -> Progress:
+def _waits(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
     return replace(progress, waiting_at=seen.at)
 
 
-def _failed(progress: Progress, _: ObservedEvent) -> Progress:
+def _failed(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     return replace(progress, errors=progress.errors + 1)
 
 
-_STEPS: Final[Mapping[str, Callable[[Progress, ObservedEvent], Progress]]] = {
+_STEPS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
     AgentStarted.type: _began,
     AgentUsage.type: _used,
     AgentTurnCompleted.type: _turn_ended,

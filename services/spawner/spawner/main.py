@@ -70,6 +70,7 @@ from spawner.schedules.answers import ScheduleRequestHandler
 from spawner.schedules.runner import ScheduleRunner
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
+from spawner.tasks.budget_blocks import BudgetBlockReader
 from spawner.tasks.commands import TaskCommands
 from spawner.tasks.live_queries import LiveQueries
 from spawner.tasks.live_queue import follow
@@ -83,6 +84,9 @@ SHORTEST_CALL: Final = 10.0
 LEASE_SECONDS: Final = 5.0
 AT_ONCE: Final = 16
 """Maximum commands or events handled concurrently; those about one task or sandbox are handled in order."""
+
+_BLOCKS_READ_EVERY: Final = 2.0
+"""Seconds between two reads of the projects that are over budget."""
 
 
 class Spawner:
@@ -141,9 +145,12 @@ class Spawner:
                 runtime.on_exit(core.reconciler.wake_unit)
             self._open_for_questions(core)
             guard = self._guard = self._flood_guard(core, revoker)
+            blocks = BudgetBlockReader(bus, core.queue, min(_BLOCKS_READ_EVERY, self._settings.check_interval))
+            await blocks.read()
             await run_until_first(
                 guard.run(self._settings.nats_url, self._keys.connections_credentials),
                 core.live.follow(),
+                blocks.run(),
                 self._schedule(core),
                 self._sweep(core),
             )

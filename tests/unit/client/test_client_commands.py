@@ -63,6 +63,7 @@ def wanted_commands() -> set[str]:
         "artifacts": "list get",
         "branches": "list show fetch push pr merge delete diff",
         "projects": "list show create set",
+        "budgets": "list show grant set",
         "schedules": "create list show pause resume trigger delete",
         "identity": "init push",
     }

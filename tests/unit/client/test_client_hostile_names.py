@@ -28,12 +28,13 @@ FREE: Final = {
     "image context --libc": "one of two",
     "image context --machine": "one of two",
 }
-NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST", "EXC",
-    "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]", "BATCH"}  # fmt: skip
+NAMES: Final = {"NAME", "[NAME]", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST",
+    "EXC", "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]",
+    "BATCH"}  # fmt: skip
 OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…", "PORT",
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
-    "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH"}  # fmt: skip
+    "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
 repositories have rules of git: `test_client_repository_options.py`."""
 

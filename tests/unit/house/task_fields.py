@@ -91,6 +91,7 @@ _NOT_PUBLISHED: Final = {
     "inputs": "`depends_on` shows the tasks; the agent finds the files in its work tree",
     **dict.fromkeys(("attempt_seconds", "task_seconds"), "a limit is published when it ends the task"),
     "co_author": "a name and an address: in the commits, where the user wants them, and nowhere else",
+    "budget": "in the event sandbox.requested; `sandherd budgets list` shows it with what was used",
     "no_repository": "`repository` shows the one that it works on, its own or its project's",
 }
 VIEWS: Final = (
@@ -163,7 +164,7 @@ VIEWS: Final = (
         left_out={
             **dict.fromkeys(("secret_env", "sealed", "secrets"), "names, or encrypted"),
             **dict.fromkeys(("profile", "runtime", "image", "limits", "ttl_seconds", "agent_server"), _CLOSED),
-            "kind": _CLOSED,
+            **dict.fromkeys(("kind", "budget"), _CLOSED),
             "max_intervention": _CLOSED,
             "constraints": "patterns of paths and commands, which are published for the monitor",
             "inputs": "paths, which name files like the keys of `files`",

@@ -136,11 +136,11 @@ def test_a_record_is_added_by_its_recipe(copy: Copy) -> None:
     assert f"{GOLDEN}/records" in steps
     copy.edit(
         "libs/sandherd/contracts/records.py",
-        'RECORDS: dict[str, type[SharedRecord]] = {\n    "sandbox": ',
+        'RECORDS: dict[str, type[SharedRecord]] = {\n    "budget_blocks": ',
         "class SharedPoolRecord(SharedRecord):\n"
         '    """A warm sandbox."""\n\n'
         '    bucket: ClassVar[str] = "pool"\n\n    state: str = "requested"\n    task: SafeName | None = None\n\n\n'
-        'RECORDS: dict[str, type[SharedRecord]] = {\n    "pool": SharedPoolRecord,\n    "sandbox": ',
+        'RECORDS: dict[str, type[SharedRecord]] = {\n    "pool": SharedPoolRecord,\n    "budget_blocks": ',
     )
     assert "AssertionError: {'pool'}" in copy.run("-c", CHECK_RECORDS).stderr
     example = copy.folder / GOLDEN / "records" / "pool.json"

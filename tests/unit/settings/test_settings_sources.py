@@ -30,6 +30,10 @@ STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
     "rules": [{"loop": {"repeats": 5}}, {"idle": {"after": 700}, "loop": "off"}, {"dead": {"after": 30.5}}],
+    "budgets": [
+        {"herd": {"day": one, "month": {}}, "project": {"day": {}, "month": {}}, "task": {"turns": 5}}
+        for one in ({"turns": 1}, {"tokens": 2}, {"cost_micro_usd": 3})
+    ],
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
     "kubernetes_placement": PLACEMENTS,
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.records import BudgetBlocks
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
@@ -43,6 +44,19 @@ def test_full_project_or_runtime_blocks_no_other() -> None:
     assert names_in_turn(queue) == ["c1"]
     queue.remove_sandbox(key_of(sandbox(waiting[0])))
     assert names_in_turn(queue) == ["a2"]
+
+
+def test_project_over_budget_begins_no_task() -> None:
+    """Its tasks state why and wait; those of others begin. Once it is within its budget, they begin in their order."""
+    queue = queue_of([task("a", 20), task("b", 10), task("c", 30, project="p2")])
+    queue.change_blocks(BudgetBlocks(projects={"p1": "project p1 has used 5 turns of 5 turns of a day"}))
+    assert names_in_turn(queue) == ["c"]
+    assert queue.waits_for("p1.a", BEGIN) == "project p1 has used 5 turns of 5 turns of a day: no task begins"
+    assert queue.capacity.exhausted_limit("p1", "process", of_task=False) is None
+    queue.change_blocks(BudgetBlocks(herd="the herd has used 9 turns of 9 turns of a day"))
+    assert queue.next(BEGIN) is None
+    queue.change_blocks(BudgetBlocks())
+    assert names_in_turn(queue) == ["a", "b"]
 
 
 def test_sandbox_without_a_task_uses_capacity() -> None:

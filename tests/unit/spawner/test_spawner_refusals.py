@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
 from sandherd.contracts.constraints import Constraints
+from sandherd.contracts.failures import ErrorType, is_transient
 from sandherd.contracts.requests import Mount, Profile, ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
@@ -54,6 +56,19 @@ def given(submitted: SubmitTask) -> ResolvedTask:
     found = terms_of("p1", submitted, MENU)
     assert isinstance(found, ResolvedTask)
     return found
+
+
+def test_budget_is_that_of_the_spec_else_of_the_profile() -> None:
+    """It is published when a sandbox is requested, and no worker gets it: an older one would refuse its spec."""
+    own, usual = BudgetLimits(turns=3), BudgetLimits(turns=9)
+    menu = replace(MENU, profiles={"small": Profile(budget=usual)})
+    found = [
+        terms_of("p1", submit(profile=profile, budget=budget), menu)
+        for profile, budget in (("small", None), ("small", own), (None, own), (None, None))
+    ]
+    assert [one.budget for one in found if isinstance(one, ResolvedTask)] == [usual, own, own, None]
+    assert "budget" not in submit(budget=own).spec.to_json()
+    assert not is_transient(ErrorType.BUDGET_EXCEEDED)
 
 
 def test_omitted_fields_default_to_profile_then_settings() -> None:

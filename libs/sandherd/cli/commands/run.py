@@ -128,6 +128,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     priority: Annotated[
         Priority, typer.Option("--priority", help="Scheduling priority among pending tasks.")
     ] = Priority.NORMAL,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="LIMITS", help="What it may use: cost=2usd,tokens=2m,turns=50,wall_time=2h."),
+    ] = None,
     kind: Annotated[
         TaskKind | None,
         typer.Option("--kind", help="The kind of work; research and review need no change."),
@@ -226,6 +230,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         linger=linger,
         priority=priority,
         kind=kind,
+        budget=budget,
         max_intervention=max_intervention,
         constraints=constraints_of(forbid_path, forbid_command, permit),
         deadline=deadline,

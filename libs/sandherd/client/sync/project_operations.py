@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
-    from sandherd.contracts.requests import ProjectField, ProjectView
+    from sandherd.contracts.requests import BudgetList, ProjectField, ProjectView
 
 
 class SyncProjectOperations:
@@ -27,6 +27,35 @@ class SyncProjectOperations:
     def project_view(self) -> ProjectView:
         """The connection's project, with its limits in effect; also if it has no record."""
         return self._loop.run(self._inner.project_view)
+
+    def budgets(self, task: str | None = None) -> BudgetList:
+        """The limits of the connection's project and its tasks, or of one task, and what was used of each.
+
+        With a connection for all projects: of all, and of the herd.
+        """
+        return self._loop.run(lambda: self._inner.budgets(task))
+
+    def grant_budget(
+        self, task: str, more: str | Mapping[str, Any], *, name: str | None = None, by: str | None = None
+    ) -> BudgetList:
+        """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
+
+        Repeated under one `name`, it is granted once.
+        """
+        return self._loop.run(lambda: self._inner.grant_budget(task, more, name=name, by=by))
+
+    def set_budget(
+        self,
+        *,
+        day: str | Mapping[str, Any] | None = None,
+        month: str | Mapping[str, Any] | None = None,
+        by: str | None = None,
+    ) -> BudgetList:
+        """Set the limits of the connection's project; with a connection for all projects, those of the herd.
+
+        Takes an operator's credential. A limit that is not named is that of the settings again.
+        """
+        return self._loop.run(lambda: self._inner.set_budget(day=day, month=month, by=by))
 
     def create_project(
         self,

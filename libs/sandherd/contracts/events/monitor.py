@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from sandherd.contracts.budgets import BudgetKind, BudgetLimits, BudgetScope, BudgetWindow
 from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData, Tone
 from sandherd.contracts.model import Count, MicroDollars, Moment, Seconds
 from sandherd.contracts.names import SafeName
@@ -286,12 +287,53 @@ class MonitorFindingWithdrawn(MonitorEvent):
         return f"{self.finding_type} with {self.other}: {self.reason}"
 
 
-class MonitorBudgetExceeded(MonitorEvent):
-    """A task has exceeded a budget."""
+class BudgetEvent(MonitorEvent):
+    """About a budget. Each is published once, by a source of its own."""
+
+    closes_source_alone: ClassVar[bool] = True
+    tone: ClassVar[Tone | None] = "attention"
+    scope: BudgetScope = Field(default="task", exclude_if=lambda scope: scope == "task")
+    """Whose budget it is: that of the task `taskid`, of the project, or of the herd."""
+    window: BudgetWindow = Field(default="total", exclude_if=lambda window: window == "total")
+    """`total`: all attempts of a task. `day` and `month`: the last 24 hours, and the last 30 days, in whole hours."""
+    budget: BudgetKind
+    limit: Count
+    """The limit that was reached, in the unit of the kind: micro-dollars, tokens, turns, seconds."""
+    used: Count
+    """What was used, in the same unit."""
+    cost_micro_usd: MicroDollars | None = None
+    """What it has cost, as far as it is known, in the same window."""
+
+    def summarize(self) -> str:
+        window = "" if self.window == "total" else f" of a {self.window}"
+        return f"{self.scope}: {self.used} of {self.limit} ({self.budget}{window})"
+
+
+class MonitorBudgetWarned(BudgetEvent):
+    """Four fifths of a budget are used."""
+
+    type: ClassVar[str] = "monitor.budget_warned"
+
+
+class MonitorBudgetExceeded(BudgetEvent):
+    """A budget is exceeded: its agents are asked to end their work, and stopped after a time; no task begins."""
 
     type: ClassVar[str] = "monitor.budget_exceeded"
-    reserved: ClassVar[bool] = True
-    budget: Literal["cost", "tokens", "turns", "wall_time"]
-    limit: Count
-    used: Count
-    cost_micro_usd: MicroDollars | None = None
+    tone: ClassVar[Tone | None] = "failure"
+
+
+class MonitorBudgetGranted(MonitorEvent):
+    """A user has granted a task more than its budget."""
+
+    type: ClassVar[str] = "monitor.budget_granted"
+    closes_source_alone: ClassVar[bool] = True
+    grant: SafeName
+    """The name of the grant, unique in its task."""
+    more: BudgetLimits
+    """What was added to its budget."""
+    granted_by: str | None = None
+    """Who granted it, as the request named them."""
+
+    def summarize(self) -> str:
+        more = ", ".join(f"{name} {value}" for name, value in self.more.model_dump(exclude_none=True).items())
+        return f"{more} by {self.granted_by}" if self.granted_by else more

@@ -2,6 +2,9 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
 from sandherd.contracts.events.monitor import SteeringStep
@@ -28,6 +31,8 @@ class SandboxRequested(SandboxEvent):
     """When its time to live ends, unless it is extended."""
     profile: SafeName | None = None
     requested_by: str | None = None
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """The budget of its task, by the spec or the profile."""
     constraints: Constraints | None = None
     """What its agent must not do: the constraints of its task, project, profile and herd together. Absent if there are
     none but those of every agent."""

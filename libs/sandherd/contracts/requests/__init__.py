@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         OpenPullRequest,
         PushBranch,
     )
+    from sandherd.contracts.requests.budgets import BudgetLine, BudgetList, GrantBudget, ListBudgets, SetBudget
     from sandherd.contracts.requests.catalogue import (
         Catalogue,
         ListRuntimes,
@@ -200,6 +201,7 @@ _NAMES: Final = {
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
     "branches": "BranchList BranchView DeleteBranch ListBranches MergeBranch OpenPullRequest PushBranch",
+    "budgets": "BudgetLine BudgetList GrantBudget ListBudgets SetBudget",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.model import Attempt, Count, Model
@@ -115,6 +116,8 @@ class Profile(Model):
     rootless Podman do. That exposes the kernel's namespace, mount and file system code to them."""
     network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
     """The network of its sandboxes in the process runtime; None: as in the herd's settings."""
+    budget: BudgetLimits | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """What each task with this profile may use, unless its spec has a budget."""
     max_intervention: SteeringStep | None = Field(default=None, exclude_if=lambda value: value is None)
     """The strongest step of the monitor's guardian rules for tasks with this profile; None: as in the project."""
     constraints: Constraints | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -60,6 +60,7 @@ def requested(
         expires_at=expires_at,
         profile=record.profile,
         requested_by=task.submitted_by,
+        budget=task.budget,
         max_intervention=task.spec.max_intervention or task.defaults.max_intervention,
         constraints=task.constraints,
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from sandherd.contracts.records import BudgetBlocks
 from sandherd.contracts.requests import LimitView, ProjectLimits, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.settings import Settings
@@ -61,6 +62,7 @@ class Capacity:
         self._allowed = allowed
         self._live: dict[str, SandboxView] = {}
         self._records: dict[str, ProjectLimits] = {}
+        self._blocks = BudgetBlocks()
         self._projects: Counter[str] = Counter()
         self._tasks: Counter[str] = Counter()
         """By project: its live sandboxes that have a task."""
@@ -98,9 +100,17 @@ class Capacity:
         if limits is not None:
             self._records[project] = limits
 
+    def set_blocks(self, blocks: BudgetBlocks) -> None:
+        """Which projects are over budget now."""
+        self._blocks = blocks
+
     def project_full(self, project: str) -> bool:
-        """Whether this project's limit of sandboxes, or of tasks, is reached, so that none of its tasks may begin."""
-        return self._sandboxes_full(project) or self._tasks_full(project)
+        """Whether the limit of sandboxes or tasks, or the budget, of this project is reached: no task may begin."""
+        return self._sandboxes_full(project) or self._tasks_full(project) or self.over_budget(project) is not None
+
+    def over_budget(self, project: str) -> str | None:
+        """Which budget of this project, or of the herd, is exceeded, as text."""
+        return self._blocks.herd or self._blocks.projects.get(project)
 
     def _sandboxes_full(self, project: str) -> bool:
         return self._projects[project] >= self._allowed.in_project(project, self._own(project).sandboxes)
@@ -134,11 +144,11 @@ class Capacity:
         return self._runtimes[runtime] >= self._allowed.in_runtime(runtime)
 
     def pause(self, project: str, *, of_task: bool = True) -> str | None:
-        """Which limit of 0 an operator has set for this project, as text with the remedy; None if there is none."""
+        """Which limit of 0 an operator has set for this project, or which budget is exceeded; None if there is none."""
         own = self._own(project)
         paused = [name for name in (("tasks", "sandboxes") if of_task else ("sandboxes",)) if getattr(own, name) == 0]
         if not paused:
-            return None
+            return f"{over}: no task begins" if of_task and (over := self.over_budget(project)) else None
         remedy = f"raise it with `sandherd projects set {project} --{paused[0]} N`"
         return f"the limit of {paused[0]} of project {project} is 0; {remedy}"
 

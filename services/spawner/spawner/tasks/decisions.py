@@ -43,6 +43,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Re
         spec=terms.full_spec(task.spec),
         runtime=terms.runtime,
         limits=terms.limits,
+        budget=terms.budget,
         defaults=terms.defaults,
         constraints=terms.constraints,
         max_attempts=terms.max_attempts,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandherd.contracts.records import BudgetBlocks
 from sandherd.contracts.requests import ProjectLimits, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, TaskState
 from spawner.tasks.alarms import Alarms
@@ -89,6 +90,12 @@ class Queue:
         """Update the limits of a project; None if it has none of its own."""
         self.capacity.set_limits(project, limits)
         self._ready.capacity_freed(project)
+
+    def change_blocks(self, blocks: BudgetBlocks) -> None:
+        """Update which projects are over budget."""
+        self.capacity.set_blocks(blocks)
+        for project in {waiter.task.project for waiter in self._waiters.values()}:
+            self._ready.capacity_freed(project)
 
     def defer(self, key: str, until: datetime) -> None:
         """Defer a task until then, for a reason that is not in its record."""

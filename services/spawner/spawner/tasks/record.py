@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 from pydantic import AwareDatetime, Field
 
 from sandherd.contracts.attempt_inputs import StoredSession
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SandboxLimits, TaskSpec
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events import ArtifactRef, EventData
@@ -52,6 +53,8 @@ class TaskRecord(Record, SharedTaskRecord):
     runtime: SafeName
     """As resolved at submission: the task's own, its profile's, or the herd's."""
     limits: SandboxLimits
+    budget: BudgetLimits | None = None
+    """What all its attempts may use, by its spec or its profile."""
     """Resolved in the same way, within the herd's caps."""
     defaults: AppliedDefaults = NOTHING
     """What its spec leaves out and the defaults of its project gave at submission, other than limits and times."""

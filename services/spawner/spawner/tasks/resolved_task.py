@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.constraints import Constraints, merged
 from sandherd.contracts.events import ArtifactRef
@@ -27,6 +28,7 @@ class ResolvedTask:
 
     runtime: str = "process"
     limits: SandboxLimits = field(default_factory=SandboxLimits)
+    budget: BudgetLimits | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     max_attempts: int = 3
     attempt_seconds: float | None = None
@@ -72,6 +74,7 @@ def terms_of(
     return ResolvedTask(
         runtime=resolved.runtime,
         limits=resolved.limits,
+        budget=submit.spec.budget or (profile.budget if profile else None),
         env=resolved.env,
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,

@@ -1,0 +1,134 @@
+"""`sandherd budgets`: list, show, grant, set. Setting those of a project or the herd takes an operator's credential."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.completion import task_names
+from sandherd.cli.options import Format, Output, Project, example, group
+from sandherd.cli.render.table import Column
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import BudgetLine, BudgetList
+
+app = group("Budgets: list, show; grant a task more; set those of projects and the herd.", "sandherd budgets list")
+HEADER = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", Column("GRANTED", 1), "STATE")
+
+_TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
+
+
+def _checked(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "task")
+
+
+def _checked_project(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "project")
+
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="The task.", callback=_checked, autocompletion=task_names)]
+
+
+@app.command("list", epilog=example("sandherd budgets list", "sandherd budgets list -o json"))
+def list_budgets(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """List the limits of the project and of its tasks, and what was used of each.
+
+    With an operator's credential: those of all projects and of the herd. An amount with `+` was not reported for every
+    sandbox, so that more was used.
+    """
+    from sandherd.cli.session import talk_as_operator
+
+    async def work(herd: "Herd") -> int:
+        return _show(await herd.budgets(), output)
+
+    return talk_as_operator(ctx, work, project=project)
+
+
+@app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
+def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show what all attempts of a task have used, and its limits."""
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        return _show(await herd.budgets(task), output)
+
+    return talk(ctx, work, project=project)
+
+
+@app.command("grant", epilog=example(f"sandherd budgets grant {_TASK} cost=2usd,turns=20"))
+def grant_budget(
+    ctx: typer.Context,
+    task: Task,
+    more: Annotated[str, typer.Argument(metavar="LIMITS", help="How much more: cost=2usd,tokens=2m,turns=20.")],
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Grant a task more than its budget. An agent that was not stopped yet goes on.
+
+    A task that was stopped continues with `sandherd tasks retry`.
+    """
+    from sandherd.cli.session import talk, where
+    from sandherd.client.context import holder
+
+    credentials = where(ctx, project=project).credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> int:
+        return _show(await herd.grant_budget(task, more, by=by), output)
+
+    return talk(ctx, work, project=project)
+
+
+@app.command(
+    "set", epilog=example("sandherd budgets set web --day cost=50usd", "sandherd budgets set --month cost=2000usd")
+)
+def set_budget(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The project. Without one: the herd.", callback=_checked_project),
+    ] = None,
+    *,
+    day: Annotated[str, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")] = "",
+    month: Annotated[str, typer.Option("--month", metavar="LIMITS", help="Of 30 rolling days.")] = "",
+    output: Output = Format.TABLE,
+) -> int:
+    """Set the budget of a project, or of the herd. Takes an operator's credential.
+
+    A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again.
+    """
+    from sandherd.cli.session import talk_as_operator, where
+    from sandherd.client.context import holder
+    from sandherd.contracts.names import FLEET
+
+    credentials = where(ctx, project=name, role="operator").credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> int:
+        return _show(await herd.set_budget(day=day or None, month=month or None, by=by), output)
+
+    return talk_as_operator(ctx, work, project=name or FLEET, create=True)
+
+
+def _show(found: "BudgetList", output: Format) -> int:
+    from sandherd.cli.render.console import answer
+
+    answer(output, found, HEADER, [_row(line) for line in found.budgets], name=lambda row: str(row[1]))
+    return 0
+
+
+def _row(line: "BudgetLine") -> tuple[object, ...]:
+    from sandherd.contracts.budgets import amount_text
+
+    def text(amount: int | None) -> str | None:
+        return None if amount is None else amount_text(line.budget, amount)
+
+    used = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else "unmetered"
+    state = "exceeded" if line.exceeded_at else "warned" if line.warned_at else None
+    granted = text(line.granted) if line.granted else None
+    name = line.task or line.project or "herd"
+    return (line.scope, name, line.window, line.budget, used, text(line.limit), granted, state)

@@ -1,0 +1,77 @@
+"""Requests about budgets: what was used of which limit, and to grant more."""
+
+from typing import Annotated, ClassVar, Final
+
+from pydantic import BaseModel, Field
+
+from sandherd.contracts.budgets import BudgetKind, BudgetLimits, BudgetScope, BudgetWindow, WindowLimits
+from sandherd.contracts.commands import Note
+from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+
+MAX_LINES: Final = 1000
+"""Maximum number of lines of a reply; of more, those that are nearest to their limits."""
+
+
+class BudgetLine(Model):
+    """A limit, and what was used of it."""
+
+    scope: BudgetScope
+    project: SafeName | None = None
+    """None: the herd."""
+    task: SafeName | None = None
+    window: BudgetWindow = "total"
+    """`total` for a task: all its attempts."""
+    budget: BudgetKind
+    limit: Count | None = None
+    """With what was granted, in the unit of the kind: micro-dollars, tokens, turns, seconds. None: not limited."""
+    used: Count = 0
+    granted: Count = 0
+    """How much of the limit was granted to the task by users."""
+    metered: bool = True
+    """Whether the harness of every sandbox reported it. If not, more was used than is known."""
+    exceeded_at: Moment | None = None
+    """Since when it is exceeded: agents are asked to end their work, and then stopped; no task begins."""
+    warned_at: Moment | None = None
+    """Since when four fifths are used."""
+
+
+class BudgetList(Model):
+    """Limits and what was used of them."""
+
+    budgets: Annotated[list[BudgetLine], Field(max_length=MAX_LINES)]
+
+
+class ListBudgets(Request[BudgetList]):
+    """List the budgets of a project and its tasks; for an operator who names no project, also those of the herd."""
+
+    Answer: ClassVar[type[BaseModel]] = BudgetList
+    type: ClassVar[str] = "monitor.budgets"
+    task: SafeName | None = None
+    """Only those of this task."""
+
+
+class GrantBudget(Request[BudgetList]):
+    """Grant a task more than its budget. Its agents continue if they were not stopped yet."""
+
+    Answer: ClassVar[type[BaseModel]] = BudgetList
+    type: ClassVar[str] = "monitor.grant_budget"
+    task: SafeName
+    grant: SafeName
+    """The name of this grant: repeated, it is granted once."""
+    more: BudgetLimits
+    granted_by: Annotated[Note, Field(max_length=200)] | None = None
+
+
+class SetBudget(Request[BudgetList]):
+    """Set the budget of a project, or with the project `fleet` that of the herd. Only an operator may.
+
+    It takes precedence over the settings, kind by kind.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = BudgetList
+    type: ClassVar[str] = "monitor.set_budget"
+    limits: WindowLimits
+    """All limits: a kind that is left out is as in the settings."""
+    updated_by: Annotated[Note, Field(max_length=200)] | None = None

@@ -1,0 +1,86 @@
+"""Amounts of the four kinds, and what a sandbox has used by its last summary. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from sandherd.contracts.budgets import BudgetLimits
+from sandherd.contracts.records import SandboxSummary, SummaryState
+
+ADVANCING: Final = frozenset({"running", "waiting"})
+"""The states in which wall time passes."""
+
+
+class Used(NamedTuple):
+    """Amounts by kind: micro-dollars, tokens, turns, seconds."""
+
+    cost: int = 0
+    tokens: int = 0
+    turns: int = 0
+    wall_time: int = 0
+
+    def plus(self, other: "Used") -> "Used":
+        """The sums."""
+        return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+    def greatest(self, other: "Used") -> "Used":
+        """The greater of each."""
+        return Used(*map(max, self, other))
+
+    def beyond(self, other: "Used") -> "Used":
+        """How much more than `other`; never negative."""
+        return Used(*(max(0, mine - less) for mine, less in zip(self, other, strict=True)))
+
+
+NOTHING: Final = Used()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxUse:
+    """What a sandbox has used, by its last summary."""
+
+    project: str
+    sandbox: str
+    task: str | None
+    state: SummaryState
+    used: Used
+    started_at: datetime
+    updated_at: datetime
+    sequence: int
+    budget: BudgetLimits | None = None
+    metered: bool = True
+    """Whether it has reported tokens, or has ended no turn yet."""
+    priced: bool = True
+
+    @classmethod
+    def of(cls, summary: SandboxSummary) -> "SandboxUse":
+        """What a summary states."""
+        spent = summary.spending
+        used = Used(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds))
+        complete = spent.unmetered_turns == 0 and spent.implausible == 0
+        unused = summary.turns == 0 and summary.state not in {"finished", "ended"}
+        return cls(
+            summary.project,
+            summary.sandbox,
+            summary.task,
+            summary.state,
+            used,
+            summary.started_at,
+            summary.updated_at,
+            summary.sequence,
+            summary.budget,
+            metered=unused or (spent.metered and complete),
+            priced=unused or (spent.priced and complete),
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its agent may still use something."""
+        return self.state not in {"finished", "ended"}
+
+    def used_at(self, now: datetime) -> Used:
+        """What it has used at `now`: wall time passes without events."""
+        if self.state not in ADVANCING:
+            return self.used
+        passed = max(0, int((now - self.updated_at).total_seconds()))
+        return self.used._replace(wall_time=self.used.wall_time + passed)

@@ -1,0 +1,141 @@
+"""Answers requests about budgets, from the buckets: by any replica."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from monitor.budgets.book import Book, Stored
+from monitor.budgets.bucket_watch import FAULTS, BucketWatch
+from monitor.budgets.decisions import line_of
+from monitor.budgets.ledger import ProjectLedger, TaskLedger, task_key, with_grant
+from monitor.budgets.messages import BudgetMessages
+from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET, new_uuid
+from sandherd.contracts.requests import BudgetLine, BudgetList, GrantBudget, ListBudgets, Request, SetBudget
+from sandherd.contracts.requests.budgets import MAX_LINES
+from sandherd.service.requests import Answerer, IncomingRequest
+
+_ATTEMPTS: Final = 10
+_FAULTS: Final = (BusError, *FAULTS)
+
+
+class BudgetRequestHandler:
+    """The handlers of requests about budgets. Raise `ContractError`."""
+
+    def __init__(self, bus: Bus, book: Book, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
+        self._bus = bus
+        self._book = book
+        self._watches = watches
+        self._messages = messages
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request."""
+        return {ListBudgets: self.budgets, GrantBudget: self.grant, SetBudget: self.set}
+
+    async def budgets(self, incoming: IncomingRequest[ListBudgets]) -> BudgetList:
+        """The budgets of a project, or of all."""
+        await self._catch_up()
+        now, task = datetime.now(UTC), incoming.request.task
+        if task is not None:
+            return BudgetList(budgets=self._of_task(_one(incoming.project), task, now))
+        names = self._book.names() if incoming.project == FLEET else [incoming.project]
+        lines = self._of_herd(now) if incoming.project == FLEET else []
+        lines += [line for name in names for line in self._of_project(name, now)]
+        for project, name in self._book.live_tasks():
+            if project in names:
+                lines += self._of_task(project, name, now)
+        limited = [line for line in lines if line.limit is not None]
+        if len(limited) > MAX_LINES:
+            limited = sorted(limited, key=lambda line: -line.used / (line.limit or 1))[:MAX_LINES]
+        return BudgetList(budgets=limited)
+
+    async def grant(self, incoming: IncomingRequest[GrantBudget]) -> BudgetList:
+        """Grant a task more. In effect when this returns."""
+        project, request = _one(incoming.project), incoming.request
+        if not any(request.more.model_dump().values()):
+            raise ContractError(Code.INVALID_FIELD, "nothing is granted", field="more", remedy="name an amount")
+        await self._catch_up()
+        uses = self._book.uses_of(project, request.task)
+        if not uses and task_key(project, request.task) not in self._book.tasks:
+            text = f"no sandbox of task {request.task} is known in project {project}"
+            raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list tasks with `sandherd tasks list`")
+        for _ in range(_ATTEMPTS):
+            now = datetime.now(UTC)
+            held = self._book.task(project, request.task, now)
+            ledger = with_grant(held.value, request.grant, request.more)
+            if ledger is held.value:
+                return BudgetList(budgets=self._of_task(project, request.task, now))
+            if await self._write(ledger, held.revision):
+                break
+            await self._catch_up()
+        else:
+            raise _unavailable("it changes all the time")
+        latest = max(uses, key=lambda use: use.started_at, default=None)
+        await self._messages.publish_granted(project, latest.sandbox if latest else FLEET, request, now)
+        await self._catch_up()
+        return BudgetList(budgets=self._of_task(project, request.task, now))
+
+    async def set(self, incoming: IncomingRequest[SetBudget]) -> BudgetList:
+        """Set the limits of a project, or of the herd."""
+        project, request = incoming.project, incoming.request
+        await self._catch_up()
+        for _ in range(_ATTEMPTS):
+            held = self._book.project(project)
+            update = {"limits": request.limits, "updated_by": request.updated_by}
+            if await self._write(held.value.model_copy(update=update), held.revision):
+                break
+            await self._catch_up()
+        else:
+            raise _unavailable("it changes all the time")
+        await self._catch_up()
+        now = datetime.now(UTC)
+        return BudgetList(budgets=self._of_herd(now) if project == FLEET else self._of_project(project, now))
+
+    def _of_task(self, project: str, task: str, now: datetime) -> list[BudgetLine]:
+        ledger = self._book.task(project, task, now).value
+        return [line_of(limit, ledger.marks) for limit in self._book.limits_of_task(ledger)]
+
+    def _of_project(self, project: str, now: datetime) -> list[BudgetLine]:
+        ledger = self._book.project(project).value
+        return [line_of(limit, ledger.marks) for limit in self._book.limits_of_project(ledger, now)]
+
+    def _of_herd(self, now: datetime) -> list[BudgetLine]:
+        marks = self._book.project(FLEET).value.marks
+        return [line_of(limit, marks) for limit in self._book.limits_of_herd(now)]
+
+    async def _catch_up(self) -> None:
+        try:
+            for watch in self._watches:
+                await watch.catch_up()
+        except _FAULTS as error:
+            raise _unavailable(repr(error)) from error
+
+    async def _write(self, ledger: ProjectLedger | TaskLedger, over: int) -> bool:
+        """Whether it was written; not if another write was first, or the broker does not respond."""
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)}
+        document = ledger.model_dump_json(exclude_defaults=True).encode()
+        try:
+            written = await self._bus.publish(
+                f"$KV.budgets.{ledger.key}", document, msg_id=str(new_uuid()), headers=headers
+            )
+        except BusError:
+            return False
+        if isinstance(ledger, TaskLedger):
+            self._book.tasks[ledger.key] = Stored(ledger, written.seq)
+        else:
+            self._book.projects[ledger.project] = Stored(ledger, written.seq)
+        return True
+
+
+def _one(project: str) -> str:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
+        )
+    return project
+
+
+def _unavailable(reason: str) -> ContractError:
+    return ContractError(Code.UNAVAILABLE, f"budgets can't be read now: {reason}", remedy="repeat the request")

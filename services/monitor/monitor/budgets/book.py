@@ -1,0 +1,149 @@
+"""All that budgets are computed from: the use of each sandbox, and the ledgers, as in their buckets. Does no I/O."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from monitor.budgets import decisions
+from monitor.budgets.amounts import SandboxUse
+from monitor.budgets.decisions import Limit
+from monitor.budgets.ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, task_key, totals, with_uses
+from sandherd.contracts.budgets import HerdBudgets
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.records import BudgetBlocks, SandboxSummary
+
+LedgerT = TypeVar("LedgerT", bound=BaseModel)
+_ENDED_FOR: Final = timedelta(days=8)
+"""After this time the summary of an ended sandbox is no longer in its bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[LedgerT]):
+    """A ledger and its revision; 0: it is not stored yet."""
+
+    value: LedgerT
+    revision: int = 0
+
+
+class Book:
+    """The newest known state of both buckets."""
+
+    def __init__(self, budgets: HerdBudgets) -> None:
+        self._budgets = budgets
+        self.uses: dict[str, dict[str, SandboxUse]] = {}
+        """By project and sandbox."""
+        self._by_task: dict[str, set[str]] = {}
+        self.projects: dict[str, Stored[ProjectLedger]] = {}
+        self.tasks: dict[str, Stored[TaskLedger]] = {}
+        """By their keys."""
+        self.blocks = Stored(BudgetBlocks())
+        self.unreadable: list[str] = []
+        """Keys of entries that can't be read; they are reported and left as they are."""
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def change_summary(self, key: str, value: bytes | None, _revision: int) -> None:
+        """A summary was written or deleted. An older one than the last is ignored."""
+        project, _, sandbox = key.partition(".")
+        if value is None:
+            self._remove(project, sandbox)
+            return
+        try:
+            use = SandboxUse.of(SandboxSummary.model_validate_json(value))
+        except ValidationError:
+            self.unreadable.append(key)
+            return
+        known = self.uses.setdefault(project, {}).get(sandbox)
+        if known is None or use.sequence >= known.sequence:
+            self.uses[project][sandbox] = use
+            if use.task is not None:
+                self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
+
+    def change_ledger(self, key: str, value: bytes | None, revision: int) -> None:
+        """A ledger was written."""
+        try:
+            self._change_ledger(key, value or b"{}", revision, deleted=value is None)
+        except ValidationError:
+            self.unreadable.append(key)
+
+    def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:
+        project, _, rest = key.partition(".")
+        if key == BLOCKS_KEY:
+            self.blocks = Stored(BudgetBlocks.model_validate_json(value), revision)
+        elif rest == "ledger" and not deleted:
+            self.projects[project] = _newer(
+                self.projects.get(project), Stored(ProjectLedger.model_validate_json(value), revision)
+            )
+        elif rest.startswith("task.") and not deleted:
+            self.tasks[key] = _newer(self.tasks.get(key), Stored(TaskLedger.model_validate_json(value), revision))
+        elif rest.startswith("task."):
+            self.tasks.pop(key, None)
+
+    def _remove(self, project: str, sandbox: str) -> None:
+        use = self.uses.get(project, {}).pop(sandbox, None)
+        if use is not None and use.task is not None:
+            names = self._by_task.get(task_key(project, use.task), set())
+            names.discard(sandbox)
+            if not names:
+                self._by_task.pop(task_key(project, use.task), None)
+
+    def drop_old(self, now: datetime) -> None:
+        """Drop the use of sandboxes that ended long ago: their summaries expire, which a watch does not report."""
+        for project, uses in self.uses.items():
+            for use in list(uses.values()):
+                if use.state == "ended" and now - use.updated_at > _ENDED_FOR:
+                    self._remove(project, use.sandbox)
+
+    # --- queries -------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The projects with a sandbox or a ledger."""
+        return sorted({*self.uses, *self.projects} - {FLEET})
+
+    def project(self, name: str) -> Stored[ProjectLedger]:
+        """The ledger of a project; an empty one if it has none."""
+        return self.projects.get(name) or Stored(ProjectLedger(project=name))
+
+    def uses_of(self, project: str | None, task: str | None = None) -> list[SandboxUse]:
+        """Of the herd, of a project, or of a task."""
+        if project is None:
+            return [use for uses in self.uses.values() for use in uses.values()]
+        uses = self.uses.get(project, {})
+        if task is None:
+            return list(uses.values())
+        return [uses[name] for name in self._by_task.get(task_key(project, task), ()) if name in uses]
+
+    def task(self, project: str, task: str, now: datetime) -> Stored[TaskLedger]:
+        """The ledger of a task with what its sandboxes have used by now."""
+        held = self.tasks.get(task_key(project, task)) or Stored(TaskLedger(project=project, task=task))
+        return Stored(with_uses(held.value, self.uses_of(project, task), now), held.revision)
+
+    def live_tasks(self) -> Iterator[tuple[str, str]]:
+        """The tasks with a sandbox whose summary is known, as project and name; and those with a ledger."""
+        known = {task_key(use.project, use.task): (use.project, use.task) for use in self.uses_of(None) if use.task}
+        known |= {key: (held.value.project, held.value.task) for key, held in self.tasks.items()}
+        yield from known.values()
+
+    def limits_of_task(self, ledger: TaskLedger) -> list[Limit]:
+        """The limits of a task."""
+        uses = self.uses_of(ledger.project, ledger.task)
+        return list(decisions.limits_of_task(ledger, uses, self._budgets.task))
+
+    def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[Limit]:
+        """The limits of a project."""
+        chosen = (ledger.limits, self._budgets.project)
+        uses: Collection[SandboxUse] = self.uses_of(ledger.project)
+        return list(decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
+
+    def limits_of_herd(self, now: datetime) -> list[Limit]:
+        """The limits of the herd."""
+        chosen = (self.project(FLEET).value.limits, self._budgets.herd)
+        hours = totals(held.value for name, held in self.projects.items() if name != FLEET)
+        return list(decisions.limits_of_windows(None, hours, chosen, now, self.uses_of(None)))
+
+
+def _newer(known: Stored[LedgerT] | None, read: Stored[LedgerT]) -> Stored[LedgerT]:
+    return known if known is not None and known.revision > read.revision else read

@@ -1,0 +1,60 @@
+"""The component, composed: every replica follows the buckets and answers requests, and one of them acts."""
+
+import asyncio
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from monitor.budgets.answers import BudgetRequestHandler
+from monitor.budgets.book import Book
+from monitor.budgets.bucket_watch import BucketWatch
+from monitor.budgets.enforcement import BudgetEnforcement
+from monitor.budgets.messages import BudgetMessages
+from sandherd.bus.lease import Lease
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.records import BudgetBlocks, SandboxSummary
+from sandherd.contracts.requests import GrantBudget, ListBudgets, Request, SetBudget
+from sandherd.service.requests import Answerer, IncomingRequest
+from sandherd.service.service import Service
+
+LEASE: Final = "monitor.budgets"
+ANSWERED: Final = (ListBudgets, GrantBudget, SetBudget)
+
+
+class BudgetComponent:
+    """Budgets in one replica of the monitor."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._book = Book(service.settings.budgets)
+        self._ready = asyncio.Event()
+        self._handlers: dict[type[Request[Any]], Answerer] = {}
+
+    def register(self) -> None:
+        """Answer requests, and work in the background."""
+        for request in ANSWERED:
+            self._service.answer(request, self._answerer(request))
+        self._service.background("budgets", self.run)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        service, bus, book = self._service, self._service.bus, self._book
+        changed = asyncio.Event()
+        summaries = BucketWatch(bus, SandboxSummary.bucket, book.change_summary, changed)
+        ledgers = BucketWatch(bus, BudgetBlocks.bucket, book.change_ledger, changed)
+        messages = BudgetMessages(bus, service.meters, service.settings.budget_grace)
+        self._handlers = BudgetRequestHandler(bus, book, (summaries, ledgers), messages).handlers
+        self._ready.set()
+        lease = Lease(bus, LEASE, service.instance)
+        service.health.add(LEASE, lease.problem)
+        service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
+        enforcement = BudgetEnforcement(bus, lease, book, messages, service.meters)
+        work = enforcement.run((summaries, ledgers), service.settings.check_interval)
+        await run_until_first(summaries.follow(), ledgers.follow(), lease.run_with(work))
+
+    def _answerer(self, request: type[Request[Any]]) -> Answerer:
+        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+            await self._ready.wait()
+            return await self._handlers[request](incoming)
+
+        return answer

@@ -1,0 +1,189 @@
+"""Charges, decides and acts, while the lease `monitor.budgets` is held.
+
+Each step is stored before it is acted upon, and each message that follows from it has an id that is derived from what
+is stored. So a monitor that is restarted between any two steps repeats the last one, and the broker drops it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import BaseModel
+
+from monitor.budgets import decisions
+from monitor.budgets.amounts import SandboxUse, Used
+from monitor.budgets.book import Book, Stored
+from monitor.budgets.bucket_watch import FAULTS, BucketWatch
+from monitor.budgets.decisions import EXCEEDED, Limit
+from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
+from monitor.budgets.messages import BudgetMessages
+from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.contracts.names import FLEET, new_uuid
+from sandherd.contracts.records import BudgetBlocks
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+_TASK_TTL: Final = "2678400s"
+"""How long the ledger of a task stays after its last change: 31 days."""
+_log: Final = logs.get("budgets")
+_MAX_BLOCKS: Final = 2000
+"""Maximum number of projects in the record for the spawner, which has to fit in a message."""
+
+
+class BudgetEnforcement:
+    """One pass after the other, each over all live sandboxes and their projects."""
+
+    def __init__(self, bus: Bus, lease: Lease, book: Book, messages: BudgetMessages, meters: Meters) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._book = book
+        self._messages = messages
+        self._meters = meters
+        self._fence = 0
+
+    async def run(self, watches: tuple[BucketWatch, ...], interval: float) -> None:
+        """Run until cancelled."""
+        while True:
+            await self._lease.wait_held()
+            try:
+                if self._fence != self._lease.fence:  # what the previous holder wrote has to be known
+                    for watch in watches:
+                        await watch.catch_up()
+                    self._fence = self._lease.fence
+                await self.work(datetime.now(UTC))
+            except LeaseLostError:
+                _log.info("lease lost, budgets are another replica's")
+            except (BusError, *FAULTS) as error:
+                _log.warning("budgets not checked, retrying", error=repr(error))
+            for watch in watches:
+                watch.changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await watches[0].changed.wait()
+                    await asyncio.sleep(min(interval, 0.2))  # several changes are one pass
+
+    async def work(self, now: datetime) -> None:
+        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass makes up for what is left."""
+        for key in self._book.unreadable[:10]:
+            _log.error("entry of budgets unreadable", key=key)
+        self._book.unreadable.clear()
+        self._book.drop_old(now)
+        over: dict[str, list[Limit]] = {}
+        for name in self._book.names():
+            over[name] = await self._project(name, now)
+        herd = await self._herd(now)
+        for project, task in list(self._book.live_tasks()):
+            await self._task(project, task, now)
+        await self._write_blocks(herd, over)
+        self._meters.set("sandherd_budgets_exceeded", float(bool(herd)), scope="herd")
+        self._meters.set("sandherd_budgets_exceeded", float(sum(map(bool, over.values()))), scope="project")
+
+    # --- scopes --------------------------------------------------------------------------------------------------
+
+    async def _project(self, name: str, now: datetime) -> list[Limit]:
+        """Charge the project's sandboxes, and act on its limits. Returns those that are exceeded."""
+        held = self._book.project(name)
+        ledger = charged(held.value, self._book.uses_of(name), now)
+        limits = self._book.limits_of_project(ledger, now)
+        ledger = _with_marks(ledger, decisions.marked(ledger.marks, limits, now))
+        if ledger is not held.value:
+            held = await self._store_project(held, ledger)
+        await self._publish_project(held, limits)
+        await self._stop(held.value.marks, limits, self._book.uses_of(name), now)
+        return [limit for limit in limits if limit.reaches(100)]
+
+    async def _herd(self, now: datetime) -> list[Limit]:
+        held, limits = self._book.project(FLEET), self._book.limits_of_herd(now)
+        ledger = _with_marks(held.value, decisions.marked(held.value.marks, limits, now))
+        if ledger is not held.value:
+            held = await self._store_project(held, ledger)
+        await self._publish_project(held, limits)
+        await self._stop(held.value.marks, limits, self._book.uses_of(None), now)
+        return [limit for limit in limits if limit.reaches(100)]
+
+    async def _task(self, project: str, task: str, now: datetime) -> None:
+        stored = self._book.tasks.get(f"{project}.task.{task}")
+        held = self._book.task(project, task, now)
+        limits = self._book.limits_of_task(held.value)
+        marks = decisions.marked(held.value.marks, limits, now)
+        uses = self._book.uses_of(project, task)
+        if not any(limit.limit for limit in limits):
+            return
+        ledger = held.value.model_copy(update={"marks": dict(marks)})
+        if marks is not held.value.marks or _has_ended(stored, uses):
+            held = await self._store_task(ledger, held.revision)
+        for name, mark in held.value.marks.items():
+            if not mark.published:
+                self._lease.check()
+                await self._messages.publish_reached(_limit(limits, name), name, mark, uses)
+                published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
+                held = await self._store_task(held.value.model_copy(update={"marks": published}), held.revision)
+        await self._stop(held.value.marks, limits, uses, now)
+
+    async def _publish_project(self, held: Stored[ProjectLedger], limits: list[Limit]) -> None:
+        for name, mark in held.value.marks.items():
+            if not mark.published:
+                self._lease.check()
+                await self._messages.publish_reached(_limit(limits, name), name, mark, ())
+                published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
+                held = await self._store_project(held, held.value.model_copy(update={"marks": published}))
+
+    async def _stop(
+        self, marks: Mapping[str, Mark], limits: list[Limit], uses: list[SandboxUse], now: datetime
+    ) -> None:
+        """Request each live agent to end its work, and after the time for that end its sandbox."""
+        name = min((name for name in marks if name.endswith(f".{EXCEEDED}")), key=lambda one: marks[one].at, default="")
+        if not name:
+            return
+        for use in uses:
+            if use.is_live:
+                self._lease.check()
+                await self._messages.stop(use, _limit(limits, name), marks[name], now)
+
+    # --- writes --------------------------------------------------------------------------------------------------
+
+    async def _store_project(self, held: Stored[ProjectLedger], ledger: ProjectLedger) -> Stored[ProjectLedger]:
+        revision = await self._write(ledger.key, ledger, held.revision)
+        stored = self._book.projects[ledger.project] = Stored(ledger, revision)
+        return stored
+
+    async def _store_task(self, ledger: TaskLedger, revision: int) -> Stored[TaskLedger]:
+        written = await self._write(ledger.key, ledger, revision, ttl=_TASK_TTL)
+        stored = self._book.tasks[ledger.key] = Stored(ledger, written)
+        return stored
+
+    async def _write_blocks(self, herd: list[Limit], over: Mapping[str, list[Limit]]) -> None:
+        texts = {name: text for name, limits in over.items() if (text := decisions.block_of(limits))}
+        blocks = BudgetBlocks(herd=decisions.block_of(herd), projects=dict(list(texts.items())[:_MAX_BLOCKS]))
+        if blocks != self._book.blocks.value:
+            revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
+            self._book.blocks = Stored(blocks, revision)
+
+    async def _write(self, key: str, value: BaseModel, over: int, ttl: str | None = None) -> int:
+        """Write over a revision, and return the new one. Raises `BusError`, also if another write was first."""
+        self._lease.check()
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
+        document = value.model_dump_json(exclude_defaults=True).encode()
+        return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
+
+
+def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedger:
+    return ledger if marks is ledger.marks else ledger.model_copy(update={"marks": dict(marks)})
+
+
+def _has_ended(stored: Stored[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
+    """Whether a sandbox has ended, and what it has used is not stored yet."""
+    known = stored.value.sandboxes if stored else {}
+    return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN))) for use in uses)
+
+
+_UNKNOWN: Final = Used(-1, -1, -1, -1)
+
+
+def _limit(limits: list[Limit], mark: str) -> Limit:
+    """The limit that a mark is of."""
+    return next(limit for limit in limits if mark.startswith(f"{limit.name}."))

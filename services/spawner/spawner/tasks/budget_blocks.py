@@ -1,0 +1,45 @@
+"""Which projects are over budget, as the monitor writes it: none of their tasks begins."""
+
+import asyncio
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.kv import read_record
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.records import BudgetBlocks
+from sandherd.telemetry import logs
+from spawner.tasks.queue import Queue
+
+NAME: Final = "blocked"
+_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
+_log: Final = logs.get("budget_blocks")
+
+
+class BudgetBlockReader:
+    """Reads the record again and again: a service that only reads a bucket may not watch it."""
+
+    def __init__(self, bus: Bus, queue: Queue, interval: float) -> None:
+        self._bus = bus
+        self._queue = queue
+        self._interval = interval
+        self._known = BudgetBlocks()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.read()
+
+    async def read(self) -> None:
+        """Read it once, also before the first task begins. While it can't be read, the last one counts."""
+        try:
+            found = await read_record(self._bus, BudgetBlocks, FLEET, NAME) or BudgetBlocks()
+        except _UNREADABLE as error:
+            _log.warning("projects over budget not read, retrying", error=repr(error))
+            return
+        if found != self._known:
+            self._known = found
+            self._queue.change_blocks(found)

@@ -1,0 +1,231 @@
+"""Budgets on a real broker: what is published, what is commanded, and restarts between any two steps."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitor.budgets.book import Book
+from monitor.budgets.bucket_watch import BucketWatch
+from monitor.budgets.enforcement import BudgetEnforcement
+from monitor.budgets.ledger import DAY_HOURS, used_since
+from monitor.budgets.messages import BudgetMessages
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import read_batch
+from sandherd.bus.lease import Lease
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.concurrency import cancel_and_wait, run_until_first
+from sandherd.contracts.budgets import BudgetLimits, HerdBudgets
+from sandherd.contracts.records import SandboxSummary, SandboxUsage
+from sandherd.contracts.subjects import Principal
+from sandherd.telemetry.meters import Meters
+from spawner.tasks.budget_blocks import BudgetBlockReader
+from spawner.tasks.capacity import SandboxLimits
+from spawner.tasks.queue import Queue
+from tests.polling import eventually
+
+World = Any
+GRACE = 60.0
+
+
+class CrashError(Exception):
+    """The monitor is killed."""
+
+
+class CrashingBus:
+    """A bus that fails at one of its writes, before or after the broker has it."""
+
+    def __init__(self, bus: Bus, at: int, *, after: bool) -> None:
+        self._bus = bus
+        self._left = at
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._bus, name)
+        return self._counted(found) if name in {"publish", "publish_event", "publish_command"} else found
+
+    def _counted(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def publish(*args: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._after:
+                raise CrashError
+            result = await write(*args, **named)
+            if self._left == 0:
+                raise CrashError
+            return result
+
+        return publish
+
+
+async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: HerdBudgets) -> Book:
+    """A monitor that starts, reads the buckets, makes a pass at each moment, and ends. Raises `CrashError`."""
+    book = Book(budgets)
+    watches = (BucketWatch(bus, "summaries", book.change_summary), BucketWatch(bus, "budgets", book.change_ledger))
+    meters = Meters(CollectorRegistry())
+    enforcement = BudgetEnforcement(bus, lease, book, BudgetMessages(bus, meters, GRACE), meters)
+
+    async def work() -> None:
+        for watch in watches:
+            await watch.catch_up()
+        for now in moments:
+            await enforcement.work(now)
+
+    await run_until_first(*(watch.follow() for watch in watches), work())
+    return book
+
+
+async def write_summary(bus: Bus, name: str, cost: int, at: datetime, **fields: Any) -> None:
+    """A summary of sandbox `sbx-<name>` of the task `task-<name>`, which may use 100 micro-dollars."""
+    usage = SandboxUsage(cost_micro_usd=cost, metered=True, priced=True)
+    known: dict[str, Any] = {
+        "task": f"task-{name}",
+        "budget": BudgetLimits(cost_micro_usd=100),
+        "state": "waiting",
+        "sequence": cost,
+    }
+    times: dict[str, Any] = {"started_at": at, "updated_at": at}
+    document = SandboxSummary(project="default", sandbox=f"sbx-{name}", spending=usage, **times, **known | fields)
+    await bus.js.publish(f"$KV.summaries.default.{document.sandbox}", document.model_dump_json().encode())
+
+
+async def stored(bus: Bus, stream: str, subject: str) -> list[dict[str, Any]]:
+    """The messages of a stream on these subjects, in order."""
+    found = await read_batch(bus, stream, subject, first=1, limit=1000, max_bytes=10**7)
+    return [json.loads(message.data) for message in found]
+
+
+@asynccontextmanager
+async def held_lease(bus: Bus) -> AsyncIterator[Lease]:
+    lease = Lease(bus, "monitor.budgets", "test")
+    task = asyncio.ensure_future(lease.run())
+    await lease.wait_held()
+    try:
+        yield lease
+    finally:
+        await cancel_and_wait([task])
+
+
+async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: World) -> None:
+    """Killed at each write, before and after it: one warning, one message, one stop, and one charge."""
+    budgets = HerdBudgets()
+    start = datetime.now(UTC)
+    names, number = [], 0
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        crashed = True
+        while crashed:
+            number += 1
+            outcomes = []
+            for after in (False, True):
+                names.append(f"{number}-{'after' if after else 'before'}")
+                outcomes.append(await crash_once(bus, lease, names[-1], number, start, after=after))
+            crashed = any(outcomes)
+        book = await one_life(bus, lease, [start], budgets)
+        events = await stored(bus, "EVENTS", "sandherd.v1.event.default.*.monitor.*")
+        messages = await stored(world.spawner, "COMMANDS", "sandherd.v1.command.message-relay.>")
+    assert number > 6
+    assert used_since(book.project("default").value.hours, start, DAY_HOURS).cost == 101 * len(names)
+    for name in names:
+        told = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
+        assert told == ["monitor.budget_warned", "monitor.budget_exceeded"], name
+        assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
+        await world.until(lambda name=name: world.asked(f"sbx-{name}"))
+        assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
+
+
+async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
+    """Whether the first monitor was killed at its write of this number; further ones do the rest."""
+    moments = [start, start + timedelta(seconds=GRACE + 1)]
+    crashing: Any = CrashingBus(bus, number, after=after)
+    await write_summary(bus, name, 85, start)
+    crashed = False
+    for cost, times in ((85, moments[:1]), (101, moments)):
+        await write_summary(bus, name, cost, start)
+        try:
+            await one_life(crashing, lease, times, HerdBudgets())
+        except CrashError:
+            crashed = True
+            await one_life(bus, lease, times, HerdBudgets())
+    await one_life(bus, lease, moments, HerdBudgets())
+    await write_summary(bus, name, 101, start, state="ended")
+    await one_life(bus, lease, moments[:1], HerdBudgets())
+    return crashed
+
+
+async def test_budget_is_enforced_by_the_service(world: World) -> None:
+    """From usage to a warning, a message to the agent, and the end of its sandbox; the spawner sees the project."""
+    sandbox, budget = "sbx-1", BudgetLimits(turns=5)
+    await world.record(sandbox)
+    await world.by_spawner(sandbox, "sandbox.requested", budget=budget)
+    await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
+    await world.hear(sandbox)
+    queue = Queue(SandboxLimits(total=9), 60)
+    reading = asyncio.ensure_future(BudgetBlockReader(world.spawner, queue, 0.05).run())
+    settings = {"budgets": HerdBudgets.model_validate("project.day.turns=6"), "budget_grace": 2}
+    async with world.relay().running(), world.monitor(**settings).running():
+        for _ in range(4):
+            await world.by_worker(sandbox, "agent.turn_completed")
+        await world.until(lambda: world.of("monitor.budget_warned"))
+        await world.by_worker(sandbox, "agent.turn_completed")
+        await world.until(lambda: world.of("monitor.budget_exceeded"))
+        await world.by_worker(sandbox, "agent.turn_completed")
+        await eventually(lambda: world.heard)
+        await world.until(lambda: world.asked(sandbox) != [])
+        await eventually(lambda: queue.capacity.over_budget("default"))
+    await cancel_and_wait([reading])
+    assert {event["data"].get("scope", "task") for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
+    assert "5 of 5 turns" in world.heard[0] or "5 turns of 5 turns" in world.heard[0]
+    assert set(world.asked(sandbox)) == {"budget_exceeded"}
+    assert queue.capacity.exhausted_limit("default", "process") == (
+        "project default has used 6 turns of 6 turns of a day: no task begins"
+    )
+
+
+def connected(world: World, principal: Principal) -> AbstractAsyncContextManager[Herd]:
+    """A connection with a user's credential for the project `default`."""
+    broker = world.herd
+    context = Context(
+        nats_url=broker.url, credentials=broker.credentials(principal), project="default", home=broker.home
+    )
+    return Herd.connect(context)
+
+
+async def test_grant_lets_an_agent_go_on(world: World) -> None:
+    """A client of the project grants more before the agent is stopped; only an operator sets a project's budget."""
+    sandbox = "sbx-1"
+    await world.record(sandbox)
+    await world.by_spawner(sandbox, "sandbox.requested", budget=BudgetLimits(turns=2))
+    await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
+    client = await world.stack.enter_async_context(connected(world, Principal.CLIENT))
+    operator = await world.stack.enter_async_context(connected(world, Principal.OPERATOR))
+    async with world.monitor(budget_grace=3600).running():
+        for _ in range(2):
+            await world.by_worker(sandbox, "agent.turn_completed")
+        await world.until(lambda: world.of("monitor.budget_exceeded"))
+        for _ in range(2):
+            found = (await client.grant_budget("task-1", "turns=8", name="grant-1", by="ada")).budgets
+            assert [(one.limit, one.granted) for one in found if one.budget == "turns"] == [(10, 8)]
+        await eventually(lambda: world.of("monitor.budget_granted"))
+
+        async def cleared() -> bool:
+            lines = (await client.budgets("task-1")).budgets
+            return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
+
+        await eventually(cleared)
+        with pytest.raises(HerdError, match="permission"):
+            await client.set_budget(day="turns=1")
+        lines = (await operator.set_budget(day="turns=1")).budgets
+        assert [one.limit for one in lines if (one.window, one.budget) == ("day", "turns")] == [1]
+        await world.until(
+            lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
+        )
+        with pytest.raises(HerdError, match="no sandbox of task"):
+            await client.grant_budget("task-2", "turns=8")
+    assert len(world.of("monitor.budget_granted")) == 1
+    assert world.asked(sandbox) == []

@@ -1,0 +1,256 @@
+"""Budgets: what projects are charged, what a task has used, and what follows when a limit is reached."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from monitor.budgets import decisions, ledger
+from monitor.budgets.amounts import NOTHING, SandboxUse, Used
+from monitor.budgets.book import Book
+from monitor.budgets.decisions import Limit
+from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
+from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.records import SandboxSummary, SandboxUsage
+
+T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def use(used: Used = NOTHING, sandbox: str = "sbx-1", *, at: float = 0, **fields: Any) -> SandboxUse:
+    known: dict[str, Any] = {"task": "task-1", "state": "finished", "started_at": T0, "sequence": 1} | fields
+    return SandboxUse(project="p1", sandbox=sandbox, used=used, updated_at=T0 + timedelta(seconds=at), **known)
+
+
+def after(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def day(found: ProjectLedger, now: datetime = T0) -> Used:
+    return ledger.used_since(found.hours, now, ledger.DAY_HOURS)
+
+
+# --- charges -----------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_charged_once() -> None:
+    """The same summary, an older one and a ledger read again charge nothing."""
+    first = ledger.charged(ProjectLedger(project="p1"), [use(Used(100, 10, 1))], T0)
+    second = ledger.charged(first, [use(Used(150, 30, 2), sequence=2)], T0)
+    assert day(second) == Used(150, 30, 2)
+    read = ProjectLedger.model_validate_json(second.model_dump_json(exclude_defaults=True))
+    assert read == second
+    for again in (use(Used(150, 30, 2), sequence=2), use(Used(100, 10, 1)), use(NOTHING, sequence=3)):
+        assert ledger.charged(read, [again], T0) is read
+    assert day(ledger.charged(read, [use(Used(149, 31, 0), sequence=4)], T0)) == Used(150, 31, 2)
+
+
+totals = st.builds(Used, *(st.integers(0, 1000) for _ in range(4)))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), totals), max_size=40))
+def test_charges_are_the_greatest_totals_in_any_order(found: list[tuple[str, Used]]) -> None:
+    """What was charged never decreases, and is the sum of the greatest total of each sandbox."""
+    book, before = ProjectLedger(project="p1"), NOTHING
+    for sandbox, used in found:
+        book = ledger.charged(book, [use(used, sandbox)], T0)
+        assert day(book) == day(book).greatest(before)
+        before = day(book)
+    expected = NOTHING
+    for sandbox in {name for name, _ in found}:
+        most = NOTHING
+        for name, used in found:
+            most = most.greatest(used) if name == sandbox else most
+        expected = expected.plus(most)
+    assert day(book) == expected
+
+
+def test_windows_roll() -> None:
+    """What was used a day ago is in the month, and after 31 days in neither."""
+    book = ledger.charged(ProjectLedger(project="p1"), [use(Used(5))], T0)
+    later = T0 + timedelta(hours=24)
+    assert day(book, later - timedelta(hours=1)).cost == 5
+    assert day(book, later).cost == 0
+    assert ledger.used_since(book.hours, later, ledger.MONTH_HOURS).cost == 5
+    after_month = ledger.charged(book, [use(Used(6), sequence=2, at=32 * 86_400)], T0 + timedelta(days=32))
+    assert list(after_month.hours.values()) == [Used(1)]
+
+
+def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
+    """A day after its end the ledger no longer lists a sandbox; its summary, which is still there, charges nothing."""
+    ended = use(Used(7), state="ended", sequence=40)
+    book = ledger.charged(ProjectLedger(project="p1"), [ended], T0)
+    later = T0 + timedelta(days=2)
+    dropped = ledger.charged(book, [ended], later)
+    assert (dropped.charged, dropped.closed_through) == ({}, 40)
+    assert ledger.charged(dropped, [ended], later) is dropped
+    other = ledger.charged(dropped, [use(Used(1), "sbx-2", sequence=41)], later)
+    assert other.charged.keys() == {"sbx-2"}
+
+
+def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
+    """It is charged in steps of a minute; not while it is paused."""
+    working = use(Used(wall_time=10), state="running")
+    book = ledger.charged(ProjectLedger(project="p1"), [working], T0)
+    assert ledger.charged(book, [working], after(59)) is book
+    assert day(ledger.charged(book, [working], after(60)), after(60)).wall_time == 70
+    assert use(Used(wall_time=10), state="paused").used_at(after(100)).wall_time == 10
+
+
+def test_usage_that_is_not_reported_is_unmetered() -> None:
+    """Not before a turn has ended; a harness without costs is unmetered by cost only."""
+
+    def of(turns: int = 1, state: Any = "running", **spending: Any) -> SandboxUse:
+        usage = SandboxUsage(**spending)
+        summary: dict[str, Any] = {"project": "p1", "sandbox": "s", "started_at": T0, "updated_at": T0, "sequence": 1}
+        return SandboxUse.of(SandboxSummary(**summary, state=state, turns=turns, spending=usage))
+
+    assert (of(0).metered, of(0, "finished").metered) == (True, False)
+    assert (of(metered=True).metered, of(metered=True).priced) == (True, False)
+    assert of(metered=True, priced=True).priced
+    assert not of(metered=True, priced=True, unmetered_turns=1).priced
+    assert not of(metered=True, priced=True, implausible=1).metered
+    assert decisions.is_metered("turns", [of()])
+    assert not decisions.is_metered("cost", [of(metered=True)])
+
+
+# --- tasks -------------------------------------------------------------------------------------------------------
+
+
+def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, Limit]:
+    found = decisions.limits_of_task(task, [], BudgetLimits.model_validate(usual))
+    return {limit.kind: limit for limit in found}
+
+
+def test_attempts_share_one_budget_that_never_decreases() -> None:
+    """The sum over all sandboxes of the task, also of those whose summaries are gone."""
+    task = ledger.with_uses(TaskLedger(project="p1", task="t"), [use(Used(5, turns=2)), use(Used(3), "sbx-2")], T0)
+    task = ledger.with_uses(task, [use(Used(1), "sbx-2"), use(Used(4), "sbx-3", budget=BudgetLimits(turns=9))], T0)
+    assert ledger.used_by(task) == Used(12, turns=2)
+    assert (limits_of(task)["turns"].limit, limits_of(task)["turns"].used) == (9, 2)
+    assert limits_of(task)["tokens"].limit is None
+
+
+def test_grant_counts_once_and_raises_the_limit() -> None:
+    """Repeated under its name it changes nothing; a kind without a limit stays without one."""
+    task = TaskLedger(project="p1", task="t")
+    granted = ledger.with_grant(task, "g1", BudgetLimits(turns=5, tokens=7))
+    assert ledger.with_grant(granted, "g1", BudgetLimits(turns=5)) is granted
+    more = ledger.with_grant(granted, "g2", BudgetLimits(turns=1))
+    assert (limits_of(more)["turns"].limit, limits_of(more)["turns"].granted) == (106, 6)
+    assert limits_of(more)["tokens"].limit is None
+
+
+# --- decisions ---------------------------------------------------------------------------------------------------
+
+
+def limit(used: int, maximum: int | None = 100) -> Limit:
+    return Limit("project", "p1", None, "day", "cost", maximum, used)
+
+
+def names(marks: Mapping[str, Mark]) -> list[tuple[str, bool]]:
+    return sorted((name.removeprefix("day.cost."), mark.published) for name, mark in marks.items())
+
+
+def test_limits_are_reached_at_four_fifths_and_all() -> None:
+    """Once each; what is exceeded at once is not warned of."""
+    assert decisions.marked({}, [limit(79), limit(999, None)], T0) == {}
+    warned = decisions.marked({}, [limit(80)], T0)
+    assert names(warned) == [("warned", False)]
+    assert decisions.marked(warned, [limit(99)], after(9)) is warned
+    exceeded = decisions.marked(warned, [limit(100)], after(10))
+    assert names(exceeded) == [("exceeded", False), ("warned", True)]
+    assert exceeded["day.cost.exceeded"].at == after(10)
+    assert names(decisions.marked({}, [limit(500)], T0)) == [("exceeded", False), ("warned", True)]
+
+
+def test_raised_limit_and_a_window_that_moves_on_clear_what_was_reached() -> None:
+    """A limit that is raised, and still exceeded, keeps its time; one that is not exceeded any more may be again."""
+    exceeded = decisions.marked({}, [limit(100)], T0)
+    still = decisions.marked(exceeded, [limit(130, 120)], after(5))
+    assert (still["day.cost.exceeded"].at, still["day.cost.exceeded"].limit) == (T0, 120)
+    raised = decisions.marked(exceeded, [limit(100, 125)], after(5))
+    assert names(raised) == [("warned", False)]
+    assert names(decisions.marked(exceeded, [limit(99)], after(5))) == [("warned", True)]
+    assert names(decisions.marked(exceeded, [limit(69)], after(5))) == []
+
+
+def test_agent_is_stopped_after_the_time_to_end_its_work() -> None:
+    """From when the limit was reached, or the sandbox began; then again while it has not ended."""
+    one = use(started_at=after(-50))
+    assert decisions.is_to_be_stopped(one, T0, 60, after(59)) is None
+    assert decisions.is_to_be_stopped(one, T0, 60, after(60)) == 0
+    assert decisions.is_to_be_stopped(one, T0, 60, after(60 + decisions.REPEAT_STOP)) == 1
+    assert decisions.is_to_be_stopped(replace(one, started_at=after(30)), T0, 60, after(60)) is None
+
+
+def test_text_names_the_exceeded_budget() -> None:
+    """Of several the first."""
+    assert decisions.block_of([limit(99)]) is None
+    assert decisions.block_of([limit(99), replace(limit(2_500_000, 2_000_000), window="month")]) == (
+        "project p1 has used 2.50 USD of 2.00 USD of a month"
+    )
+
+
+def test_own_limits_take_precedence_kind_by_kind() -> None:
+    """Of a project: what an operator has set, else the settings."""
+    own = WindowLimits(day=BudgetLimits(turns=5))
+    usual = WindowLimits(day=BudgetLimits(turns=9, tokens=8))
+    found = {(one.window, one.kind): one.limit for one in decisions.limits_of_windows("p1", {}, (own, usual), T0)}
+    assert (found["day", "turns"], found["day", "tokens"], found["month", "turns"]) == (5, 8, None)
+
+
+# --- the book ----------------------------------------------------------------------------------------------------
+
+
+def summary(sequence: int, sandbox: str = "sbx-1", **fields: Any) -> bytes:
+    known: dict[str, Any] = {"project": "p1", "sandbox": sandbox, "task": "t", "started_at": T0, "updated_at": T0}
+    return SandboxSummary(**known | {"sequence": sequence} | fields).model_dump_json().encode()
+
+
+def test_book_ignores_older_and_unreadable_summaries() -> None:
+    """A deleted one is forgotten, unless the task's ledger has it."""
+    book = Book(HerdBudgets())
+    book.change_summary("p1.sbx-1", summary(5, turns=4), 1)
+    book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
+    book.change_summary("p1.sbx-2", b"{}", 3)
+    assert [one.used.turns for one in book.uses_of("p1", "t")] == [4]
+    assert book.unreadable == ["p1.sbx-2"]
+    task = book.task("p1", "t", T0).value
+    book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
+    book.change_summary("p1.sbx-1", None, 4)
+    assert book.uses_of("p1") == []
+    assert ledger.used_by(book.task("p1", "t", T0).value).turns == 4
+    assert list(book.live_tasks()) == [("p1", "t")]
+
+
+def test_herd_has_used_what_all_projects_have() -> None:
+    """Its limits are those of the settings, or of its own ledger."""
+    book = Book(HerdBudgets.model_validate("herd.day.turns=10"))
+    for name, turns in (("p1", 3), ("p2", 4)):
+        found = ledger.charged(ProjectLedger(project=name), [use(Used(turns=turns))], T0)
+        book.change_ledger(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1)
+    assert [(one.used, one.limit) for one in book.limits_of_herd(T0) if one.limit] == [(7, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("cost=2usd,tokens=500k", {"cost_micro_usd": 2_000_000, "tokens": 500_000}),
+        ("cost=0.5usd,wall_time=2h,turns=3", {"cost_micro_usd": 500_000, "wall_seconds": 7200, "turns": 3}),
+    ],
+)
+def test_limits_are_read_from_text(text: str, wanted: dict[str, int]) -> None:
+    """Each kind has its units."""
+    assert BudgetLimits.model_validate(text).model_dump() == wanted
+
+
+@pytest.mark.parametrize("text", ["cost=2", "cost=0usd", "tokens=1.5", "turns=-1", "wall_time=5", "other=1", "cost"])
+def test_invalid_limits_are_refused(text: str) -> None:
+    """Money without a currency, no amount, a part of a token, and unknown kinds."""
+    with pytest.raises(ValidationError):
+        BudgetLimits.model_validate(text)
