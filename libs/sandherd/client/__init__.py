@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         FileList,
         FileRead,
         FileWritten,
+        MonitorReport,
+        MonitorView,
         OutputChunk,
         ProjectField,
         ProjectView,
@@ -111,6 +113,8 @@ __all__ = [
     "LocalRepository",
     "MessageOutcome",
     "MissingRange",
+    "MonitorReport",
+    "MonitorView",
     "Moved",
     "NotReachedError",
     "OnProgress",
@@ -196,9 +200,9 @@ _NAMES: Final = {
     "sandherd.contracts.errors": "Code Problem",
     "sandherd.contracts.events": "ArtifactRef",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
-    "DeadLetter "
-    "DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten OutputChunk ProjectField ProjectView PruneResult RequeueResult "
+    "DeadLetter DeadLetters ExecOutput "
+    "ExecState FileList FileRead FileWritten MonitorReport MonitorView OutputChunk "
+    "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize Trajectory "
     "UnsubscribeResult UsageList",

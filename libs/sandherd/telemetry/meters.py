@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str | tuple[str, str], ...]
 """A metric's name, and its labels."""
-MAX_ZERO_SERIES: Final = 36
+MAX_ZERO_SERIES: Final = 96
 """Counters with at most this many series are exposed as 0 from the start; each series of other counters, and of
 histograms with labels, appears with its first count."""
 

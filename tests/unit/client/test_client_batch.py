@@ -63,7 +63,10 @@ def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, An
 
 @pytest.mark.parametrize(
     ("field", "remedy"),
-    [("memory", "limits: {memory_mb: 4096}"), ("wizard", "limits, linger_seconds, name, no_repository, on_retry")],
+    [
+        ("memory", "limits: {memory_mb: 4096}"),
+        ("wizard", "limits, linger_seconds, max_intervention, name, no_repository"),
+    ],
 )
 def test_unknown_field_is_refused_with_what_to_write(field: str, remedy: str) -> None:
     """An option of `sandherd run` as the file has it; else the fields of a task, also those that only a file has."""
