@@ -213,13 +213,18 @@ class Figures:
 DETECTORS: Final[dict[str, Callable[[Sequence[Event]], int | None]]] = {"OpenHands": openhands, "Gemini CLI": gemini}
 
 
+def figures_of(detector: str) -> Figures:
+    """What a detector finds in all recordings."""
+    figures = Figures()
+    for name, label in labels().items():
+        figures.add(name, label, DETECTORS[detector](events(name)))
+    return figures
+
+
 def main() -> int:
     """Print the figures of both detectors."""
-    for detector, find in DETECTORS.items():
-        figures = Figures()
-        for name, label in labels().items():
-            figures.add(name, label, find(events(name)))
-        print(detector, *figures.lines(), sep="\n")
+    for detector in DETECTORS:
+        print(detector, *figures_of(detector).lines(), sep="\n")
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 Harness = Literal["claude", "openhands", "acp", "command"]
 Rule = Literal[
     "loop", "repeat_varied", "cycle", "fan_out", "error_streak", "monologue", "chanting", "no_progress", "edit_thrash",
-    "unverified_end", "compaction_storm", "constraint", "denials", "steering_ignored", "long_call",
+    "unverified_end", "compaction_storm", "constraint", "denials", "steering_ignored", "stuck",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from sandherd.contracts.events.access import AgentExecStarted
 from sandherd.contracts.events.call_facts import CallEnd
 from sandherd.contracts.events.tools import (
     AgentApprovalRequested,
+    AgentSubagentInvoked,
     AgentToolCompleted,
     AgentToolResult,
     AgentToolUse,
@@ -36,6 +37,8 @@ def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: 
 def _call(state: SandboxActivity, seen: ObservedEvent, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
         return _tool_call(state, seen, data)
+    if isinstance(data, AgentSubagentInvoked):
+        return Call("subagent", seen.at, delegated=True)
     if isinstance(data, AgentExecStarted):
         return Call("exec", seen.at, by_user=True)
     if isinstance(data, AgentApprovalRequested):

@@ -73,6 +73,8 @@ class Call:
     """The call of the sub-agent that made it."""
     polls: bool = False
     """Whether it is known to wait for something, or to look how far it is."""
+    delegated: bool = False
+    """Whether a sub-agent carries it out, whose own calls show that it works."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ ASKING: dict[Words, list[str]] = {
     ("schedules", "trigger"): ["mine"],
     ("schedules", "delete"): ["mine"],
     ("monitor", "report"): [],
+    ("monitor", "replay"): [],
     ("dead", "list"): [],
     ("dead", "show"): ["1"],
     ("dead", "requeue"): ["1"],

@@ -45,10 +45,19 @@ IDLE: Final = {
     "sandherd_spans_spared_total": "there are fewer calls than would be spared",
     "sandherd_pull_requests": "no task of this herd has a repository",
     "sandherd_rules_disabled_total": "no rule of the monitor fails",
+    "sandherd_budgets_exceeded": "this herd has no budgets",
+    "sandherd_budget_crossings_total": "this herd has no budgets",
+    "sandherd_budget_stops_total": "this herd has no budgets",
+    "sandherd_conductor_findings": "no two sandboxes edit one file",
+    "sandherd_conductor_messages_total": "no two sandboxes edit one file",
+    "sandherd_conductor_comparisons_total": "no two sandboxes edit one file",
 }
 """What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
 
-ABSENT: Final = {"sandherd_forge_requests_remaining": "its series are those of the forges that were asked"}
+ABSENT: Final = {
+    "sandherd_forge_requests_remaining": "its series are those of the forges that were asked",
+    "sandherd_conductor_published_total": "the conductor has published nothing",
+}
 """What has no series in this herd, and why."""
 
 

@@ -33,7 +33,7 @@ def error_streak_time_outs() -> Scenario:
         tree={"install.sh": 'echo "$1 ..."\nwhile :; do /bin/sleep 0.2; done\n'},
         rule="error_streak",
         note="Five installations time out, each with another command and another text: one streak by its class.",
-        may=("long_call",),
+        may=("stuck",),
         steps=flat(
             step(Read("install.sh")),
             marked([step(Run(f"sh install.sh '{text}'", timeout=1500)) for text in texts]),

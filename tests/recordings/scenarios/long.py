@@ -332,7 +332,7 @@ def long_shell_script() -> Scenario:
         tree={"parts.txt": "1\n2\n"},
         options={"script": script},
         note="A program that reports no calls works for 40 minutes, and prints its progress.",
-        imitates="long_call",
+        imitates="stuck",
         steps=(),
     )
 

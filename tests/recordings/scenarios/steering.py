@@ -129,7 +129,7 @@ def long_call_lock() -> Scenario:
         setup="echo 2400 > ../.hang",
         programs={"migrate": HANG},
         env={"BASH_DEFAULT_TIMEOUT_MS": "7200000", "BASH_MAX_TIMEOUT_MS": "7200000"},
-        rule="long_call",
+        rule="stuck",
         note="A migration waits 40 minutes for a lock.",
         steps=flat(
             step(Read("migrations/001.sql")),
@@ -147,7 +147,7 @@ def long_call_server() -> Scenario:
         task="See whether the page loads.",
         tree=JS,
         programs={"serve": "pause(3600)\nprint('VITE v7.1.3  ready in 412 ms\\n  Local: http://localhost:5173/')\n"},
-        rule="long_call",
+        rule="stuck",
         note="A server is started in the foreground, and the call does not return for an hour.",
         steps=flat(
             step(Read("package.json")),
@@ -165,7 +165,7 @@ def healthy_long_program() -> Scenario:
         task="Convert the 40 parts.",
         tree={f"part{n}.txt": f"part {n}\n" for n in range(40)},
         programs={"make": "print('40 parts checked')\n"},
-        imitates="long_call",
+        imitates="stuck",
         note="The program itself is a call of 53 minutes, in which it reports 81 short ones.",
         steps=flat(
             *[
@@ -186,7 +186,7 @@ def healthy_long_build() -> Scenario:
         tree={"src/main.rs": "fn main() {}\nfn test_main() {}\n"},
         programs={"cargo": CARGO, "build-release": "pause(540)\nprint('    Finished `release` profile in 8m 59s')\n"},
         env={"BASH_DEFAULT_TIMEOUT_MS": "1800000"},
-        imitates="long_call",
+        imitates="stuck",
         note="A release build takes nine minutes, then the tests run.",
         steps=flat(
             step(Read("src/main.rs")),
@@ -206,7 +206,7 @@ def healthy_waits_for_approval() -> Scenario:
         tree=JS,
         programs={"npm": NPM},
         refusals=(Refusal("npm run publish", "", 2700, granted=True),),
-        imitates="long_call",
+        imitates="stuck",
         note="The agent waits 45 minutes for the approval of one call, which then takes a second.",
         steps=flat(
             step(Read("package.json")),
@@ -224,7 +224,7 @@ def healthy_long_subagent() -> Scenario:
         task="Let a sub-agent read all parts, and report.",
         kind="research",
         tree={f"part{n}.txt": f"part {n}\n" for n in range(20)},
-        imitates="long_call",
+        imitates="stuck",
         note="A sub-agent works for 20 minutes: its call is open, but it makes a call each minute.",
         scripts={
             "reader": flat([step(Read(f"part{n}.txt"), clock=60) for n in range(20)], say("All parts have one line.")),

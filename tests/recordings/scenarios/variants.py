@@ -67,7 +67,7 @@ def long_call_in_a_program() -> Scenario:
         tree={"plan.txt": "1. migrate\n"},
         setup="echo 1900 > ../.hang",
         programs={"migrate": HANG},
-        rule="long_call",
+        rule="stuck",
         note="A call that the program reports hangs for 31 minutes; the program as a call would be no fault.",
         steps=flat(step(Read("plan.txt")), fault(step(Run("migrate up"))), step(text="The table is locked.")),
     )

@@ -54,7 +54,7 @@ def wanted_commands() -> set[str]:
         "context": "list show add use remove",
         "dead": "list show requeue",
         "approvals": "list grant deny",
-        "monitor": "report show mute unmute",
+        "monitor": "report show mute unmute replay",
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",

@@ -107,6 +107,15 @@ def test_approval_of_an_ended_turn_does_not_keep_it_busy(story: Story, rules: Ru
     assert found(told([*events, alive_at(story, 610)]), after(610), rules) == "idle"
 
 
+def test_working_sub_agent_is_not_stuck(story: Story, rules: RuleSet, after: After) -> None:
+    """Its call may take hours, as long as it works; without work it is stuck."""
+    called = [story.seen("agent.started"), story.seen("agent.subagent_invoked", 1)]
+    worked = [event for number in range(4) for event in story.call(f"c{number}", 600 * (number + 1))]
+    assert found(told([*called, alive_at(story, 901)]), after(901), rules) == "stuck"
+    assert found(told([*called, *worked, alive_at(story, 3299)]), after(3299), rules) is None
+    assert found(told([*called, *worked, alive_at(story, 3300)]), after(3300), rules) == "stuck"
+
+
 def test_program_call_is_never_stuck(story: Story, rules: RuleSet, after: After) -> None:
     """The one call that is the agent's program may run for hours: it is neither stuck nor idle while it lives."""
     program = {"tool": "command", "tool_use_id": "a", "event_subtype": "program"}

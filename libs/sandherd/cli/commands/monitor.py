@@ -1,11 +1,13 @@
-"""`sandherd monitor`: the report of a project, what the monitor knows of a sandbox, and muting one of its rules."""
+"""`sandherd monitor`: the report of a project, what the monitor knows of a sandbox, its rules muted, and replayed."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sandherd.cli.options import Format, NamelessOutput, Output, Project, SandboxOrTask, example, group
 from sandherd.cli.parse.durations import duration
+from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -100,3 +102,57 @@ def unmute_rule(  # one parameter per option
     return show_change(
         ctx, change, lambda view: f"{rule} is evaluated again for {view.sandbox}", project=project, output=output
     )
+
+
+@app.command(
+    "replay",
+    epilog=example(
+        "sandherd monitor replay --since 2h --rule loop.repeats=3",
+        "sandherd monitor replay session.jsonl --labels labels.json -o json",
+    ),
+)
+def replay_rules(  # noqa: PLR0913  # one parameter per option
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE|-]…",
+            help="Events as `sandherd events -o jsonl` writes them, also as .gz [default: stored ones].",
+        ),
+    ] = None,
+    *,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="SANDBOX", help="Only the stored events of this sandbox.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="Only stored events since then: 10m, 2h, or ISO 8601.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Only stored events until then.")
+    ] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rule", metavar="RULE.THRESHOLD=VALUE", help="A changed threshold, or RULE=off. Repeatable."),
+    ] = None,
+    max_step: Annotated[
+        SteeringStep | None,
+        typer.Option("--max-intervention", help="The strongest step of the guardian rules [default: as configured]."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", metavar="FILE", help="What the rules should find in each session: prints recall and "
+        "false alarms. docs/detection.md has the format."),
+    ] = None,
+    project: Project = None,
+    output: NamelessOutput = Format.TABLE,
+) -> int:  # fmt: skip
+    """Run the rules over stored events, and show what they find and decide, beside what was recorded.
+
+    Nothing is sent. The same events and rules give the same decisions.
+    """
+    from sandherd.cli.render.replay import show_replay
+
+    return show_replay(
+        ctx, files or [], sandbox=sandbox, times=(since, until), rules=(rules or [], max_step), labels=labels,
+        project=project, output=output,
+    )  # fmt: skip

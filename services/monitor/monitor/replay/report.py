@@ -10,9 +10,11 @@ from monitor.facts import ObservedEvent
 from monitor.replay.session_labels import SessionLabels, quality, read_labels
 from monitor.replay.simulation import Simulation
 from monitor.rule_set import RuleSet
+from monitor.rule_settings import rule_set_of
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.replay import ReplayReport
 from sandherd.contracts.subjects import event_subject
+from sandherd.settings import Settings
 
 MAX_LINE: Final = 4 * 1024 * 1024
 """Maximum bytes of a line; events are smaller, as the broker limits them."""
@@ -28,14 +30,13 @@ def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) 
     for line in lines:
         if not line.strip():
             continue
-        event = _event_of(line, simulation.at)
+        event = _event_of(line)
         if event is None:
             unreadable += 1
             continue
         seen, sequence = event
         if seen is not None:
-            turn = simulation.feed(seen)
-            turns[seen.entity, sequence] = turn
+            turns[seen.entity, sequence] = simulation.feed(seen)
     measured = None
     if labels is not None:
         known = read_labels(labels, {sandbox for _, sandbox in simulation.sandboxes})
@@ -53,12 +54,13 @@ def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) 
     )
 
 
-def _event_of(line: bytes, last: datetime | None) -> tuple[ObservedEvent | None, int] | None:
-    """The event and its number in its source; None for no event. The event is None if the monitor ignores it.
+def replay_by_settings(lines: Iterable[bytes], settings: Settings, labels: bytes | None) -> ReplayReport:
+    """As `replay`, with the rules that the settings select: what `sandherd monitor replay` calls."""
+    return replay(lines, rule_set_of(settings), labels)
 
-    Its time is that of its source, but not before that of the last event: the broker's time, by which the monitor
-    decides, is not in the document.
-    """
+
+def _event_of(line: bytes) -> tuple[ObservedEvent | None, int] | None:
+    """The event and its number in its source; None for no event. The event is None if the monitor ignores it."""
     try:
         document: Any = json.loads(line) if len(line) <= MAX_LINE else None
         subject = event_subject(document["project"], document["subject"], document["type"])
@@ -67,7 +69,7 @@ def _event_of(line: bytes, last: datetime | None) -> tuple[ObservedEvent | None,
             return None
     except (ValueError, TypeError, KeyError, RecursionError, ContractError):
         return None
-    return read(subject, line.strip(), 0, at if last is None else max(at, last)), sequence
+    return read(subject, line.strip(), 0, at), sequence
 
 
 def _onsets(labels: SessionLabels, turns: dict[tuple[str, int], int]) -> dict[str, int]:

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.monitor_rules import RULES
 from sandherd.contracts.replay import ReplayedFinding, ReplayQuality, RuleQuality
-
-GUARDIAN: Final = "guardian"
 
 
 class SessionLabel(BaseModel):
@@ -20,7 +18,7 @@ class SessionLabel(BaseModel):
 
     sandbox: str
     expect: list[str] = []
-    """The rules at fault. Empty: the session is healthy, and no guardian rule may find anything."""
+    """The rules at fault. Empty: the session is healthy, and no rule may find anything."""
     may: list[str] = []
     """Rules whose findings are neither required nor false: they see a part of the same trouble."""
     from_sequence: Annotated[int, Field(ge=0)] = 0
@@ -67,11 +65,12 @@ def quality(labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: 
     """Recall, false alarms and delay by rule. `onsets`: the turn of each session's first event at fault."""
     found: dict[str, dict[str, ReplayedFinding]] = {}
     for one in findings:
-        if one.kind == GUARDIAN:
-            found.setdefault(one.sandbox, {}).setdefault(one.rule, one)
+        found.setdefault(one.sandbox, {}).setdefault(one.rule, one)
     healthy = {name: label for name, label in labels.sessions.items() if not label.expect}
     alarms = {name: sorted(set(found.get(label.sandbox, {})) - set(label.may)) for name, label in healthy.items()}
-    rules = [_of_rule(row.name, labels, found, onsets, alarms) for row in RULES if row.kind == GUARDIAN]
+    labelled = {rule for label in labels.sessions.values() for rule in label.expect}
+    measured = [row.name for row in RULES if row.kind == "guardian" or row.name in labelled]
+    rules = [_of_rule(rule, labels, found, onsets=onsets, alarms=alarms) for rule in measured]
     expected, right = sum(one.sessions for one in rules), sum(one.found for one in rules)
     false = sum(map(len, alarms.values()))
     return ReplayQuality(
@@ -89,6 +88,7 @@ def _of_rule(
     rule: str,
     labels: SessionLabels,
     found: Mapping[str, Mapping[str, ReplayedFinding]],
+    *,
     onsets: Mapping[str, int],
     alarms: Mapping[str, Sequence[str]],
 ) -> RuleQuality:

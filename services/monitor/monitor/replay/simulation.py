@@ -17,6 +17,7 @@ from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
 from monitor.state import ActedFinding, SandboxActivity, Steering
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.conversation import AgentMessageInjected
 from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
 from sandherd.contracts.events.monitor import (
     IdleFinding,
@@ -31,6 +32,9 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 _IDS: Final = DerivedIds(b"a replay sends nothing")
 _MAX_DECISIONS: Final = 8
 """Maximum decisions after one event; there are fewer, unless rules fail."""
+_OF_USERS: Final = frozenset({"user_message", "interrupt"})
+_SERVICES: Final = frozenset({"guardian", "conductor", "budgets"})
+"""The senders of the monitor's own messages."""
 _RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
 
@@ -44,15 +48,22 @@ class Simulation:
     interventions: list[ReplayedIntervention] = field(default_factory=list)
     recorded_findings: list[ReplayedFinding] = field(default_factory=list)
     recorded_interventions: list[ReplayedIntervention] = field(default_factory=list)
-    failed: dict[Key, list[str]] = field(default_factory=dict)
     count: int = 0
-    at: datetime | None = None
-    """The time of the last event."""
+    _times: dict[Key, datetime] = field(default_factory=dict)
     _live: dict[Key, SandboxActivity] = field(default_factory=dict)
     _decided: dict[str, int] = field(default_factory=dict)
     _found: set[tuple[Key, str, str, int]] = field(default_factory=set)
     _messages: set[str] = field(default_factory=set)
     _recorded: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> dict[Key, list[str]]:
+        """The rules that raised an error, and how, by sandbox."""
+        return {
+            key: [f"{rule}: {reason}" for rule, reason in state.disabled.items()]
+            for key, state in self._live.items()
+            if state.disabled
+        }
 
     @property
     def sandboxes(self) -> set[Key]:
@@ -62,9 +73,10 @@ class Simulation:
     def feed(self, seen: ObservedEvent) -> int:
         """Fold the next event, and evaluate all rules. Returns the agent's turn after it."""
         self.count += 1
-        self.at = seen.at
-        seen = replace(seen, number=self.count)
         key = seen.project, seen.entity
+        # The broker's time, by which the monitor decides, is not in the document; those of several sources may differ.
+        at = self._times[key] = max(seen.at, self._times.get(key, seen.at))
+        seen = replace(seen, number=self.count, at=at)
         if seen.type.startswith("monitor."):
             self._record(seen)
         elif not (isinstance(seen.data, MessageEvent) and seen.data.message_id in self._messages):
@@ -75,14 +87,11 @@ class Simulation:
     def _step(self, key: Key, seen: ObservedEvent) -> None:
         self._housekeeping(key, seen.at)
         state = fold(self._live.get(key), seen, self.rules)
+        if state is not None and _is_of_user(seen):
+            state = evaluation.new_episode(state, self.rules, seen.at)
         if state is not None:
             self._live[key] = state
             self._guardian(key, seen.at)
-
-    def end(self, now: datetime) -> None:
-        """Evaluate what follows from silence until `now`."""
-        for key in self._live:
-            self._housekeeping(key, now)
 
     # --- what the rules find -----------------------------------------------------------------------------------
 
@@ -136,7 +145,6 @@ class Simulation:
         )
 
     def _disable(self, key: Key, failure: RuleFailedError) -> None:
-        self.failed.setdefault(key, []).append(f"{failure.rule}: {failure.reason}")
         self._live[key] = evaluation.disabled(self._live[key], failure)
 
     # --- what the guardian does --------------------------------------------------------------------------------
@@ -223,3 +231,9 @@ class Simulation:
                 self.recorded_interventions[place] = known.model_copy(update={"outcome": outcome})
             case _:
                 pass
+
+
+def _is_of_user(seen: ObservedEvent) -> bool:
+    """Whether a user's message has reached the agent, as its worker reports it: a file may lack the relay's event."""
+    data = seen.data
+    return isinstance(data, AgentMessageInjected) and data.message_type in _OF_USERS and data.sender_id not in _SERVICES

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from monitor.facts import Facts
+from monitor.facts import Call, Facts
 from monitor.rules.rule import Documentation, Finding, HousekeepingRule, SettingReference, Thresholds, Unit
 
 
@@ -30,18 +30,25 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
     thresholds = StuckThresholds
     documentation = Documentation(
         condition="a tool or model call is in flight for `after`",
-        avoids="a call that waits for an approval, a command of a user, and the call that is the agent's whole program",
+        avoids="a call that waits for an approval, a command of a user, the agent's whole program, and the call of a "
+        "sub-agent, as long as something is published that is work",
         source="longer than builds and test runs of agents usually take; a message would not reach an agent that waits "
         "for a call, so there is no guardian rule for long calls",
     )
 
     def judge(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:
         """See the class."""
-        calls = [call.begun_at for call in facts.in_flight.values() if not call.whole and not call.by_user]
+        calls = [_since(call, facts) for call in facts.in_flight.values() if not call.whole and not call.by_user]
         waits = any(call.waits for call in facts.in_flight.values())
         if facts.paused or facts.finished_at is not None or not calls or waits:
             return None
         return self.exceeded(facts.waiting_since(min(calls), facts.answered_at), now, thresholds.after)
+
+
+def _since(call: Call, facts: Facts) -> datetime:
+    """Since when nothing is known of a call: a sub-agent shows by what it does that it is not stuck."""
+    worked_at = facts.last_work_at if call.delegated else None
+    return call.begun_at if worked_at is None else max(call.begun_at, worked_at)
 
 
 RULE: Final = Stuck()

@@ -1,0 +1,103 @@
+"""The screen of `sandherd monitor replay`."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from sandherd.cli.options import Format
+from sandherd.cli.parse.moments import moment
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.cli.rule_replay import installed, labels_of, lines_of, lines_of_history, settings_with
+from sandherd.cli.session import talk
+from sandherd.client.errors import checked_name
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention, ReplayQuality, ReplayReport
+
+_FINDINGS: Final = ("SANDBOX", "RULE", "STEP", "TURN", Column("COUNT", 2), Column("WHAT", 3, cut=True))
+_INTERVENTIONS: Final = ("SANDBOX", "RULE", "STEP", "TURN", "OUTCOME")
+_RULES: Final = ("RULE", "SESSIONS", "FOUND", "FALSE ALARMS", "DELAY", Column("MISSED", 3, cut=True))
+
+
+def show_replay(
+    ctx: typer.Context,
+    files: Sequence[Path],
+    *,
+    sandbox: str | None,
+    times: tuple[str | None, str | None],
+    rules: tuple[Sequence[str], Any],
+    labels: Path | None,
+    project: str | None,
+    output: Format,
+) -> int:
+    """Replay, and show the report. Raises `HerdError` and `ContractError`."""
+    run, settings, known = installed(), settings_with(*rules), labels_of(labels)
+    if files:
+        _show(run(lines_of(files), settings, known), output)
+        return 0
+    now, name = datetime.now(UTC), None if sandbox is None else checked_name(sandbox, "sandbox")
+    since, until = (moment(text, now) for text in times)
+
+    async def work(herd: Herd) -> int:
+        lines = await lines_of_history(herd, sandbox=name, since=since, until=until)
+        _show(await asyncio.to_thread(run, lines, settings, known), output)
+        return 0
+
+    return talk(ctx, work, project=project, activity="replaying events")
+
+
+def _show(report: ReplayReport, output: Format) -> None:
+    if output.is_json:
+        console.document(output, report)
+        return
+    wide = output is Format.WIDE
+    console.facts({"events": report.events, "unreadable lines": report.unreadable, "sandboxes": report.sandboxes})
+    for title, header, rows in (
+        ("findings", _FINDINGS, _findings(report.findings)),
+        ("interventions", _INTERVENTIONS, _interventions(report.interventions)),
+        ("recorded findings", _FINDINGS, _findings(report.recorded_findings)),
+        ("recorded interventions", _INTERVENTIONS, _interventions(report.recorded_interventions)),
+    ):
+        write_text(f"\n{title}")
+        console.table(header, rows, wide=wide)
+    for name, failures in report.failed_rules.items():
+        write_text(f"rule failed for {name}: {'; '.join(failures)}")
+    if report.quality is not None:
+        _show_quality(report.quality, wide=wide)
+
+
+def _findings(found: Sequence[ReplayedFinding]) -> list[Sequence[object]]:
+    return [(one.sandbox, one.rule, one.step, one.turn, one.count or None, one.summary) for one in found]
+
+
+def _interventions(made: Sequence[ReplayedIntervention]) -> list[Sequence[object]]:
+    return [(one.sandbox, one.rule, one.step, one.turn, one.outcome) for one in made]
+
+
+def _show_quality(quality: ReplayQuality, *, wide: bool) -> None:
+    write_text("\nquality")
+    rows = [
+        (one.rule, one.sessions, one.found, one.false_alarms, _delay(one.delay_turns), ", ".join(one.missed))
+        for one in quality.rules
+    ]
+    console.table(_RULES, rows, wide=wide)
+    recall = None if quality.recall is None else f"{quality.recall:.3f}"
+    rate = quality.false_alarms_per_healthy
+    console.facts(
+        {
+            "recall": recall,
+            "healthy sessions": quality.healthy,
+            "false alarms": quality.false_alarms,
+            "per healthy session": None if rate is None else f"{rate:.3f}",
+            "alarmed": "; ".join(quality.alarmed) or None,
+        }
+    )
+
+
+def _delay(turns: Sequence[int]) -> str | None:
+    return f"{max(turns)} at most" if turns else None

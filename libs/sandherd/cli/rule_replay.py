@@ -1,0 +1,78 @@
+"""Replays the monitor's rules over stored events: from files, or from the history of a project."""
+
+import gzip
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.replay import ReplayReport
+    from sandherd.settings import Settings
+
+GROUP: Final = "sandherd.replay"
+"""The group of entry points with the monitor's replay; there is one if the monitor's distribution is installed."""
+Replay = Callable[[Iterable[bytes], "Settings", bytes | None], "ReplayReport"]
+
+
+def installed() -> Replay:
+    """The monitor's replay. Raises `HerdError` if the monitor is not installed here."""
+    for entry in entry_points(group=GROUP):
+        found: Replay = entry.load()
+        return found
+    raise HerdError.of(
+        Code.UNAVAILABLE,
+        "the rules are not installed here: they are part of the monitor",
+        remedy="install sandherd-monitor of the same version",
+    )
+
+
+def settings_with(rules: Sequence[str], max_step: str | None) -> "Settings":
+    """The settings with these entries of `SANDHERD_RULES` in addition. Raises `ContractError` with the valid ones."""
+    from sandherd.settings import load
+
+    chosen: dict[str, Any] = {"max_intervention": max_step}
+    if rules:
+        chosen["rules"] = ",".join(rules)
+    return load(chosen).settings
+
+
+def lines_of(files: Sequence[Path]) -> Iterator[bytes]:
+    """The lines of these files in order; of standard input for `-`. Raises `HerdError` for one that can't be read."""
+    for path in files:
+        try:
+            yield from _lines(path)
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise HerdError.of(Code.INVALID_FIELD, f"{path}: {reason}", field="files") from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    if str(path) == "-":
+        yield from sys.stdin.buffer
+    elif path.suffix == ".gz":
+        with gzip.open(path) as packed:
+            yield from packed
+    else:
+        with path.open("rb") as plain:
+            yield from plain
+
+
+def labels_of(path: Path | None) -> bytes | None:
+    """The content of a file of labels. Raises `HerdError` if it can't be read."""
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError as error:
+        raise HerdError.of(Code.INVALID_FIELD, f"{path}: {error.strerror}", field="labels") from error
+
+
+async def lines_of_history(herd: "Herd", **which: Any) -> list[bytes]:
+    """The stored events of the connection's project, or of a sandbox of it, oldest first. Raises `HerdError`."""
+    import json
+
+    return [json.dumps(event.envelope).encode() async for event in herd.events(**which)]
