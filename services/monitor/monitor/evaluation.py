@@ -39,9 +39,11 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
         if rule.name in disabled or not (rule.folds_output or observation.event.data is not None):
             continue
         try:
-            part = rule.fold(part_of(state, rule, rules), observation, state)
+            before = part_of(state, rule, rules)
+            part = rule.fold(before, observation, state)
             steering = _observed(steering, rule, part, observation, state.turn)
-            parts[rule.name] = part
+            if part is not before:
+                parts[rule.name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
             disabled = {**disabled, rule.name: RuleFailedError(rule.name, "fold", error).reason}
             parts.pop(rule.name, None)

@@ -50,7 +50,7 @@ def step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet = ALL) -> S
 
 
 def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: int) -> SandboxActivity:
-    domain, call = seen.type.partition(".")[0], None
+    state, domain, call = state.draft(), seen.type.partition(".")[0], None
     if domain == "agent":
         state, call = _agent(state, seen)
         state = _summed_up(state, seen, call)
@@ -64,7 +64,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
         state = _after_attempt_end(state, seen)
     else:
         state = _own(state, seen, rules)
-    return evaluation.folded(state, Observation(seen, call), rules, number)
+    return evaluation.folded(state, Observation(seen, call), rules, number).sealed()
 
 
 def _first_state(seen: ObservedEvent) -> SandboxActivity | None:

@@ -67,6 +67,7 @@ async def store_messages(herd: Broker) -> None:
     ):
         for number in range(6):
             await client.publish("sandherd.v1.command.spawner.submit_task.p1", b"{}", msg_id=f"submit-{number}")
+            await client.publish("sandherd.v1.command.monitor.mute_rule.p1", b"{}", msg_id=f"mute-{number}")
             await worker.publish("sandherd.v1.event.p2.sbx-2.agent.message", b"{}", msg_id=f"other-{number}")
             await other.publish("sandherd.v1.event.p1.sbx-1.agent.started", b"{}", msg_id=f"started-{number}")
 

@@ -127,6 +127,7 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("dead", "requeue"),
             ("projects", "create"),
             ("projects", "set"),
+            ("budgets", "set"),
         }:
             # These are an operator's, or ask on.
             assert "␛[2J" in err, command

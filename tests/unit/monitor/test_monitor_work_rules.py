@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from monitor.evaluation import part_of
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
+from monitor.rule_set import ALL
 from monitor.rules import (
     chanting,
     compaction_storm,
@@ -331,5 +333,5 @@ def test_parts_are_small_and_survive_a_snapshot(work: WorkSession) -> None:
     assert restored.parts == state.parts
     own = (monologue, chanting, no_progress, edit_thrash, unverified_end, compaction_storm, constraint)
     for rule in own:
-        part = state.parts[rule.RULE.name]
+        part = part_of(state, rule.RULE, ALL)
         assert len(TypeAdapter(type(part)).dump_json(part)) < 2048, rule.RULE.name
