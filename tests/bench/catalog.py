@@ -127,6 +127,11 @@ GROUPS: Final = (
         _figures("scheduling", "µs", "decision"),
     ),
     Group(
+        "monitor", "the monitor's rules, without a broker", "tests.bench.judging:measure",
+        _figures("monitor", "events/s", "rate", **_RATES) + _figures("monitor", "µs/event", "cost")
+        + _figures("monitor", "KiB/sandbox", "memory"),
+    ),
+    Group(
         "cluster", "without a leader, after its server was killed", "tests.bench.losing:measure",
         _figures("cluster", "s", "lost_leader"), fewest_runs=6,
     ),

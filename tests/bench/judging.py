@@ -1,33 +1,30 @@
-"""What the monitor's rules cost, by the processor's own clock: `python -m tests.bench.judging [sandboxes]`.
+"""What the monitor's rules cost, by the processor's own clock.
 
-Prints microseconds to read an event, and to fold it and judge what it changed; milliseconds to judge 10,000 sandboxes
-at one time; and bytes of the state of a sandbox. Each time is the shortest of several runs, as other programs can only
-make it longer. Every sandbox has the same history: calls with results of 1.5 KB, half of them repeated, and others.
+Events are read, folded, and what they changed is judged, as the watch does it, without a broker. Every sandbox has the
+same history: calls with results of 1.5 KB, half of them repeated, and others.
 """
 
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from monitor import guardian
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
-from monitor.findings import find
 from monitor.herd import Herd
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.names import DerivedIds
+from tests.bench.recorder import Recorder
 
-SANDBOXES: Final = 1000
+FEW: Final = 100
+MANY: Final = 10_000
 _ROUNDS: Final = 12
-_RUNS: Final = 5
-_JUDGED: Final = 10_000
+_SHORT: Final = 2
+"""Rounds of the history with many sandboxes, whose events have to fit in memory."""
+_RUNS: Final = 3
 _BEGIN: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_IDS: Final = DerivedIds(b"of the monitors")
 
 
 def _history(sandbox: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,9 +39,9 @@ def _history(sandbox: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "agent.heartbeat", {"timestamp": _BEGIN}
 
 
-def _documents(sandboxes: int) -> list[tuple[str, bytes]]:
+def _documents(sandboxes: int, rounds: int = _ROUNDS) -> list[tuple[str, bytes]]:
     made = []
-    for sequence in range(1 + 6 * _ROUNDS):
+    for sequence in range(1 + 6 * rounds):
         for number in range(sandboxes):
             sandbox = f"sbx-{number}"
             kind, fields = _HISTORY[sequence]
@@ -85,14 +82,6 @@ def _fold(events: list[ObservedEvent]) -> Herd:
     return herd
 
 
-def _judge(herd: Herd, now: datetime) -> None:
-    for state in list(herd.live.values()):
-        guardian.outcome(state, herd.rules)
-        guardian.steer(state, now, herd.rules, _IDS)
-        guardian.to_send(state, now)
-        find(state, now, herd.rules, _BEGIN - timedelta(days=1))
-
-
 def _shortest(work: Callable[[], object]) -> float:
     """Seconds of a processor."""
     times = []
@@ -114,18 +103,21 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
     return (after - before) // len(herd.live)
 
 
-def main() -> None:
-    """Measure, and print the figures."""
-    sandboxes = int(sys.argv[1]) if len(sys.argv) > 1 else SANDBOXES
-    documents = _documents(sandboxes)
-    events = _read(documents)
-    reading = _shortest(lambda: _read(documents)) / len(documents)
-    folding = _shortest(lambda: _fold(events)) / len(events)
-    herd, now = _fold(events), events[-1].at + timedelta(seconds=1)
-    judging = _shortest(lambda: _judge(herd, now)) / sandboxes * _JUDGED
-    print(f"read {reading * 1e6:.1f} µs, fold {folding * 1e6:.1f} µs, judge {judging * 1e3:.1f} ms", end=", ")
-    print(f"{_bytes(documents)} bytes")
+async def measure(recorder: Recorder) -> None:
+    """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox."""
+    for _ in recorder.each("monitor.rate"):
+        documents = _documents(1000)
+        events = _read(documents)
+        reading = _shortest(lambda: _read(documents)) / len(documents)
+        folding = _shortest(lambda: _fold(events)) / len(events)
+        recorder.add("monitor.rate", 1 / (reading + folding), 1 / reading)
+    for _ in recorder.each("monitor.cost"):
+        many, few = (_fold_cost(sandboxes) for sandboxes in (MANY, FEW))
+        recorder.add("monitor.cost", many * 1e6, few * 1e6)
+    for _ in recorder.each("monitor.memory"):
+        recorder.add("monitor.memory", _bytes(_documents(FEW)) / 1024)
 
 
-if __name__ == "__main__":
-    main()
+def _fold_cost(sandboxes: int) -> float:
+    events = _read(_documents(sandboxes, _SHORT))
+    return _shortest(lambda: _fold(events)) / len(events)
