@@ -106,18 +106,20 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 async def measure(recorder: Recorder) -> None:
     """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox."""
     for _ in recorder.each("monitor.rate"):
-        documents = _documents(1000)
-        events = _read(documents)
-        reading = _shortest(lambda: _read(documents)) / len(documents)
-        folding = _shortest(lambda: _fold(events)) / len(events)
+        reading, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
         recorder.add("monitor.rate", 1 / (reading + folding), 1 / reading)
     for _ in recorder.each("monitor.cost"):
-        many, few = (_fold_cost(sandboxes) for sandboxes in (MANY, FEW))
+        many, few = (_fold_cost(sandboxes, _SHORT) for sandboxes in (MANY, FEW))
         recorder.add("monitor.cost", many * 1e6, few * 1e6)
     for _ in recorder.each("monitor.memory"):
         recorder.add("monitor.memory", _bytes(_documents(FEW)) / 1024)
 
 
-def _fold_cost(sandboxes: int) -> float:
-    events = _read(_documents(sandboxes, _SHORT))
+def _read_cost(sandboxes: int) -> float:
+    documents = _documents(sandboxes)
+    return _shortest(lambda: _read(documents)) / len(documents)
+
+
+def _fold_cost(sandboxes: int, rounds: int) -> float:
+    events = _read(_documents(sandboxes, rounds))
     return _shortest(lambda: _fold(events)) / len(events)

@@ -36,7 +36,7 @@ def decided(steering: Steering) -> MonitorInterventionDecided:
         correlation_id=steering.correlation,
         intervention_number=steering.number,
         message=steering.text,
-        evidence=[str(id) for id in steering.evidence],
+        evidence=[str(id) for id in steering.evidence] or None,
         pattern=steering.pattern,
         pattern_rule=None if steering.watched == steering.rule else steering.watched,
         approval_id=steering.approval,
@@ -49,5 +49,5 @@ def concluded(steering: Steering, outcome: Outcome) -> MonitorInterventionOutcom
         correlation_id=steering.correlation,
         outcome="obeyed" if outcome == _RECOVERED else outcome,
         recovered=outcome == _RECOVERED,
-        evidence=[str(id) for id in steering.repeated],
+        evidence=[str(id) for id in steering.repeated] or None,
     )

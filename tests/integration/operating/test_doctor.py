@@ -29,7 +29,7 @@ P = Principal
 ALWAYS = {
     "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "streams", "consumers", "migrations",
     "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest", "lag message-relay-commands",
-    "lag message-relay-agents", "clock", "live state", "history lag", "history", "dead letters",
+    "lag message-relay-agents", "lag monitor-commands", "clock", "live state", "history lag", "history", "dead letters",
     "sandbox disk", "sandbox host uid",
 }  # fmt: skip
 
