@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from monitor import decision_events
 from monitor.facts import ObservedEvent
 from monitor.fold import fold, step
 from monitor.guardian import Decision, Need, need, outcome, sent, steer, to_send
@@ -363,3 +364,16 @@ def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> N
     decision = decide(state)
     assert decision is not None
     assert (decision.pattern.rule, decision.reached, decision.steering) == ("unverified_end", "observe", None)
+
+
+def test_finding_about_a_finished_agent_is_published_once_and_nothing_is_sent(story: Story) -> None:
+    """A completed task without a check: evidence for whoever reviews it; the agent is gone."""
+    edited = {"file_path": "a.py", "change_type": "modified", "content_sha256": "0" * 64}
+    state = told([story.seen("agent.started"), story.seen("agent.file_edited", 1, **edited)])
+    state = told([story.seen("agent.completed", 9, turns=1)], state)
+    found = decide(state)
+    assert found is not None
+    assert (found.pattern.rule, found.steering) == ("unverified_end", None)
+    data = decision_events.analysed(found)
+    published = story.seen("monitor.guardian_analysed", 9, **data.model_dump(exclude={"type"}))
+    assert decide(told([published], state)) is None
