@@ -76,7 +76,12 @@ class GitServer:
         process = await asyncio.create_subprocess_exec(
             _BACKEND, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
-        out, _ = await process.communicate(await request.read())
+        try:
+            out, _ = await process.communicate(await request.read())
+        finally:  # a request that is cancelled, as the server stops, must not leave its program
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
         head, _, body = out.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
         status = int(headers.pop("Status", "200").split()[0])
