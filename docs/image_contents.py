@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 _ALL: Final = "sandherd[image]"
 IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "spawner": (_ALL, "sandherd-spawner[kubernetes]", "sandherd-worker"),
+    "monitor-assessor": (_ALL, "sandherd-monitor[assessor]"),
     "spawner-daytona": (_ALL, "sandherd-spawner[daytona,kubernetes]", "sandherd-worker"),
     "event-ingest": (_ALL, "sandherd-event-ingest"),
     "monitor": (_ALL, "sandherd-monitor"),

@@ -39,6 +39,22 @@ what a rule knows, and every `SANDHERD_CHECK_INTERVAL` seconds. *Housekeeping* r
 intervene in an agent's work ([Interventions](#interventions)), at most once per `SANDHERD_STEERING_COOLDOWN` seconds.
 Of each kind the first that finds something is acted upon, in the order of the table.
 """
+ASSESSMENT: Final = """## A model that assesses soft findings
+
+`no_progress` is a suspicion, and `drift` (the agent works on something else) can't be found without a model at all.
+With `SANDHERD_ASSESSOR_MODEL` (`anthropic:MODEL`, or `openai:MODEL`, also for servers with OpenAI's API at
+`SANDHERD_ASSESSOR_URL`; the key is `SANDHERD_ASSESSOR_KEY`) a model is asked before the guardian acts on one of them:
+once in an episode, and only then. `sandherd-monitor[assessor]` has to be installed; the image of services has it with
+`--build-arg EXTRAS=assessor`.
+
+- It answers `at_fault`, `working` or `unsure`, and cites the numbers of records; a verdict that cites none, or one that
+  does not exist, is none. `working` drops the finding until the next message of a user. Without a verdict (the event
+  `monitor.finding_assessed` has the reason) `no_progress` is acted upon as without a model, and `drift` is not.
+- It sees the task's text, the messages of users, and the agent's calls with their outcomes, as quoted records of
+  limited size. It sees neither what the agent writes nor the results of tools, and has no tools itself. Messages to
+  agents come from the rules, never from the model. Findings of other rules are never dropped.
+- It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its verdicts.
+"""
 INTERVENTIONS: Final = """## Interventions
 
 | step | what the monitor does |
@@ -225,6 +241,7 @@ def monitor() -> str:
         INTRO,
         table(head, map(_rule_cells, registry.RULES)),
         INTERVENTIONS,
+        ASSESSMENT,
         SETTING,
         table(
             ("threshold", "default", "unit", "bounds", "meaning", "own setting"),
