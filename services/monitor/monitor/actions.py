@@ -7,7 +7,7 @@ from typing import Final
 
 from monitor import decision_events, findings, notices
 from monitor.assessment.answer import Assessment
-from monitor.facts import ObservedEvent
+from monitor.facts import GUARDIAN, ObservedEvent
 from monitor.guardian import Decision, Need
 from monitor.herd import Herd
 from monitor.notices import Notice
@@ -31,7 +31,7 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.contracts.states import NotificationKind
 
-SENDER: Final = "guardian"
+SENDER: Final = GUARDIAN
 MESSAGE_EXPIRES: Final = 300
 """How long a message waits for its agent, in seconds; an older one would no longer relate to what the agent does."""
 _MAX_TEXT: Final = 2000

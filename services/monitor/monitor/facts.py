@@ -19,6 +19,14 @@ MAX_CONTENTS: Final = 16
 """Maximum contents of files remembered, so that one that a file returns to is no new one."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
+OF_USERS: Final = frozenset({"user_message", "interrupt"})
+"""The types of messages that users send; the monitor sends interrupts, too."""
+GUARDIAN: Final = "guardian"
+CONDUCTOR: Final = "conductor"
+BUDGETS: Final = "budgets"
+SENDERS: Final = frozenset({GUARDIAN, CONDUCTOR, BUDGETS})
+"""The senders of the monitor's own messages."""
+
 NO_CALLS: Final[Mapping[str, "Call"]] = {}
 """One for all sandboxes without a call in flight: most of their state would be empty mappings otherwise."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from monitor import edits, evaluation, interventions, usage
 from monitor.calls import closed, opened
 from monitor.contents import with_content
-from monitor.facts import EndedCall, Observation, ObservedEvent
+from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import ActedFinding, Assignment, SandboxActivity
 from sandherd.contracts.events import EVENTS
@@ -29,7 +29,6 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRefused, S
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
-_OF_USERS: Final = frozenset({"user_message", "interrupt"})
 _LIVE: Final = frozenset({SandboxState.REQUESTED, SandboxState.SPAWNING, SandboxState.RUNNING})
 
 
@@ -208,7 +207,7 @@ def _message(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> San
     if not isinstance(data, MessageAcknowledged) or interventions.is_of_monitor(state, data):
         return state
     state = state.changed(last_message_at=seen.at)
-    return evaluation.new_episode(state, rules, seen.at) if data.message_type in _OF_USERS else state
+    return evaluation.new_episode(state, rules, seen.at) if data.message_type in OF_USERS else state
 
 
 def _own(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:

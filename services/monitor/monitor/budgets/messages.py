@@ -12,6 +12,7 @@ from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.decisions import EXCEEDED, Limit
 from monitor.budgets.ledger import Mark
+from monitor.facts import BUDGETS
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
@@ -27,7 +28,7 @@ from sandherd.contracts.requests import GrantBudget
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-SENDER: Final = "budgets"
+SENDER: Final = BUDGETS
 _MAX_SENT: Final = 20_000
 _log: Final = logs.get("budgets")
 

@@ -21,6 +21,7 @@ from monitor.conductor.ledger import (
     output_of,
     updated,
 )
+from monitor.facts import CONDUCTOR
 from sandherd.contracts.commands import PauseSandbox, SendMessage
 from sandherd.contracts.events.monitor import (
     MonitorFindingWithdrawn,
@@ -29,7 +30,7 @@ from sandherd.contracts.events.monitor import (
 from sandherd.contracts.names import new_uuid_at
 from sandherd.contracts.states import NotificationKind
 
-SENDER: Final = "conductor"
+SENDER: Final = CONDUCTOR
 MESSAGE_EXPIRES: Final = 300
 """How long a message waits for its agent, in seconds; later it would no longer relate to what the agent does."""
 SEVERE: Final = frozenset({"lines", "merge"})

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from monitor import decision_events, evaluation, findings, guardian
 from monitor.evaluation import RuleFailedError, first_found
-from monitor.facts import Key, ObservedEvent
+from monitor.facts import OF_USERS, SENDERS, Key, ObservedEvent
 from monitor.fold import fold, step
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
@@ -32,9 +32,6 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayedIntervention
 _IDS: Final = DerivedIds(b"a replay sends nothing")
 _MAX_DECISIONS: Final = 8
 """Maximum decisions after one event; there are fewer, unless rules fail."""
-_OF_USERS: Final = frozenset({"user_message", "interrupt"})
-_SERVICES: Final = frozenset({"guardian", "conductor", "budgets"})
-"""The senders of the monitor's own messages."""
 _RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
 
@@ -236,4 +233,4 @@ class Simulation:
 def _is_of_user(seen: ObservedEvent) -> bool:
     """Whether a user's message has reached the agent, as its worker reports it: a file may lack the relay's event."""
     data = seen.data
-    return isinstance(data, AgentMessageInjected) and data.message_type in _OF_USERS and data.sender_id not in _SERVICES
+    return isinstance(data, AgentMessageInjected) and data.message_type in OF_USERS and data.sender_id not in SENDERS
