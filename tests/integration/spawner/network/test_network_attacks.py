@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -263,8 +264,13 @@ async def test_killed_forwarder_is_restarted(sandbox: Sandbox, eventually: Event
 
 def _forwarders(runtime: ProcessRuntime) -> list[int]:
     members = runtime.ending.members(runtime.layout.directory("sbx-one"))
-    return [pid for pid in members if b"forwarder.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and _is_python(pid)]
+    lines = {pid: _command_line(pid) for pid in members}
+    programs = {pid: line for pid, line in lines.items() if b"python" in line[0]}
+    return [pid for pid, line in programs.items() if any(b"forwarder.py" in part for part in line)]
 
 
-def _is_python(pid: int) -> bool:
-    return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+def _command_line(pid: int) -> list[bytes]:
+    """Empty for a process that has just ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return [b""]
