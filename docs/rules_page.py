@@ -109,8 +109,12 @@ While it is paused, rules that conclude from inactivity do not end it. If the ag
 pause is cancelled.
 
 **Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
-`sandherd monitor unmute`. The rule still counts, and is not acted upon. `sandherd monitor show SANDBOX` has calls in
-flight, how far each rule is from its next step, findings with evidence, and the last 20 interventions with outcomes.
+`sandherd monitor unmute`. The rule still counts, and is not acted upon. 
+
+**Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
+calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
+its next step, findings with evidence, and the last 20 interventions with outcomes. What its harness does not report is
+`unmetered`. `sandherd monitor report` is about a project ([conductor.md](conductor.md#the-report)).
 
 All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
 predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and

@@ -8,6 +8,7 @@ from monitor.evaluation import RuleFailedError
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
 from monitor.state import Intervention, SandboxActivity
+from monitor.summary import steering_of
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests.monitor import (
     FindingView,
@@ -42,7 +43,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=_findings(state, rules, now),
+        findings=[_finding(one) for one in patterns(state, rules, now)],
         interventions=[_intervention(one, state) for one in state.interventions],
     )
 
@@ -104,7 +105,8 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
     return None, None
 
 
-def _findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[FindingView]:
+def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """The patterns that guardian rules find at present, of those that are neither muted nor disabled."""
     found: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
@@ -115,29 +117,13 @@ def _findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Fin
         except RuleFailedError:
             continue
         found += [pattern] if pattern is not None else []
-    return [
-        FindingView(
-            rule=one.rule,
-            since=one.since,
-            count=one.count,
-            summary=one.summary,
-            evidence=[str(id) for id in one.evidence],
-        )
-        for one in found
-    ]
+    return found
+
+
+def _finding(one: Pattern) -> FindingView:
+    cited = [str(id) for id in one.evidence]
+    return FindingView(rule=one.rule, since=one.since, count=one.count, summary=one.summary, evidence=cited)
 
 
 def _intervention(one: Intervention, state: SandboxActivity) -> InterventionView:
-    current = state.steering is not None and state.steering.correlation == one.correlation
-    received = state.steering.received_at if current and state.steering is not None else one.received_at
-    return InterventionView(
-        number=one.number,
-        rule=one.rule,
-        step=one.step,
-        decided_at=one.decided_at,
-        received_at=received,
-        outcome=one.outcome,
-        outcome_at=one.outcome_at,
-        approval_id=one.approval,
-        evidence=[str(id) for id in one.evidence],
-    )
+    return InterventionView(**dict(steering_of(one, state)), evidence=[str(id) for id in one.evidence])

@@ -32,20 +32,21 @@ def compose(settings: Settings) -> Service:
     """The monitor, ready to run."""
     service = Service(Principal.MONITOR, settings)
     monitor = Monitor(service)
+    budgets = BudgetComponent(service)
+    budgets.register()
 
     async def watch() -> None:
         lease = _lease(service, LEASE)
-        await lease.run_with(_watch_while_held(service, lease, monitor))
+        await lease.run_with(_watch_while_held(service, lease, monitor, budgets))
 
     async def conduct() -> None:
         lease = _lease(service, CONDUCTOR_LEASE)
         await lease.run_with(_conduct_while_held(service, lease, monitor))
 
     service.background("watch", watch)
-    BudgetComponent(service).register()
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(AskMonitorReport, ReportHandler(service).answer)
+    service.answer(AskMonitorReport, ReportHandler(service, budgets.reported).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
@@ -85,7 +86,7 @@ class Monitor:
         return MonitorCommands(self._service.bus, self.publisher, rule_set_of(self._service.settings))
 
 
-async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:
+async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor, budgets: BudgetComponent) -> None:
     rules = rule_set_of(service.settings)
     while True:
         service.health.add("watch", lambda: None)
@@ -96,7 +97,7 @@ async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) ->
         watch = Watch(
             service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters, assessor=monitor.assessor
         )
-        async with service.answering({ShowSandbox: watch.show}):
+        async with service.answering({ShowSandbox: budgets.with_spending(watch.show)}):
             await watch.run(service.settings.check_interval)
 
 

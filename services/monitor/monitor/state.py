@@ -15,13 +15,13 @@ from monitor.usage import NO_PROGRESS, AgentTotals
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
 from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep, SteeringStep
-from sandherd.contracts.records import MAX_TITLE
+from sandherd.contracts.records import MAX_STEERINGS, MAX_TITLE
 
 NO_PARTS: Final[Mapping[str, Any]] = {}
 NONE_DISABLED: Final[Mapping[str, str]] = {}
 NONE_ASSESSED: Final[Mapping[str, str]] = {}
 NONE_MUTED: Final[Mapping[str, datetime | None]] = {}
-MAX_INTERVENTIONS: Final = 20
+MAX_INTERVENTIONS: Final = MAX_STEERINGS
 """Maximum of interventions that are remembered."""
 MAX_CITED: Final = 4
 """Maximum of events that a remembered intervention cites."""

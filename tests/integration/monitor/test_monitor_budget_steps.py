@@ -23,6 +23,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
@@ -187,12 +188,10 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     )
 
 
-def connected(world: World, principal: Principal) -> AbstractAsyncContextManager[Herd]:
-    """A connection with a user's credential for the project `default`."""
+def connected(world: World, principal: Principal, project: str = "default") -> AbstractAsyncContextManager[Herd]:
+    """A connection with a user's credential, for a project."""
     broker = world.herd
-    context = Context(
-        nats_url=broker.url, credentials=broker.credentials(principal), project="default", home=broker.home
-    )
+    context = Context(nats_url=broker.url, credentials=broker.credentials(principal), project=project, home=broker.home)
     return Herd.connect(context)
 
 
@@ -218,6 +217,7 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
             return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
 
         await eventually(cleared)
+        await shows_spending(client, sandbox)
         with pytest.raises(HerdError, match="permission"):
             await client.set_budget(day="turns=1")
         lines = (await operator.set_budget(day="turns=1")).budgets
@@ -225,7 +225,29 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
         await world.until(
             lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
         )
+        await reports_budgets(world, client)
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1
     assert world.asked(sandbox) == []
+
+
+async def shows_spending(client: Herd, sandbox: str) -> None:
+    """`monitor show` has what the task has used of each kind; what no event reports is unmetered."""
+    view = await client.monitored(sandbox)
+    spent = {one.budget: one for one in view.spending or () if one.scope == "task"}
+    assert [(kind, one.metered) for kind, one in spent.items()] == [
+        *(("cost", False), ("tokens", False), ("turns", True), ("wall_time", True)),
+    ]
+    assert (spent["turns"].used, spent["turns"].limit, spent["turns"].share) == (2, 10, 0.2)
+
+
+async def reports_budgets(world: World, client: Herd) -> None:
+    """`monitor report` has the project's limits, and that it needs a user; the herd's are for operators."""
+    [report] = (await client.monitor_report()).projects
+    assert [(one.window, one.budget, one.share) for one in report.budgets or ()] == [("day", "turns", 2.0)]
+    assert [(need.reason, need.sandbox, need.task) for need in report.needs] == [("budget", None, None)]
+    assert (await client.monitor_report()).budgets is None
+    async with connected(world, Principal.OPERATOR, FLEET) as all_projects:
+        everything = await all_projects.monitor_report()
+    assert (everything.budgets, [one.project for one in everything.projects]) == ([], ["default"])

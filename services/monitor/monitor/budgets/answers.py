@@ -1,5 +1,6 @@
 """Answers requests about budgets, from the buckets: by any replica."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -46,10 +47,32 @@ class BudgetRequestHandler:
         for project, name in self._book.live_tasks():
             if project in names:
                 lines += self._of_task(project, name, now)
-        limited = [line for line in lines if line.limit is not None]
+        limited = _limited(lines)
         if len(limited) > MAX_LINES:
             limited = sorted(limited, key=lambda line: -line.used / (line.limit or 1))[:MAX_LINES]
         return BudgetList(budgets=limited)
+
+    async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
+        """What limits the sandboxes of a task: what the task has used of each kind, and the limits of its project."""
+        await self._catch_up()
+        now = datetime.now(UTC)
+        return self._of_task(project, task, now) + _limited(self._of_project(project, now))
+
+    async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
+        """The limits of a project, and those of its tasks that are nearly used; of `fleet`, of all, and of the herd."""
+        await self._catch_up()
+        now = datetime.now(UTC)
+        names = self._book.names() if project == FLEET else [project]
+        found = {name: _limited(self._of_project(name, now)) for name in names}
+        for held in self._book.tasks.values():
+            task = held.value
+            if task.marks and task.project in found and self._is_live(task):
+                lines = _limited(self._of_task(task.project, task.task, now))
+                found[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
+        return found | ({FLEET: _limited(self._of_herd(now))} if project == FLEET else {})
+
+    def _is_live(self, task: TaskLedger) -> bool:
+        return any(use.is_live for use in self._book.uses_of(task.project, task.task))
 
     async def grant(self, incoming: IncomingRequest[GrantBudget]) -> BudgetList:
         """Grant a task more. In effect when this returns."""
@@ -127,6 +150,10 @@ class BudgetRequestHandler:
         else:
             self._book.projects[ledger.project] = Stored(ledger, written.seq)
         return True
+
+
+def _limited(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+    return [line for line in lines if line.limit is not None]
 
 
 def _one(project: str) -> str:
