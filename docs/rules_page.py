@@ -109,7 +109,7 @@ While it is paused, rules that conclude from inactivity do not end it. If the ag
 pause is cancelled.
 
 **Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
-`sandherd monitor unmute`. The rule still counts, and is not acted upon. 
+`sandherd monitor unmute`. The rule still counts, and is not acted upon.
 
 **Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
 calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from

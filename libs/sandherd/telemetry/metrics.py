@@ -227,7 +227,12 @@ _MONITOR: Final = (
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
-    Metric("sandherd_budgets_exceeded", _G, "{budget}", "Projects, or the herd, over budget.", (of.BUDGET_SCOPE,)),
+    Metric(
+        *("sandherd_budgets_exceeded", _G, "{budget}", "Over budget: live tasks, projects, the herd."),
+        (of.BUDGET_SCOPE,),
+    ),
+    Metric("sandherd_budget_passes_total", _C, "{pass}", "Passes over all budgets.", (of.BUDGET_RESULT,)),
+    Metric("sandherd_budget_entries_unreadable", _G, "{entry}", "Ledgers and summaries that can't be read."),
     Metric(
         *("sandherd_budget_crossings_total", _C, "{crossing}", "Budgets of which four fifths or all were used."),
         (of.BUDGET_SCOPE, of.BUDGET_LEVEL),

@@ -92,6 +92,28 @@ def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
     assert other.charged.keys() == {"sbx-2"}
 
 
+def test_ledger_of_a_project_fits_in_a_message() -> None:
+    """With all hours, large amounts, and as many sandboxes as are stored; live ones are never dropped for others."""
+    large = Used(10**10, 10**12, 10**6, 10**7)
+    charges = {f"sbx-{number:026}": ledger.Charge(large, 10**9, int(T0.timestamp())) for number in range(10_100)}
+    charges |= {f"sbx-live-{number:021}": ledger.Charge(large, 10**9) for number in range(100)}
+    hour = int(T0.timestamp()) // ledger.HOUR
+    hours = {hour - number: large for number in range(ledger.STORED_HOURS)}
+    full = ledger.charged(ProjectLedger(project="p1", hours=hours, charged=charges), [], T0)
+    assert len(full.charged) == ledger.MAX_CHARGED
+    assert sum(name.startswith("sbx-live") for name in full.charged) == 100
+    assert len(full.model_dump_json(exclude_defaults=True)) < 1024 * 1024
+
+
+def test_names_of_grants_are_limited() -> None:
+    """All amounts count, and a repeated one of the last grants does not."""
+    task, more = TaskLedger(project="p1", task="task-1"), BudgetLimits(turns=1)
+    for number in range(ledger.MAX_GRANTS + 5):
+        task = ledger.with_grant(task, f"g{number}", more)
+    assert (task.granted.turns, len(task.grants)) == (ledger.MAX_GRANTS + 5, ledger.MAX_GRANTS)
+    assert ledger.with_grant(task, task.grants[-1], more) is task
+
+
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
     """It is charged in steps of a minute; not while it is paused."""
     working = use(Used(wall_time=10), state="running")
@@ -219,7 +241,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
     book.change_summary("p1.sbx-2", b"{}", 3)
     assert [one.used.turns for one in book.uses_of("p1", "t")] == [4]
-    assert book.unreadable == ["p1.sbx-2"]
+    assert book.unreadable == {"p1.sbx-2"}
     task = book.task("p1", "t", T0).value
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
@@ -254,3 +276,14 @@ def test_invalid_limits_are_refused(text: str) -> None:
     """Money without a currency, no amount, a part of a token, and unknown kinds."""
     with pytest.raises(ValidationError):
         BudgetLimits.model_validate(text)
+
+
+@pytest.mark.parametrize("text", ["s3cret", "cost=s3cret", "turns=5,s3cret=1"])
+def test_refused_limits_are_not_quoted(text: str) -> None:
+    """The text may be anything that a client has sent; the refusal names the place instead."""
+    with pytest.raises(ValidationError) as limits:
+        BudgetLimits.model_validate(text)
+    with pytest.raises(ValidationError) as budgets:
+        HerdBudgets.model_validate(f"task.cost=5usd,{text},project.{text}")
+    for error in (*limits.value.errors(), *budgets.value.errors()):
+        assert "s3cret" not in error["msg"]

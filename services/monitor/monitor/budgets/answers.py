@@ -87,6 +87,7 @@ class BudgetRequestHandler:
         for _ in range(_ATTEMPTS):
             now = datetime.now(UTC)
             held = self._book.task(project, request.task, now)
+            self._check_readable(held.value)
             ledger = with_grant(held.value, request.grant, request.more)
             if ledger is held.value:
                 return BudgetList(budgets=self._of_task(project, request.task, now))
@@ -106,6 +107,7 @@ class BudgetRequestHandler:
         await self._catch_up()
         for _ in range(_ATTEMPTS):
             held = self._book.project(project)
+            self._check_readable(held.value)
             update = {"limits": request.limits, "updated_by": request.updated_by}
             if await self._write(held.value.model_copy(update=update), held.revision):
                 break
@@ -127,6 +129,12 @@ class BudgetRequestHandler:
     def _of_herd(self, now: datetime) -> list[BudgetLine]:
         marks = self._book.project(FLEET).value.marks
         return [line_of(limit, marks) for limit in self._book.limits_of_herd(now)]
+
+    def _check_readable(self, ledger: ProjectLedger | TaskLedger) -> None:
+        """Raise `ContractError` if its entry can't be read: it must not be replaced."""
+        if not self._book.is_readable(ledger):
+            text = f"the ledger {ledger.key} can't be read"
+            raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
 
     async def _catch_up(self) -> None:
         try:
