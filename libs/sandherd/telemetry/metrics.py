@@ -205,6 +205,9 @@ _MONITOR: Final = (
     ),
     Metric("sandherd_spool_deepest_events", _G, "{event}", "The same for the sandbox with the most."),
     Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
+    Metric(
+        "sandherd_outage_sandboxes", _G, "{sandbox}", "Live agents that a network or a provider does not respond to."
+    ),
     Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
     Metric("sandherd_findings_total", _C, "{finding}", "Findings of the idle watch, by rule.", (of.FINDING,)),
     Metric(

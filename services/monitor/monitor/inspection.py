@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from monitor import evaluation, ladder
 from monitor.evaluation import RuleFailedError
+from monitor.outages import NAME
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
 from monitor.state import Intervention, SandboxActivity
@@ -43,7 +44,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=[_finding(one) for one in patterns(state, rules, now)],
+        findings=[_finding(one) for one in found(state, rules, now)],
         interventions=[_intervention(one, state) for one in state.interventions],
     )
 
@@ -105,9 +106,18 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
     return None, None
 
 
+def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """What there is to see at present: the patterns of the rules, and an outage, for which no agent is steered."""
+    outage = state.outage
+    shown = patterns(state, rules, now)
+    if outage is None or state.finished_at is not None:
+        return shown
+    return [*shown, Pattern(NAME, NAME, outage.since, 0, outage.count, outage.summary, outage.evidence)]
+
+
 def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
     """The patterns that guardian rules find at present, of those that are neither muted nor disabled."""
-    found: list[Pattern] = []
+    seen: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
             continue
@@ -116,8 +126,8 @@ def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Patt
             pattern = evaluation.call(active.rule, "decision", active.judge, part, state, now, active.thresholds)
         except RuleFailedError:
             continue
-        found += [pattern] if pattern is not None else []
-    return found
+        seen += [pattern] if pattern is not None else []
+    return seen
 
 
 def _finding(one: Pattern) -> FindingView:

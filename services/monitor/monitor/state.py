@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
+from monitor.outages import Outage
 from monitor.usage import NO_PROGRESS, AgentTotals
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
@@ -174,6 +175,8 @@ class SandboxActivity(Facts):
     found: ActedFinding | None = None
     assignment: Assignment | None = None
     progress: AgentTotals = NO_PROGRESS
+    outage: Outage | None = None
+    """What does not respond to its agent at present, or did lately."""
     budget: BudgetLimits | None = None
     """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""

@@ -79,7 +79,7 @@ class SummaryWriter:
 
     async def _write(self, herd: Herd, state: SandboxActivity) -> None:
         """Write one summary, unless it is the one that was written last. Raises `BusError`."""
-        patterns = () if state.ended else inspection.patterns(state, herd.rules, state.last_sign_at)
+        patterns = () if state.ended else inspection.found(state, herd.rules, state.last_sign_at)
         found = summary.summary_of(state, patterns)
         content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._contents.get(state.key) == content:

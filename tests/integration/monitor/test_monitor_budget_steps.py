@@ -164,8 +164,8 @@ async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: date
 async def test_restart_between_any_two_steps_of_a_window(world: World, scope: str, projects: tuple[str, str]) -> None:
     """Killed at each write, before and after it: a crossing of the project or the herd is published once.
 
-    So is its warning. Each of two live agents gets one message and is stopped once. Two days later the window has moved,
-    and the next crossing is a new one.
+    So is its warning. Each of two live agents gets one message and is stopped once. Two days later the window has
+    moved, and the next crossing is a new one.
     """
     crossings: dict[str, list[str]] = {}
     start, number, crashed = datetime.now(UTC), 0, True
