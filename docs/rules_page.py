@@ -112,9 +112,9 @@ pause is cancelled.
 `sandherd monitor unmute`. The rule still counts, and is not acted upon.
 
 **Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
-the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until ten
-calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule: no
-event and no intervention follows, and rules leave out what an outage has prevented.
+the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
+ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
+no event and no intervention follows, and rules leave out what an outage has prevented.
 
 **Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
 calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
