@@ -50,9 +50,10 @@ once in an episode, and only then. `sandherd-monitor[assessor]` has to be instal
 - It answers `at_fault`, `working` or `unsure`, and cites the numbers of records; a verdict that cites none, or one that
   does not exist, is none. `working` drops the finding until the next message of a user. Without a verdict (the event
   `monitor.finding_assessed` has the reason) `no_progress` is acted upon as without a model, and `drift` is not.
-- It sees the task's text, the messages of users, and the agent's calls with their outcomes, as quoted records of
-  limited size. It sees neither what the agent writes nor the results of tools, and has no tools itself. Messages to
-  agents come from the rules, never from the model. Findings of other rules are never dropped.
+- It sees the task's text, the messages of users, and the agent's calls with their outcomes since its last verdict
+  about the same rule, the last 80 of them, as quoted records of limited size. It sees neither what the agent writes nor
+  the results of tools, and has no tools itself. Messages to agents come from the rules, never from the model. Findings
+  of other rules are never dropped.
 - It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its verdicts.
 """
 INTERVENTIONS: Final = """## Interventions
