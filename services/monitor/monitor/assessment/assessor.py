@@ -101,8 +101,8 @@ class Assessor:
     async def _case(self, suspicion: Suspicion) -> Case:
         """What it was asked for, and what it did since the last verdict: what was assessed is not read again."""
         done = await self._done(suspicion)
-        asked = await self._events(suspicion, WISHES, limit=_MAX_WISHES)
-        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, asked, done)
+        requests = await self._events(suspicion, WISHES, limit=_MAX_WISHES)
+        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, done)
 
     async def _done(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
         """What it did, once that for which it is suspected is stored: event-ingest stores events somewhat later."""

@@ -75,9 +75,11 @@ RECORDS: Final = (AgentToolUse, AgentFileEdited, AgentToolCompleted, AgentToolRe
 """The events that state what it did."""
 
 
-def case_of(rule: str, summary: str, asked: Iterable[Envelope[EventData]], done: Iterable[Envelope[EventData]]) -> Case:
-    """The case of a rule: `asked` and `done` are events of an agent, oldest first, `done` since the last assessment."""
-    wishes = [wish for event in asked if (wish := _wish(event.data)) is not None]
+def case_of(
+    rule: str, summary: str, requests: Iterable[Envelope[EventData]], done: Iterable[Envelope[EventData]]
+) -> Case:
+    """The case of a rule: `requests` and `done` are events of an agent, oldest first, `done` since the last assessment."""
+    wishes = [wish for event in requests if (wish := _wish(event.data)) is not None]
     records: list[Record] = []
     through = 0
     for event in done:

@@ -24,7 +24,7 @@ STORED_HOURS: Final = 31 * DAY_HOURS
 CHARGED_FOR: Final = 24 * HOUR
 """How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
 MAX_CHARGED: Final = 9_000
-"""Maximum number of sandboxes for which it is stored what was charged: ended ones, as far as live ones leave room."""
+"""Maximum number of sandboxes for which it is stored what was charged: ended ones are dropped for live ones."""
 MAX_GRANTS: Final = 500
 """Maximum number of grants of a task whose names are stored: the last ones."""
 WALL_STEP: Final = 60
