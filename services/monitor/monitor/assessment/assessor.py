@@ -106,6 +106,7 @@ class Assessor:
 
     async def _done(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
         """What it did, once that for which it is suspected is stored: event-ingest stores events somewhat later."""
+        found: list[Envelope[EventData]] = []
         for _ in range(_ATTEMPTS):
             found = await self._events(
                 suspicion, RECORDS, limit=_MAX_DONE, after_sequence=suspicion.after, newest_first=True
