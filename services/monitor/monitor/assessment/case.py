@@ -78,7 +78,7 @@ RECORDS: Final = (AgentToolUse, AgentFileEdited, AgentToolCompleted, AgentToolRe
 def case_of(
     rule: str, summary: str, requests: Iterable[Envelope[EventData]], done: Iterable[Envelope[EventData]]
 ) -> Case:
-    """The case of a rule: `requests` and `done` are events of an agent, oldest first, `done` since the last assessment."""
+    """The case of a rule: `requests` and `done` are events of an agent, oldest first, `done` since the last verdict."""
     wishes = [wish for event in requests if (wish := _wish(event.data)) is not None]
     records: list[Record] = []
     through = 0
