@@ -112,6 +112,12 @@ pause is cancelled.
 **Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
 `sandherd monitor unmute`. The rule still counts, and is not acted upon.
 
+**No progress.** The number of responses of `no_progress` is a threshold, and not a percentile of the project's earlier
+tasks. A percentile would depend on other sandboxes: the same events of a sandbox would give other decisions after a
+restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also gain
+little: in recorded sessions the length does not separate those that are stuck from those that read, and the share of new
+calls does.
+
 **Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
 the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
 ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:

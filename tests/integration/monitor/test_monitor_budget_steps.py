@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets.book import Book
-from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets.book import Book, Stored
-from monitor.budgets.bucket_watch import FAULTS, BucketWatch
 from monitor.budgets.decisions import line_of
 from monitor.budgets.ledger import ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets.answers import BudgetRequestHandler
 from monitor.budgets.book import Book
-from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.lease import Lease
