@@ -114,9 +114,9 @@ pause is cancelled.
 
 **No progress.** The number of responses of `no_progress` is a threshold, and not a percentile of the project's earlier
 tasks. A percentile would depend on other sandboxes: the same events of a sandbox would give other decisions after a
-restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also gain
-little: in recorded sessions the length does not separate those that are stuck from those that read, and the share of new
-calls does.
+restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also
+gain little: in recorded sessions the length does not separate those that are stuck from those that read, and the share
+of new calls does.
 
 **Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
 the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
