@@ -70,10 +70,17 @@ class BucketReader:
 
 
 class BucketWatch:
-    """Calls `on_entry` for each entry. One that expires, or was deleted while it did not follow, is not reported."""
+    """Calls `on_entry` with the parts of each entry.
+
+    One that expires, or was deleted while it did not follow, is not reported.
+    """
 
     def __init__(
-        self, bus: Bus, bucket: str, on_entry: Callable[[Entry], None], changed: asyncio.Event | None = None
+        self,
+        bus: Bus,
+        bucket: str,
+        on_entry: Callable[[str, bytes | None, int], None],
+        changed: asyncio.Event | None = None,
     ) -> None:
         self._bus = bus
         self._reader = BucketReader(bus, bucket)
@@ -106,6 +113,6 @@ class BucketWatch:
         async with self._one_at_a_time:
             batch = await self._reader.next_batch()
             for entry in batch:
-                self._on_entry(entry)
+                self._on_entry(*entry)
                 self.changed.set()
         return len(batch)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from monitor.bucket_entries import Entry
 from monitor.budgets import decisions, ledger
 from monitor.budgets.amounts import NOTHING, SandboxUse, Used
 from monitor.budgets.book import Book
@@ -238,14 +237,14 @@ def summary(sequence: int, sandbox: str = "sbx-1", **fields: Any) -> bytes:
 def test_book_ignores_older_and_unreadable_summaries() -> None:
     """A deleted one is forgotten, unless the task's ledger has it."""
     book = Book(HerdBudgets())
-    book.change_summary(Entry("p1.sbx-1", summary(5, turns=4), 1))
-    book.change_summary(Entry("p1.sbx-1", summary(4, turns=9), 2))
-    book.change_summary(Entry("p1.sbx-2", b"{}", 3))
+    book.change_summary("p1.sbx-1", summary(5, turns=4), 1)
+    book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
+    book.change_summary("p1.sbx-2", b"{}", 3)
     assert [one.used.turns for one in book.uses_of("p1", "t")] == [4]
     assert book.unreadable == {"p1.sbx-2"}
     task = book.task("p1", "t", T0).value
-    book.change_ledger(Entry(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9))
-    book.change_summary(Entry("p1.sbx-1", None, 4))
+    book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
+    book.change_summary("p1.sbx-1", None, 4)
     assert book.uses_of("p1") == []
     assert ledger.used_by(book.task("p1", "t", T0).value).turns == 4
     assert list(book.live_tasks()) == [("p1", "t")]
@@ -256,7 +255,7 @@ def test_herd_has_used_what_all_projects_have() -> None:
     book = Book(HerdBudgets.model_validate("herd.day.turns=10"))
     for name, turns in (("p1", 3), ("p2", 4)):
         found = ledger.charged(ProjectLedger(project=name), [use(Used(turns=turns))], T0)
-        book.change_ledger(Entry(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1))
+        book.change_ledger(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1)
     assert [(one.used, one.limit) for one in book.limits_of_herd(T0) if one.limit] == [(7, 10)]
 
 

@@ -7,7 +7,6 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from monitor.bucket_entries import Entry
 from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.decisions import Limit
@@ -46,9 +45,8 @@ class Book:
 
     # --- changes -------------------------------------------------------------------------------------------------
 
-    def change_summary(self, entry: Entry) -> None:
+    def change_summary(self, key: str, value: bytes | None, _revision: int) -> None:
         """A summary was written or deleted. An older one than the last is ignored."""
-        key, value, _revision = entry
         project, _, sandbox = key.partition(".")
         if value is None:
             self._remove(project, sandbox)
@@ -65,9 +63,8 @@ class Book:
             if use.task is not None:
                 self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
 
-    def change_ledger(self, entry: Entry) -> None:
+    def change_ledger(self, key: str, value: bytes | None, revision: int) -> None:
         """A ledger was written."""
-        key, value, revision = entry
         try:
             self._change_ledger(key, value or b"{}", revision, deleted=value is None)
             self.unreadable.discard(key)
