@@ -188,7 +188,7 @@ def merged(herds: Sequence[Herd], place: Place, rules: RuleSet) -> Herd:
 
 def replaced(positions: Mapping[Place, int], count: int) -> list[Place]:
     """The snapshots of other layouts that no partition of this one needs any more."""
-    own = [positions.get(Place(count, number)) for number in range(count)]
+    own = [positions.get(place) for place in _all_of(count)]
     if None in own:
         return []
     first = min(position for position in own if position is not None)

@@ -36,7 +36,7 @@ def one_of_each(prefix: str, count: int = COUNT) -> list[str]:
     found: dict[int, str] = {}
     number = 0
     while len(found) < count:
-        found.setdefault(partition_of("default", f"{prefix}-{number}", count), f"{prefix}-{number}")
+        found.setdefault(partition_of("default", f"sbx-{prefix}-{number}", count), f"sbx-{prefix}-{number}")
         number += 1
     return [found[place] for place in range(count)]
 
@@ -89,8 +89,8 @@ async def replica_process(world: World) -> AsyncIterator[asyncio.subprocess.Proc
 
 async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
     """Whoever watches a sandbox replies for it and counts it; no intervention is lost or repeated as partitions move."""
-    first, second, third = (one_of_each(name) for name in ("first", "second", "third"))
-    for sandbox in (*first, *second, *third):
+    first, second = one_of_each("first"), one_of_each("second")
+    for sandbox in (*first, *second):
         await world.born(sandbox)
     async with world.relay().running(), world.monitor().running() as one, world.monitor().running() as other:
         await shared([one, other], 4, 4)
@@ -106,14 +106,11 @@ async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
             await decided(world, second)
             watched = [one.registry, other.registry, new.registry]
             await eventually(
-                lambda: sum(found.get_sample_value("sandherd_watched_sandboxes") or 0 for found in watched) == 24
+                lambda: sum(found.get_sample_value("sandherd_watched_sandboxes") or 0 for found in watched) == 16
             )
-        moving = asyncio.create_task(loop(world, third))
         await shared([one, other], 4, 4)
-        await moving
-        await decided(world, third)
         assert [one.health.problems(), other.health.problems()] == [{}, {}]
-    check_decided_once(world, [*first, *second, *third])
+    check_decided_once(world, [*first, *second])
 
 
 @pytest.mark.faults
@@ -164,7 +161,7 @@ async def test_replica_that_was_paused_does_not_act(world: World) -> None:
 
 async def test_snapshot_of_a_monitor_without_partitions_is_divided(world: World) -> None:
     """Also when the number of partitions changes later: the events that it was made of are no longer in the stream."""
-    sandboxes = one_of_each("sbx", 3)
+    sandboxes = one_of_each("old", 3)
     for sandbox in sandboxes:
         await world.born(sandbox)
         for number in range(3):
