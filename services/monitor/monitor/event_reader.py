@@ -143,13 +143,13 @@ class EventReader:
         return Batch(found, self._next - 1, read_stored(last.headers or {}, b"").at)
 
     async def _read(self) -> Batch | None:
-        batch = await self.stored(self._next)
+        batch = await self.stored(self._next, self._wanted)
         if batch is not None:
             self._next = batch.position + 1
         return batch
 
-    async def stored(self, first: int) -> Batch | None:
-        """The stream's events from this sequence on; None if it has none. Deleted ones are skipped.
+    async def stored(self, first: int, wanted: Callable[[str], bool]) -> Batch | None:
+        """The stream's wanted events from this sequence on; None if it has none at all. Deleted ones are skipped.
 
         Raises `ConsumerUnresponsiveError`.
         """
@@ -160,7 +160,7 @@ class EventReader:
         self._replied_at = time.monotonic()
         if not batch:
             return None
-        events = [_delivery(stored) for stored in batch if self._wanted(stored.subject)]
+        events = [_delivery(stored) for stored in batch if wanted(stored.subject)]
         return Batch(events, batch[-1].sequence, batch[-1].at)
 
     async def ends(self) -> StreamEnds:

@@ -61,8 +61,8 @@ class Partition:
         self._ending = False
         self._touched: set[Key] = set()
         self.place = place
-        self.late = True
-        """Whether events that were stored before the lease was held are still unread: until then it does not act."""
+        self.caught_up = asyncio.Event()
+        """Set when all events that were stored before the lease was held were read; it does not act before."""
         self.read_until: int | None = None
         """The last event when the lease was acquired: once it is read, what an earlier holder decided is known."""
 
@@ -70,6 +70,11 @@ class Partition:
     def herd(self) -> Herd:
         """The state of its sandboxes."""
         return self._enforcement.herd
+
+    @property
+    def late(self) -> bool:
+        """Whether it has not caught up."""
+        return not self.caught_up.is_set()
 
     async def restore(self) -> None:
         """Restore the snapshot, as soon as it can be read: a stream without a leader does not respond.
@@ -176,10 +181,12 @@ class Partition:
             await asyncio.sleep(_LEASE_CHECKED_EVERY)
 
     async def _save_on(self) -> None:
+        """Save what was read at once, so that a successor need not read it again even if this replica ends soon."""
+        await self.caught_up.wait()
         while True:
-            await asyncio.sleep(SNAPSHOT_EVERY)
             self._lease.check()
             await self._save()
+            await asyncio.sleep(SNAPSHOT_EVERY)
 
     async def _save(self) -> None:
         if self.herd.position > self._snapshots.position:

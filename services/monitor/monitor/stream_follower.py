@@ -5,7 +5,7 @@ its snapshot; until then it is late, and does not act.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -102,21 +102,21 @@ class StreamFollower:
         """Have all partitions catch up again."""
         self.position = None
         for part in self.partitions.values():
-            part.late, part.read_until = True, None
+            part.caught_up.clear()
+            part.read_until = None
 
     def _is_wanted(self, subject: str) -> bool:
-        if partition_of_subject(subject, self._count) in self.partitions:
-            return True
-        return ".".join(subject.split(".")[-2:]) in _EVERYWHERE
+        return _concerns(subject, self._count, self.partitions)
 
     def _dispatch(self, batch: Batch, to: Sequence[Partition]) -> None:
         parts = {part.place.number: part for part in to}
         for event in batch.events:
-            self._dispatch_one(event, parts)
+            if _concerns(event.subject, self._count, parts):
+                self._dispatch_one(event, parts)
         for part in to:
             part.has_read(batch.position)
 
-    def _dispatch_one(self, event: Delivery, parts: dict[int, Partition]) -> None:
+    def _dispatch_one(self, event: Delivery, parts: Mapping[int, Partition]) -> None:
         seen = read(event.subject, event.data, event.stream_sequence, event.at)
         if seen is None:
             return
@@ -151,8 +151,10 @@ class StreamFollower:
                 _note_end(part, ends)
         foremost = max(part.herd.position for part in late)
         together = [part for part in late if foremost - part.herd.position <= _NEAR]
-        first = min(part.herd.position for part in together) + 1
-        batch = await self.reader.stored(first) if first <= self._end_for(together) else None
+        first, numbers = min(part.herd.position for part in together) + 1, {part.place.number for part in together}
+        batch = None
+        if first <= self._end_for(together):
+            batch = await self.reader.stored(first, lambda subject: _concerns(subject, self._count, numbers))
         is_end = batch is None and (first > self._end_for(together) or await self._is_end())
         together = [part for part in together if self.partitions.get(part.place.number) is part]
         if batch is not None:
@@ -179,8 +181,16 @@ class StreamFollower:
         end = max(self.position, part.read_until)
         if is_end:
             part.has_read(end)
-        part.late = part.herd.position < end
+        if part.herd.position >= end:
+            part.caught_up.set()
         return not part.late
+
+
+def _concerns(subject: str, count: int, partitions: Container[int]) -> bool:
+    """Whether an event may be about a sandbox of these partitions."""
+    if partition_of_subject(subject, count) in partitions:
+        return True
+    return ".".join(subject.split(".")[-2:]) in _EVERYWHERE
 
 
 def _note_end(part: Partition, ends: StreamEnds) -> None:
