@@ -122,9 +122,10 @@ async def _load(bus: Bus) -> AsyncIterator[None]:
 
 async def _publish_loop(bus: Bus, sandbox: str) -> int:
     """Returns the sequence of the event that leads to a command."""
-    for event in _loop(sandbox):
-        sequence = (await bus.publish_event(event)).seq
-    return sequence
+    *before, last = _loop(sandbox)
+    for event in before:
+        await bus.publish_event(event)
+    return (await bus.publish_event(last)).seq
 
 
 async def _warm_up(bus: Bus) -> None:

@@ -122,9 +122,7 @@ class RequestRouter:
         self._meters.observe("sandherd_request_seconds", seconds, request=request_type)
 
 
-async def _reply(
-    request_type: str, handle: Answerer, message: NatsMessage, spans: RequestSpans
-) -> Reply[Any] | None:
+async def _reply(request_type: str, handle: Answerer, message: NatsMessage, spans: RequestSpans) -> Reply[Any] | None:
     try:
         request = read_request(request_type, message.body, message.path)
         with spans.span(request_type):

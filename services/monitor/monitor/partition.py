@@ -18,7 +18,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
 from monitor.partitioning import Place
 from monitor.rule_set import RuleSet
-from monitor.snapshot_store import SnapshotStore, Snapshots
+from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND

@@ -19,19 +19,19 @@ _PROJECT: Final = len(PREFIX.split(".")) + 1
 
 
 class Place(NamedTuple):
-    """One partition of a layout: `number`, from 0, of `count`."""
+    """One partition of a layout: `number`, from 0, of `total`."""
 
-    count: int
+    total: int
     number: int
 
     @property
     def lease(self) -> str:
         """The key of its lease."""
-        return f"{LAYOUT_LEASE}.{self.count}.{self.number}"
+        return f"{LAYOUT_LEASE}.{self.total}.{self.number}"
 
     def has(self, project: str, sandbox: str) -> bool:
         """Whether a sandbox belongs to it."""
-        return partition_of(project, sandbox, self.count) == self.number
+        return partition_of(project, sandbox, self.total) == self.number
 
 
 UNDIVIDED: Final = Place(0, 0)
@@ -119,7 +119,7 @@ def plan(me: str, count: int, table: Table) -> Plan:
     move. Free partitions are dealt out in the same order by all. While replicas with another number of partitions
     watch, this one does not.
     """
-    held = {place.number: holder for place, holder in table.holders.items() if place.count == count}
+    held = {place.number: holder for place, holder in table.holders.items() if place.total == count}
     mine = sorted(number for number, holder in held.items() if holder == me)
     if table.layout is None:
         return Plan()
@@ -128,7 +128,7 @@ def plan(me: str, count: int, table: Table) -> Plan:
     quotas = _quotas({me, *(name for name, its in table.replicas.items() if its == count)}, count, held)
     if len(mine) > quotas[me]:
         return Plan(release=tuple(mine[quotas[me] :]))
-    if any(place.count != count for place in table.holders):
+    if any(place.total != count for place in table.holders):
         return Plan()
     return Plan(take=tuple(_dealt(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
 

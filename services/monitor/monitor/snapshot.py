@@ -159,8 +159,8 @@ def sources(positions: Mapping[Place, int], place: Place) -> list[list[Place]]:
     `positions` has the last event of each stored snapshot. Of its own layout a partition needs its own snapshot, of
     another one all. The best is the one after which the fewest events have to be read.
     """
-    layouts = sorted({found.count for found in positions}, key=lambda count: count != place.count)
-    needed = [[place] if count == place.count else _all_of(count) for count in layouts]
+    layouts = sorted({found.total for found in positions}, key=lambda count: count != place.total)
+    needed = [[place] if count == place.total else _all_of(count) for count in layouts]
     complete = [places for places in needed if all(one in positions for one in places)]
     return sorted(complete, key=lambda places: -min(positions[one] for one in places))
 
@@ -192,6 +192,6 @@ def replaced(positions: Mapping[Place, int], count: int) -> list[Place]:
     if None in own:
         return []
     first = min(position for position in own if position is not None)
-    others = [place for place in positions if place.count != count]
-    layouts = {place.count: min(positions[one] for one in others if one.count == place.count) for place in others}
-    return [place for place in others if layouts[place.count] <= first]
+    others = [place for place in positions if place.total != count]
+    layouts = {place.total: min(positions[one] for one in others if one.total == place.total) for place in others}
+    return [place for place in others if layouts[place.total] <= first]

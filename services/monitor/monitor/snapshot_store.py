@@ -53,7 +53,7 @@ class Snapshots:
         """
         for places in sources(positions, place):
             try:
-                herds = [await self._herd(one, shared=one.count != place.count) for one in places]
+                herds = [await self._herd(one, shared=one.total != place.total) for one in places]
             except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
                 _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
                 continue
@@ -164,9 +164,7 @@ class SnapshotStore:
         """Only over the revision that was read: a holder that was paused must not undo what its successor stored."""
         payload = manifest.model_dump_json().encode()
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revision)}
-        ack = await self._bus.publish(
-            manifest_key(self._place), payload, msg_id=str(new_uuid()), headers=headers
-        )
+        ack = await self._bus.publish(manifest_key(self._place), payload, msg_id=str(new_uuid()), headers=headers)
         self._revision = ack.seq
 
     async def _clear(self, before: Manifest | None, now: Manifest) -> None:
@@ -180,11 +178,11 @@ class SnapshotStore:
         if self._place.number:
             return
         stored = await self._snapshots.manifests()
-        for place in replaced({one: manifest.position for one, (manifest, _) in stored.items()}, self._place.count):
+        for place in replaced({one: manifest.position for one, (manifest, _) in stored.items()}, self._place.total):
             manifest, _ = stored[place]
             pieces = [piece_key(place, manifest.generation, number) for number in range(manifest.pieces)]
             await self._empty([manifest_key(place), *pieces])
-            _log.info("snapshot of another number of partitions deleted", partitions=place.count)
+            _log.info("snapshot of another number of partitions deleted", partitions=place.total)
 
     async def _empty(self, subjects: Iterable[str]) -> None:
         for subject in subjects:
@@ -202,7 +200,7 @@ def piece_key(place: Place, generation: str, number: int) -> str:
 
 
 def _prefix(place: Place) -> str:
-    return _ROOT if place == UNDIVIDED else f"{_ROOT}.watch.{place.count}.{place.number}"
+    return _ROOT if place == UNDIVIDED else f"{_ROOT}.watch.{place.total}.{place.number}"
 
 
 def _place_of(subject: str) -> Place | None:

@@ -92,7 +92,9 @@ class Watch:
         state = part.herd.live.get(key)
         if state is None:
             raise inspection.unknown(key[1], complete=not part.late)
-        return inspection.view(state, self._rules, max(self._follower.read_at or state.last_sign_at, state.last_sign_at))
+        return inspection.view(
+            state, self._rules, max(self._follower.read_at or state.last_sign_at, state.last_sign_at)
+        )
 
     def problem(self) -> str | None:
         """Why events can't be read; None if they can, or if this replica holds no partition."""

@@ -88,7 +88,7 @@ async def replica_process(world: World) -> AsyncIterator[asyncio.subprocess.Proc
 
 
 async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
-    """Whoever watches a sandbox replies for it and counts it; no intervention is lost or repeated as partitions move."""
+    """Whoever watches a sandbox replies for it and counts it; no intervention is lost or repeated meanwhile."""
     first, second = one_of_each("first"), one_of_each("second")
     for sandbox in (*first, *second):
         await world.born(sandbox)
@@ -176,7 +176,7 @@ async def test_snapshot_of_a_monitor_without_partitions_is_divided(world: World)
         async with world.monitor(monitor_partitions=8).running() as service:
             await shared([service], 8)
         stored = await Snapshots(bus, ALL).manifests()
-        assert {place.count for place in stored} == {8}
+        assert {place.total for place in stored} == {8}
         await purge_events(world)
         async with world.monitor(monitor_partitions=3).running() as service:
             await loop(world, sandboxes, first=8)

@@ -12,9 +12,9 @@ from monitor.event_reader import EventReader
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.main import compose
-from monitor.rule_set import ALL
 from monitor.partitioning import Place
-from monitor.snapshot_store import SnapshotStore, Snapshots
+from monitor.rule_set import ALL
+from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.watch import Watch
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
@@ -29,8 +29,8 @@ World = Any
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def store(bus: Bus, place: Place = Place(1, 0)) -> SnapshotStore:
-    return Snapshots(bus, ALL).of(place)
+def store(bus: Bus) -> SnapshotStore:
+    return Snapshots(bus, ALL).of(Place(1, 0))
 
 
 def herd_of(count: int, position: int) -> Herd:
