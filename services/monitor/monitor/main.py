@@ -113,6 +113,7 @@ def _show_shares(service: Service, watch: Watch, shares: Shares, count: int) -> 
     _shown(service, shares.layout)
     service.health.add("watch", watch.problem)
     service.health.add("partitions", shares.problem)
+    service.health.remark_on("partitions", shares.remark)
     service.meters.set("sandherd_monitor_partitions", count)
     service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
 

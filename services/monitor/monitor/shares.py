@@ -59,11 +59,15 @@ class Shares:
         """For readiness: partitions that no replica was seen to hold for three times the time to live of a lease."""
         now = time.monotonic()
         unheld = [number for number, seen in self._seen_at.items() if now - seen > _UNHELD]
-        if not unheld:
+        if not unheld or self.remark() is not None:
             return None
-        if self._layout_seen not in {None, self._count}:
-            return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
         return f"no replica was seen to hold partition {', '.join(map(str, unheld))} of {self._count}"
+
+    def remark(self) -> str | None:
+        """That replicas with another number of partitions watch. Not a problem: an update waits for readiness."""
+        if self._layout_seen in {None, self._count}:
+            return None
+        return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
 
     async def run(self) -> None:
         """Take and release until cancelled. Raises what `hold` raises."""

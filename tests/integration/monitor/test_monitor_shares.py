@@ -236,14 +236,14 @@ async def test_request_for_a_partition_without_a_holder_is_refused(world: World)
 
 
 async def test_partitions_wait_for_a_monitor_without_them(world: World) -> None:
-    """During an update both versions run: the new one takes partitions when the lease of the old one is free."""
+    """During an update both versions run: the new one is ready, and takes partitions when the old lease is free."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         old = Lease(bus, "monitor.watch", "01a2-old", ttl=60)
         holding = asyncio.create_task(old.run())
         await old.wait_held()
         async with world.monitor().running() as service:
-            await eventually(lambda: "partitions" in service.health.problems())
-            assert "a replica with no partitions still runs" in service.health.problems()["partitions"]
-            assert held(service) == [0]
+            await eventually(lambda: "partitions" in service.health.remarks())
+            assert "a replica with no partitions still runs" in service.health.remarks()["partitions"]
+            assert (held(service), service.health.problems()) == ([0], {})
             await cancel_and_wait([holding])
             await shared([service], 8)
