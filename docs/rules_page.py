@@ -118,8 +118,8 @@ are carried out once.
 """
 REPLICAS: Final = """## Several replicas
 
-Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of project and name. Each partition has
-a lease, and each replica takes its even share of them; so there should be at least as many partitions as replicas. A
+Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of project and name. Each partition
+has a lease, and each replica takes its even share of them; there should be at least as many partitions as replicas. A
 replica that is started gets its part, those of one that ends or is killed are taken over, and nothing else moves. Each
 partition has a snapshot of its own: its new holder reads what was stored since, and only then acts. A replica that was
 suspended for longer than its leases checks them before each action, and does nothing more.
@@ -132,16 +132,16 @@ suspended for longer than its leases checks them before each action, and does no
 - Change the number by restarting the replicas with it. Those with the new number wait until all with the former one
   have ended; `monitor.watch` is the lease that decides which number counts. The new partitions begin with the snapshots
   of the former ones. In the same way a version without partitions is replaced.
-- The allowance of a model that assesses findings is that of the herd; replicas that ask at the same moment may exceed it
-  by one assessment each.
+- The allowance of a model that assesses findings is that of the herd. Replicas that request an assessment at the same
+  moment may exceed it by one each.
 
-**Why each replica reads all new events.** Compared with two replicas at 1,000 events/s of 200 sandboxes on two cores, in
-microseconds of CPU per event:
+**Why each replica reads all new events.** Two replicas, 1,000 events/s of 200 sandboxes, two cores; in microseconds of
+CPU per event:
 
 | how an event reaches its partition | broker | each replica | both replicas |
 | --- | --- | --- | --- |
 | one replica, without partitions | 24 to 30 | 105 | 105 |
-| each replica subscribes to all new events, and skips others by their subject: what the monitor does | 26 to 33 | 64 | 127 |
+| each replica subscribes to all new events, and skips by the subject: what the monitor does | 26 to 33 | 64 | 127 |
 | the stream republishes to a subject with `partition(8)`; a replica subscribes to its own | 27 to 30 | 57 | 114 |
 | a consumer for each replica, with the filter subjects of its sandboxes | 46 to 137 | 70 | 141 |
 | the stream's subjects are mapped with `partition(8)`; a consumer for each partition | 46 | 75 | 149 |

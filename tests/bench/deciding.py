@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from monitor.partitioning import partition_of
+from monitor.partition_plan import partition_of
 from sandherd.bus.auth.permissions import Permissions
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.direct_get import StoredMessage, read_batch

@@ -25,7 +25,7 @@ RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("requests")
 
 
-class LeftToAnotherReplicaError(Exception):
+class OtherReplicaRepliesError(Exception):
     """Raised by a handler if another replica replies; only for requests that every replica receives."""
 
 
@@ -127,7 +127,7 @@ async def _reply(request_type: str, handle: Answerer, message: NatsMessage, span
         request = read_request(request_type, message.body, message.path)
         with spans.span(request_type):
             return Reply[Any](ok=await handle(request))
-    except LeftToAnotherReplicaError:
+    except OtherReplicaRepliesError:
         return None
     except ContractError as error:
         return Reply[Any](error=error.problem)

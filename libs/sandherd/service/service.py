@@ -152,7 +152,7 @@ class Service:
     ) -> AsyncIterator[None]:
         """Reply to these kinds of request until the block ends. With `by_each` every replica receives each request.
 
-        Handlers then raise `LeftToAnotherReplicaError` where another replica replies.
+        Handlers then raise `OtherReplicaRepliesError` where another replica replies.
         """
         spans = RequestSpans(self.settings.traced_requests)
         router = RequestRouter(self.principal, self.meters, _request_limits(self.settings), spans)

@@ -51,7 +51,7 @@ class StreamEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """The wanted events up to a position, in order, and when the last event up to it was stored."""
 
     events: Sequence[Delivery]
@@ -99,7 +99,7 @@ class EventReader:
             with suppress(nats.errors.Error):  # not connected: the broker has already removed it
                 await subscription.unsubscribe()
 
-    async def next_batch(self) -> Batch:
+    async def next_batch(self) -> EventBatch:
         """At least one event was read. Raises `ConsumerUnresponsiveError` when the stream does not respond."""
         if self._subscription is None:
             raise ConsumerUnresponsiveError("not subscribed")
@@ -125,7 +125,7 @@ class EventReader:
         self._new.clear()
         self._new_bytes = 0
 
-    def _pop_consecutive(self) -> Batch | None:
+    def _pop_consecutive(self) -> EventBatch | None:
         """The new events that directly follow what was read."""
         found: list[Delivery] = []
         last: Msg | None = None
@@ -140,15 +140,15 @@ class EventReader:
                 found.append(_delivery(read_stored(msg.headers or {}, msg.data)))
         if last is None:
             return None
-        return Batch(found, self._next - 1, read_stored(last.headers or {}, b"").at)
+        return EventBatch(found, self._next - 1, read_stored(last.headers or {}, b"").at)
 
-    async def _read(self) -> Batch | None:
+    async def _read(self) -> EventBatch | None:
         batch = await self.stored(self._next, self._wanted)
         if batch is not None:
             self._next = batch.position + 1
         return batch
 
-    async def stored(self, first: int, wanted: Callable[[str], bool]) -> Batch | None:
+    async def stored(self, first: int, wanted: Callable[[str], bool]) -> EventBatch | None:
         """The stream's wanted events from this sequence on; None if it has none at all. Deleted ones are skipped.
 
         Raises `ConsumerUnresponsiveError`.
@@ -161,7 +161,7 @@ class EventReader:
         if not batch:
             return None
         events = [_delivery(stored) for stored in batch if wanted(stored.subject)]
-        return Batch(events, batch[-1].sequence, batch[-1].at)
+        return EventBatch(events, batch[-1].sequence, batch[-1].at)
 
     async def ends(self) -> StreamEnds:
         """What the stream has now. Raises `ConsumerUnresponsiveError` if it does not respond."""

@@ -14,7 +14,7 @@ from monitor.conductor.ledger_store import Outbox
 from monitor.conductor.policy import Policy
 from monitor.conductor.report import ReportHandler
 from monitor.conductor.tenure import Conductor
-from monitor.partitioning import partition_of
+from monitor.partition_plan import partition_of
 from monitor.rule_settings import rule_set_of
 from monitor.shares import Shares
 from monitor.watch import Watch
@@ -25,7 +25,7 @@ from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.requests.monitor import ShowSandbox
 from sandherd.contracts.requests.monitor_report import AskMonitorReport
 from sandherd.contracts.subjects import Principal
-from sandherd.service.requests import Answerer, IncomingRequest, LeftToAnotherReplicaError
+from sandherd.service.requests import Answerer, IncomingRequest, OtherReplicaRepliesError
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
@@ -124,7 +124,7 @@ def _show_of(watch: Watch, shares: Shares, count: int) -> Answerer:
         if view is not None:
             return view
         await shares.check_unwatched(partition_of(incoming.project, incoming.request.sandbox, count))
-        raise LeftToAnotherReplicaError
+        raise OtherReplicaRepliesError
 
     return show
 

@@ -16,7 +16,7 @@ from monitor.enforcement import Enforcement
 from monitor.evaluation import RuleFailedError
 from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
-from monitor.partitioning import Place
+from monitor.partition_plan import PartitionId
 from monitor.rule_set import RuleSet
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
@@ -40,7 +40,7 @@ class Partition:
     def __init__(
         self,
         bus: Bus,
-        place: Place,
+        place: PartitionId,
         lease: Lease,
         rules: RuleSet,
         *,

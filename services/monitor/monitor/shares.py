@@ -9,7 +9,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor.partitioning import LAYOUT_LEASE, Place, Table, layout_value, plan, replica_key, table_of
+from monitor.partition_plan import LAYOUT_LEASE, PartitionId, Table, layout_value, plan, replica_key, table_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.bus.lease import Lease
@@ -31,7 +31,7 @@ _TTL_HEADER: Final = "Nats-TTL"
 _UNHELD: Final = 3 * TTL
 """Seconds after which readiness reports a partition that no replica was seen to hold."""
 _FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
-Hold = Callable[[Place, Lease], Awaitable[None]]
+Hold = Callable[[PartitionId, Lease], Awaitable[None]]
 _log: Final = logs.get("shares")
 
 
@@ -108,7 +108,7 @@ class Shares:
         table = table_of({one.subject.removeprefix(_PREFIX): one.data.decode() for one in found if _is_valid(one)})
         self._layout_seen, now = table.layout, time.monotonic()
         for number in range(self._count):
-            if Place(self._count, number) in table.holders:
+            if PartitionId(self._count, number) in table.holders:
                 self._seen_at[number] = now
         return table
 
@@ -129,15 +129,15 @@ class Shares:
 
     async def _follow(self, table: Table) -> None:
         planned = plan(self._instance, self._count, table)
-        in_vain = [number for number, lease in self._leases.items() if not lease.held and number not in planned.take]
-        await self._release([*planned.release, *in_vain])
+        untaken = [number for number, lease in self._leases.items() if not lease.held and number not in planned.take]
+        await self._release([*planned.release, *untaken])
         for number in planned.take:
             if number not in self._tasks:
-                place = Place(self._count, number)
+                place = PartitionId(self._count, number)
                 lease = self._leases[number] = Lease(self._bus, place.lease, self._instance, TTL)
                 self._tasks[number] = asyncio.create_task(self._take(place, lease), name=place.lease)
 
-    async def _take(self, place: Place, lease: Lease) -> None:
+    async def _take(self, place: PartitionId, lease: Lease) -> None:
         async def work() -> None:
             await lease.wait_held()
             await self._hold(place, lease)
@@ -163,7 +163,7 @@ class Shares:
             table = await self._table()
         except _FAULTS:
             return
-        holder = table.holders.get(Place(self._count, number))
+        holder = table.holders.get(PartitionId(self._count, number))
         if table.layout not in {None, self._count} or holder not in {None, self._instance}:
             return
         message = (

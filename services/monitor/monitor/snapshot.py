@@ -15,7 +15,7 @@ from monitor.assessment.allowance import Allowance
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.notices import Notice
-from monitor.partitioning import Place
+from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import SandboxActivity
 
@@ -153,7 +153,7 @@ def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[s
 # --- layouts -----------------------------------------------------------------------------------------------------
 
 
-def sources(positions: Mapping[Place, int], place: Place) -> list[list[Place]]:
+def sources(positions: Mapping[PartitionId, int], place: PartitionId) -> list[list[PartitionId]]:
     """The snapshots from which a partition can be restored, the best first; of one layout each.
 
     `positions` has the last event of each stored snapshot. Of its own layout a partition needs its own snapshot, of
@@ -165,11 +165,11 @@ def sources(positions: Mapping[Place, int], place: Place) -> list[list[Place]]:
     return sorted(complete, key=lambda places: -min(positions[one] for one in places))
 
 
-def _all_of(count: int) -> list[Place]:
-    return [Place(count, number) for number in range(max(1, count))]
+def _all_of(count: int) -> list[PartitionId]:
+    return [PartitionId(count, number) for number in range(max(1, count))]
 
 
-def merged(herds: Sequence[Herd], place: Place, rules: RuleSet) -> Herd:
+def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
     """What these have of the sandboxes of one partition, as of the earliest of them.
 
     Events after that are read again; states that are later ignore those that they know.
@@ -186,7 +186,7 @@ def merged(herds: Sequence[Herd], place: Place, rules: RuleSet) -> Herd:
     )
 
 
-def replaced(positions: Mapping[Place, int], count: int) -> list[Place]:
+def replaced(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
     """The snapshots of other layouts that no partition of this one needs any more."""
     own = [positions.get(place) for place in _all_of(count)]
     if None in own:

@@ -11,7 +11,7 @@ from nats.js.api import RawStreamMsg
 from pydantic import ValidationError
 
 from monitor.herd import Herd
-from monitor.partitioning import UNDIVIDED, Place
+from monitor.partition_plan import UNDIVIDED, PartitionId
 from monitor.rule_set import RuleSet
 from monitor.snapshot import Manifest, SnapshotError, merged, pack, replaced, sources, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
@@ -42,11 +42,11 @@ class Snapshots:
         self._one_at_a_time = asyncio.Lock()
         self._unpacked: dict[str, Herd] = {}
 
-    def of(self, place: Place) -> "SnapshotStore":
+    def of(self, place: PartitionId) -> "SnapshotStore":
         """The store of one partition's snapshot, for one tenure."""
         return SnapshotStore(self._bus, place, self)
 
-    async def restore(self, place: Place, positions: dict[Place, int]) -> Herd:
+    async def restore(self, place: PartitionId, positions: dict[PartitionId, int]) -> Herd:
         """The newest usable state of a partition; an empty one, with a warning in the log, if there is none.
 
         Raises nats-py's errors while the bucket is unavailable.
@@ -62,7 +62,7 @@ class Snapshots:
             return herd
         return Herd(rules=self._rules)
 
-    async def _herd(self, place: Place, *, shared: bool) -> Herd:
+    async def _herd(self, place: PartitionId, *, shared: bool) -> Herd:
         async with self._one_at_a_time:
             manifest = Manifest.model_validate_json((await self._last(manifest_key(place))).data or b"")
             if (known := self._unpacked.get(manifest.sha256)) is not None:
@@ -74,16 +74,16 @@ class Snapshots:
                 asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest.sha256, None)
             return herd
 
-    async def _pieces(self, place: Place, manifest: Manifest) -> AsyncIterator[bytes]:
+    async def _pieces(self, place: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
         for number in range(manifest.pieces):
             yield (await self._last(piece_key(place, manifest.generation, number))).data or b""
 
     async def _last(self, subject: str) -> RawStreamMsg:
         return await last_message(self._bus, _STREAM, subject)
 
-    async def manifests(self) -> dict[Place, tuple[Manifest, int]]:
+    async def manifests(self) -> dict[PartitionId, tuple[Manifest, int]]:
         """The stored manifests that can be read, each with its revision. Raises nats-py's errors."""
-        found: dict[Place, tuple[Manifest, int]] = {}
+        found: dict[PartitionId, tuple[Manifest, int]] = {}
         for subject in (manifest_key(UNDIVIDED), f"{_ROOT}.watch.*.*.manifest"):
             listed = await read_batch(
                 self._bus, _STREAM, subject, first=1, limit=_MAX_MANIFESTS, max_bytes=8 * 1024 * 1024
@@ -102,7 +102,7 @@ class Snapshots:
 class SnapshotStore:
     """Saves and restores one partition. Two sets of pieces alternate, so that the current one is not overwritten."""
 
-    def __init__(self, bus: Bus, place: Place, snapshots: Snapshots) -> None:
+    def __init__(self, bus: Bus, place: PartitionId, snapshots: Snapshots) -> None:
         self._bus = bus
         self._place = place
         self._snapshots = snapshots
@@ -189,25 +189,25 @@ class SnapshotStore:
             await self._bus.publish(subject, b"", msg_id=str(new_uuid()), headers=_DELETE_HEADERS)
 
 
-def manifest_key(place: Place) -> str:
+def manifest_key(place: PartitionId) -> str:
     """The subject of a manifest."""
     return f"{_prefix(place)}.manifest"
 
 
-def piece_key(place: Place, generation: str, number: int) -> str:
+def piece_key(place: PartitionId, generation: str, number: int) -> str:
     """The subject of a piece."""
     return f"{_prefix(place)}.piece.{generation}.{number}"
 
 
-def _prefix(place: Place) -> str:
+def _prefix(place: PartitionId) -> str:
     return _ROOT if place == UNDIVIDED else f"{_ROOT}.watch.{place.total}.{place.number}"
 
 
-def _place_of(subject: str) -> Place | None:
+def _place_of(subject: str) -> PartitionId | None:
     if subject == manifest_key(UNDIVIDED):
         return UNDIVIDED
     found = _MANIFESTS.fullmatch(subject)
-    return Place(int(found[1]), int(found[2])) if found else None
+    return PartitionId(int(found[1]), int(found[2])) if found else None
 
 
 def _log_dropped(rule: str, count: int) -> None:

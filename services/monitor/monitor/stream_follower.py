@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from monitor.event_decoder import ENDS_ATTEMPT, read
-from monitor.event_reader import Batch, EventReader, StreamEnds
+from monitor.event_reader import EventBatch, EventReader, StreamEnds
 from monitor.partition import Partition
-from monitor.partitioning import partition_of, partition_of_subject
+from monitor.partition_plan import partition_of, partition_of_subject
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
@@ -108,7 +108,7 @@ class StreamFollower:
     def _is_wanted(self, subject: str) -> bool:
         return _concerns(subject, self._count, self.partitions)
 
-    def _dispatch(self, batch: Batch, to: Sequence[Partition]) -> None:
+    def _dispatch(self, batch: EventBatch, to: Sequence[Partition]) -> None:
         parts = {part.place.number: part for part in to}
         for event in batch.events:
             if _concerns(event.subject, self._count, parts):

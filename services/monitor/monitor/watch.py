@@ -11,7 +11,7 @@ from monitor.assessment.answer import Assessment
 from monitor.assessment.assessor import Assessor, Suspicion
 from monitor.event_reader import StreamEnds
 from monitor.partition import Partition
-from monitor.partitioning import Place, partition_of
+from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import RuleSet
 from monitor.snapshot_store import Snapshots
 from monitor.stream_follower import StreamFollower
@@ -62,7 +62,7 @@ class Watch:
         """Watch what is held, until cancelled."""
         await run_until_first(self._follower.run(), self._tick_on(check_interval), self._assess())
 
-    async def hold(self, place: Place, lease: Lease) -> None:
+    async def hold(self, place: PartitionId, lease: Lease) -> None:
         """Watch one partition until its lease is lost."""
         part = Partition(
             self._bus, place, lease, self._rules,

@@ -13,7 +13,7 @@ import pytest
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader
 from monitor.herd import Herd
-from monitor.partitioning import UNDIVIDED, Place, partition_of
+from monitor.partition_plan import UNDIVIDED, PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.shares import Shares
 from monitor.snapshot_store import Snapshots
@@ -215,7 +215,7 @@ async def purge_events(world: World) -> None:
 async def test_request_for_a_partition_without_a_holder_is_refused(world: World) -> None:
     """If another replica holds it, or may hold it, that one replies."""
 
-    async def hold(place: Place, lease: Lease) -> None:
+    async def hold(place: PartitionId, lease: Lease) -> None:
         raise AssertionError((place, lease))
 
     async with world.herd.bus(Principal.MONITOR) as bus:
@@ -223,7 +223,7 @@ async def test_request_for_a_partition_without_a_holder_is_refused(world: World)
         with pytest.raises(ContractError, match="no replica of the monitor watches partition 3 of 8") as refused:
             await shares.check_unwatched(3)
         assert refused.value.problem.code is Code.BUSY
-        other = Lease(bus, Place(COUNT, 3).lease, "other", ttl=60)
+        other = Lease(bus, PartitionId(COUNT, 3).lease, "other", ttl=60)
         holding = asyncio.create_task(other.run())
         await other.wait_held()
         await shares.check_unwatched(3)

@@ -12,7 +12,7 @@ from monitor.event_reader import EventReader
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.main import compose
-from monitor.partitioning import Place
+from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.watch import Watch
@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def store(bus: Bus) -> SnapshotStore:
-    return Snapshots(bus, ALL).of(Place(1, 0))
+    return Snapshots(bus, ALL).of(PartitionId(1, 0))
 
 
 def herd_of(count: int, position: int) -> Herd:
@@ -96,7 +96,7 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
         actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
         watch = Watch(bus, 1, ALL, actions=actions, meters=service.meters)
         with capture_logs() as lines:
-            watching = asyncio.create_task(watch.hold(Place(1, 0), Lease(bus, "monitor.watch.1.0", "test")))
+            watching = asyncio.create_task(watch.hold(PartitionId(1, 0), Lease(bus, "monitor.watch.1.0", "test")))
             await logged(lines, watching, event="snapshot unavailable, retrying")
             await world.herd.restart()
             await logged(lines, watching, event="snapshot restored", position=30, sandboxes=3)

@@ -17,7 +17,7 @@ from monitor.fold import fold, step
 from monitor.guardian import Need, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.ladder import STEPS, rank
-from monitor.partitioning import Place, partition_of
+from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot import merged, pack, unpack
 from monitor.state import SandboxActivity
@@ -246,7 +246,7 @@ class Played:
         if self.random.random() < 0.5:
             [key], count = herd.live, self.random.choice([1, 3, 8])
             earlier = Herd(max(0, self.read - self.random.randrange(30)))
-            herd = merged([earlier, herd], Place(count, partition_of(*key, count)), self.rules)
+            herd = merged([earlier, herd], PartitionId(count, partition_of(*key, count)), self.rules)
         self.read = herd.position
         [self.state] = herd.live.values()
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
-from monitor.partitioning import (
+from monitor.partition_plan import (
     UNDIVIDED,
-    Place,
+    PartitionId,
     Plan,
     Table,
     layout_value,
@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 def table(holders: dict[int, str], *replicas: str, layout: int | None = COUNT) -> Table:
     return Table(
-        layout, {Place(COUNT, number): name for number, name in holders.items()}, dict.fromkeys(replicas, COUNT)
+        layout, {PartitionId(COUNT, number): name for number, name in holders.items()}, dict.fromkeys(replicas, COUNT)
     )
 
 
@@ -40,7 +40,7 @@ def test_partition_of_an_event_is_that_of_its_sandbox() -> None:
     for name in names:
         subject = f"sandherd.v1.event.p1.{name}.agent.message"
         assert partition_of_subject(subject, COUNT) == partition_of("p1", name, COUNT)
-        assert [number for number in range(COUNT) if Place(COUNT, number).has("p1", name)] == [
+        assert [number for number in range(COUNT) if PartitionId(COUNT, number).has("p1", name)] == [
             partition_of("p1", name, COUNT)
         ]
     assert partition_of_subject("garbage", COUNT) == 0
@@ -59,7 +59,7 @@ def test_table_is_read_from_keys() -> None:
     }
     found = table_of(values)
     assert found.layout == 8
-    assert found.holders == {Place(8, 3): "a", Place(4, 0): "old"}
+    assert found.holders == {PartitionId(8, 3): "a", PartitionId(4, 0): "old"}
     assert found.replicas == {"a": 8, "01a2-uuid": 4}
     assert table_of({"monitor.watch": "01a2-uuid"}).layout == 0
     assert table_of({}) == Table()
@@ -93,19 +93,19 @@ def test_partitions_of_a_killed_replica_are_shared() -> None:
 
 def test_uneven_shares_are_stable() -> None:
     """9 partitions and 4 replicas: 3, 2, 2, 2, whoever has the 3; no partition moves on."""
-    holders = {Place(9, number): "dabcdabcd"[number] for number in range(9)}
+    holders = {PartitionId(9, number): "dabcdabcd"[number] for number in range(9)}
     found = Table(9, holders, dict.fromkeys("abcd", 9))
     assert {plan(name, 9, found) for name in "abcd"} == {Plan()}
 
 
 def test_replicas_with_another_number_of_partitions_do_not_watch_together() -> None:
     """Those whose number is not that of the layout release; those whose it is wait until all others have."""
-    mixed = Table(4, {Place(8, 1): "a"}, {"a": 8, "b": 4})
+    mixed = Table(4, {PartitionId(8, 1): "a"}, {"a": 8, "b": 4})
     assert plan("a", 8, mixed) == Plan(release=(1,))
     assert plan("b", 4, mixed) == Plan()
     assert plan("b", 4, Table(4, {}, {"a": 8, "b": 4})).take == (0, 1, 2, 3)
     assert plan("a", 8, Table(4, {}, {"a": 8})) == Plan()
-    assert plan("a", 8, Table(0, {Place(8, 1): "a"}, {"a": 8})) == Plan(release=(1,))
+    assert plan("a", 8, Table(0, {PartitionId(8, 1): "a"}, {"a": 8})) == Plan(release=(1,))
 
 
 def test_nothing_changes_without_a_layout() -> None:
@@ -134,7 +134,9 @@ def settle(chance: random.Random, count: int, holders: dict[int, str], alive: se
     moved = 0
     for _ in range(4):
         for name in chance.sample(sorted(alive), len(alive)):
-            seen = Table(count, {Place(count, one): who for one, who in holders.items()}, dict.fromkeys(alive, count))
+            seen = Table(
+                count, {PartitionId(count, one): who for one, who in holders.items()}, dict.fromkeys(alive, count)
+            )
             planned = plan(name, count, seen)
             for number in planned.release:
                 assert holders.pop(number) == name
@@ -158,7 +160,7 @@ def herd_of(position: int, *names: str) -> Herd:
 
 def test_snapshot_with_the_fewest_unread_events_is_used() -> None:
     """Of another layout all snapshots are needed; that of a version without partitions is one of a layout."""
-    own, old = Place(2, 1), [Place(3, number) for number in range(3)]
+    own, old = PartitionId(2, 1), [PartitionId(3, number) for number in range(3)]
     assert sources({}, own) == []
     assert sources({UNDIVIDED: 5}, own) == [[UNDIVIDED]]
     assert sources({own: 9, UNDIVIDED: 5}, own) == [[own], [UNDIVIDED]]
@@ -170,13 +172,13 @@ def test_snapshot_with_the_fewest_unread_events_is_used() -> None:
 def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
     """As of the earliest snapshot; events that a later one has already are ignored when they are read again."""
     names = [f"sbx-{number}" for number in range(40)]
-    parts = [herd_of(100 + one, *(name for name in names if Place(3, one).has("p1", name))) for one in range(3)]
+    parts = [herd_of(100 + one, *(name for name in names if PartitionId(3, one).has("p1", name))) for one in range(3)]
     parts[2].remove(("p1", next(iter(parts[2].live))[1]))
-    herds = [merged(parts, Place(2, number), ALL) for number in range(2)]
+    herds = [merged(parts, PartitionId(2, number), ALL) for number in range(2)]
     assert {herd.position for herd in herds} == {100}
     assert sorted(key[1] for herd in herds for key in (*herd.live, *herd.ended)) == sorted(names)
     for number, herd in enumerate(herds):
-        assert all(Place(2, number).has(*key) for key in (*herd.live, *herd.ended, *herd.unwritten))
+        assert all(PartitionId(2, number).has(*key) for key in (*herd.live, *herd.ended, *herd.unwritten))
         for key, state in dict(herd.live).items():
             assert herd.fold(ObservedEvent(*key, "agent.completed", 100, NOW)) is state
     assert sum(len(herd.unwritten) for herd in herds) == 1
@@ -185,6 +187,6 @@ def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
 def test_snapshots_of_a_former_layout_are_deleted_when_all_partitions_have_their_own() -> None:
     """Not while one has none yet, or only one from before."""
     old = {UNDIVIDED: 50}
-    assert replaced(old | {Place(2, 0): 60}, 2) == []
-    assert replaced(old | {Place(2, 0): 60, Place(2, 1): 40}, 2) == []
-    assert replaced(old | {Place(2, 0): 60, Place(2, 1): 50}, 2) == [UNDIVIDED]
+    assert replaced(old | {PartitionId(2, 0): 60}, 2) == []
+    assert replaced(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 40}, 2) == []
+    assert replaced(old | {PartitionId(2, 0): 60, PartitionId(2, 1): 50}, 2) == [UNDIVIDED]

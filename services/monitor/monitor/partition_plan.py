@@ -18,7 +18,7 @@ _PROJECT: Final = len(PREFIX.split(".")) + 1
 """The token of an event's subject that is the project; the next one is the entity."""
 
 
-class Place(NamedTuple):
+class PartitionId(NamedTuple):
     """One partition of a layout: `number`, from 0, of `total`."""
 
     total: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
         return partition_of(project, sandbox, self.total) == self.number
 
 
-UNDIVIDED: Final = Place(0, 0)
+UNDIVIDED: Final = PartitionId(0, 0)
 """The only part of a herd whose monitor knows no partitions, as those of former versions."""
 
 
@@ -68,7 +68,7 @@ class Table:
 
     layout: int | None = None
     """The number of partitions of the layout lease's holder; 0 if it knows none; None if no replica holds it."""
-    holders: Mapping[Place, str] = field(default_factory=dict)
+    holders: Mapping[PartitionId, str] = field(default_factory=dict)
     """The instance that holds each partition, of all layouts."""
     replicas: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions of each replica that has announced itself."""
@@ -77,7 +77,7 @@ class Table:
 def table_of(values: Mapping[str, str]) -> Table:
     """The table from keys that have not expired, and their values. Unknown keys are ignored."""
     layout: int | None = None
-    holders: dict[Place, str] = {}
+    holders: dict[PartitionId, str] = {}
     replicas: dict[str, int] = {}
     for key, value in values.items():
         if key == LAYOUT_LEASE:
@@ -90,11 +90,11 @@ def table_of(values: Mapping[str, str]) -> Table:
     return Table(layout, holders, replicas)
 
 
-def _place(key: str) -> Place | None:
+def _place(key: str) -> PartitionId | None:
     rest = key.removeprefix(f"{LAYOUT_LEASE}.")
     count, _, number = rest.partition(".")
     known = _number(count), _number(number)
-    return None if rest == key or known[0] is None or known[1] is None else Place(known[0], known[1])
+    return None if rest == key or known[0] is None or known[1] is None else PartitionId(known[0], known[1])
 
 
 def _number(text: str) -> int | None:
