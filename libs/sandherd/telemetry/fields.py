@@ -57,6 +57,7 @@ FIELDS: Final = (
     Field("command", "The type of a command."),
     Field("request", "The type of a request."),
     Field("rule", "The rule that found something."),
+    Field("connections", "The most connections that a user's credential had at one time."),
     Field("excess", "What a sandbox exceeded."),
     Field("dropped", "How many dead letters were counted and not stored."),
     Field("ignored", "How many such messages the worker has ignored since it started."),

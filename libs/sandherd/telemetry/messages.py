@@ -231,6 +231,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _error("flooding sandbox disconnected", "It exceeded a limit of the broker.", "Read its events."),
         _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
+        _error(
+            "credential of a user revoked",
+            "It had more connections than SANDHERD_PERSON_CONNECTIONS, repeatedly.",
+            "Find the program that opens them, and create another credential: `sandherd credentials create`.",
+        ),
+        _warning("credential of a user not revoked, retrying", "The broker did not respond.", _BROKER),
+        _error(
+            "users' credentials can not be revoked: run `sandherd identity init` again",
+            "The spawner's keys are of an earlier version. Excess connections are only closed.",
+            "Run the command, and give the spawner the files of `identity/spawner`.",
+        ),
         _warning(
             "flooding clients disconnected",
             "Clients of a project publish too much, or its waiting commands use too much space.",
