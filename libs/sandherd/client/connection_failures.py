@@ -10,7 +10,7 @@ from sandherd.settings.loader import SettingSource
 
 
 def _replacement(context: Context) -> str:
-    """How to get another credential: the broker does not tell a revoked one from one of another herd."""
+    """How to get another credential: the broker's error is the same for a revoked one and for one of another herd."""
     if context.credentials is None:
         return "name a .creds file with SANDHERD_CREDENTIALS"
     who = holder(context.credentials)

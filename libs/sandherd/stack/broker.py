@@ -137,10 +137,7 @@ class Broker:
         )
 
     def _tokens(self) -> BrokerTokens:
-        held, people = (
-            cluster.newest_token(self._directories, self.identity.root_key(name).public)
-            for name in ("sandboxes", "people")
-        )
+        held, people = cluster.newest_tokens(self._directories, self.identity)
         return self.identity.tokens(held, int(time.time()), people)
 
     async def start(self) -> None:

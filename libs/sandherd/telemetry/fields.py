@@ -43,7 +43,10 @@ FIELDS: Final = (
     Field("failed", "The part that has ended or failed."),
     Field("failures", "How often in a row it has failed."),
     Field("host", "The scheme, host and port of a forge."),
-    Field("credential", "The setting or the GitHub App that a forge's credential comes from; never its value."),
+    Field(
+        "credential",
+        "The setting or the GitHub App that a forge's credential comes from, or a user's credential's name; no value.",
+    ),
     Field("project", "The project."),
     Field("task", "The task."),
     Field("branch", "The key of the branch's record: its project and id."),

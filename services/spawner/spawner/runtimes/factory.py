@@ -23,6 +23,7 @@ from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.plugin_packages import plugin_packages, search_path
 from spawner.runtimes.process import ProcessRuntime
 from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
+from spawner.runtimes.sized_disks import default_megabytes_of
 
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
@@ -49,8 +50,8 @@ class ProcessRuntimeOptions:
     use_groups: bool = True
     toolchains: Path | None = None
     networks: network.Networks = field(default_factory=network.Networks)
-    disk_megabytes: int = 0
-    """The size of a sandbox's file system in MiB; 0: its disk is not limited."""
+    disk_megabytes: int | None = 0
+    """The size of a sandbox's file system in MiB; 0: its disk is not limited; None: by the size of the host's."""
     starts: bool = True
     """Whether sandboxes will be started. If not, no trial sandbox is started and nothing is compiled."""
 
@@ -122,9 +123,12 @@ def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
     """The layout of this runtime: existing file systems are mounted, and new ones are enabled if this host can."""
-    layout = Layout(options.root, options.quarantine, options.disk_megabytes)
-    if options.disk_megabytes:
-        reason = layout.disks.try_out() if os.getuid() == 0 else "only root can mount a file system for each sandbox"
+    is_root, size = os.getuid() == 0, options.disk_megabytes
+    if size is None:
+        size = default_megabytes_of(options.root) if is_root else 0
+    layout = Layout(options.root, options.quarantine, size)
+    if size:
+        reason = layout.disks.try_out() if is_root else "only root can mount a file system for each sandbox"
         if reason:
             _log.warning("sandbox disk usage is not limited", reason=reason)
             layout = Layout(options.root, options.quarantine)

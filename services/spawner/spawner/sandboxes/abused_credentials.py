@@ -56,9 +56,8 @@ class AbusedCredentials:
         user = abuse.user
         _log.error(
             "credential of a user revoked",
-            name=user.name,
+            credential=user.name,
             project=user.project,
-            public_key=user.public_key,
             connections=abuse.connections,
         )
         self._meters.count("sandherd_credentials_revoked_total", role=user.principal)

@@ -175,8 +175,8 @@ class FloodMeter:
         for row in connections:
             if row.open and row.user.principal in PEOPLE:
                 of[row.user.public_key].append(row)
-        most = self._limits.person_connections
-        return [sorted(rows, key=lambda row: row.number) for rows in of.values() if len(rows) > most]
+        maximum = self._limits.person_connections
+        return [sorted(rows, key=lambda row: row.number) for rows in of.values() if len(rows) > maximum]
 
     def _abuses(self, crowds: Iterable[Sequence[BrokerConnection]], now: float) -> Iterable[Abuse]:
         """The credentials that had too many connections again and again."""
