@@ -47,8 +47,8 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 def default_megabytes(total: int, kind: str) -> int:
     """The size of a sandbox's file system without a setting, on a file system of this type with `total` bytes.
 
-    A quarter of it, so that no sandbox fills it alone. 0, for none, where that is too small to be of use, and in memory:
-    the size of such a file system is its limit, and an image would be in memory twice.
+    A quarter of it, so that no sandbox fills it alone. 0, for none, where that is too small to be of use, and in
+    memory: the size of such a file system is its limit, and an image would be in memory twice.
     """
     megabytes = min(DEFAULT_MEGABYTES, total // _MIB // _DEFAULT_FRACTION)
     return 0 if kind in _IN_MEMORY or megabytes < _MIN_MEGABYTES else megabytes
