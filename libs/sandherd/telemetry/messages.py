@@ -124,6 +124,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("budget exceeded, ending sandbox", "Its agent did not end in time."),
         _info("lease lost, budgets are another replica's", "Another replica charges and acts."),
         _warning("budgets not checked, retrying", "Budgets are enforced later.", _BROKER),
+        _error(
+            "budgets of a project not checked, retrying",
+            "Its ledger could not be written, or is invalid. Other projects are checked; its block stays as it is.",
+            "Report `error` as a bug, unless the bucket `budgets` is full.",
+        ),
         _warning("bucket not read, retrying", "Budgets are enforced later.", _BROKER),
         _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
         _warning("summaries not written, retrying", "Budgets and reports are older than the events.", _BROKER),
