@@ -235,7 +235,8 @@ def connected(world: World, principal: Principal) -> AbstractAsyncContextManager
 
 async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client of the project grants more before the agent is stopped, at most so often as its ledger has space for;
-    only an operator sets a project's budget."""
+    only an operator sets a project's budget.
+    """
     monkeypatch.setattr(answers, "MAX_GRANTS", 1)
     sandbox = "sbx-1"
     await world.record(sandbox)
