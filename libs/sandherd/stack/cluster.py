@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
 
-from sandherd.bus.identity import HerdIdentity, write_secret
+from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.keys import read_claims
 from sandherd.stack.child import Child, ChildFailedError
 from sandherd.stack.server_health import server_name
 
 if TYPE_CHECKING:
+    from sandherd.bus.identity import HerdIdentity
     from sandherd.stack.nats import Membership
 
 SIZES: Final = (1, 3)
@@ -88,7 +89,7 @@ def newest_token(servers: Sequence[Path], account: str) -> str | None:
     return max(aged)[1] if aged else None
 
 
-def newest_tokens(servers: Sequence[Path], identity: HerdIdentity) -> tuple[str | None, str | None]:
+def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[str | None, str | None]:
     """The latest tokens of the accounts of sandboxes and of users, which the spawner signs again at a revocation."""
     sandboxes, people = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
     return sandboxes, people

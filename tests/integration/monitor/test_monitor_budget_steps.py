@@ -234,8 +234,9 @@ def connected(world: World, principal: Principal) -> AbstractAsyncContextManager
 
 
 async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client of the project grants more before the agent is stopped, at most so often as its ledger has space for;
-    only an operator sets a project's budget.
+    """A client of the project grants more before the agent is stopped, but not without end.
+
+    Only an operator sets a project's budget.
     """
     monkeypatch.setattr(answers, "MAX_GRANTS", 1)
     sandbox = "sbx-1"

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.settings import Settings
-from spawner.runtimes import disk_images, image_mounts, sized_disks
+from spawner.runtimes import disk_images, image_mounts
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.errors import RuntimeFailedError
 from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
@@ -265,29 +264,6 @@ async def test_partly_mounted_disk_is_completed(open_sized: Open, plan_for: Plan
     runtime.layout.disks.reattach(runtime.layout.folders)
     assert place.runs()
     assert place.folder.stat().st_mode & 0o777 == 0o700
-
-
-async def test_disk_is_limited_without_a_setting(
-    open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The spawner's own options: a sandbox has a quarter of the host's file system, and at most 16 GiB."""
-    monkeypatch.setattr(sized_disks, "_IN_MEMORY", frozenset())  # the tests may run in memory
-    unset = ProcessRuntimeOptions.of(Settings(home=tmp_path)).disk_megabytes
-    runtime = await open_process(PRELUDE + "tell(size=os.statvfs('.').f_blocks * 4096)", disk_megabytes=unset)
-    if runtime.capabilities.disk != "file system":
-        pytest.fail("no file system can be mounted here: run the tests as root", pytrace=False)
-    host = os.statvfs(tmp_path)
-    size = (await found_inside(eventually, runtime, plan_for("sbx-one")))["size"]
-    assert 0 < size <= min(host.f_blocks * host.f_frsize // 4, 16 << 30)
-
-
-@pytest.mark.parametrize(
-    ("total", "kind", "megabytes"),
-    [(252 << 30, "ext4", 16_384), (40 << 30, "xfs", 10_240), (900 << 20, "ext4", 0), (252 << 30, "tmpfs", 0)],
-)
-def test_default_size_leaves_the_host_most_of_its_disk(total: int, kind: str, megabytes: int) -> None:
-    """At most a quarter; none in memory, or where it would be too small to be of use."""
-    assert sized_disks.default_megabytes(total, kind) == megabytes
 
 
 async def test_missing_disk_limit_is_stated(

@@ -53,7 +53,7 @@ def test_differences_are_charged_once() -> None:
 def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
     """Reports of hostile sandboxes, and grants of a client, add up to at most what a reply and an event can have."""
     most = Used(*[MAX_WHOLE] * 4)
-    usage = SandboxUsage(**dict.fromkeys(("input_tokens", "output_tokens", "cost_micro_usd"), MAX_WHOLE))
+    usage = SandboxUsage(input_tokens=MAX_WHOLE, output_tokens=MAX_WHOLE, cost_micro_usd=MAX_WHOLE)
     times: dict[str, Any] = {"started_at": T0, "updated_at": T0}
     summary = SandboxSummary(project="p1", sandbox="sbx-1", state="finished", sequence=1, spending=usage, **times)
     assert SandboxUse.of(summary).used.tokens == MAX_WHOLE

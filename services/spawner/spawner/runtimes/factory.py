@@ -18,12 +18,12 @@ from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, network, network_probe, user_namespace
 from spawner.runtimes import isolation_gaps as gaps
 from spawner.runtimes.contract import NOT_ENFORCED, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.disk_sizes import megabytes_for
 from spawner.runtimes.isolation import IsolationLaunch, SandboxNeeds, detect_isolation, refusal
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.plugin_packages import plugin_packages, search_path
 from spawner.runtimes.process import ProcessRuntime
 from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
-from spawner.runtimes.sized_disks import default_megabytes_of
 
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
@@ -123,15 +123,10 @@ def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
     """The layout of this runtime: existing file systems are mounted, and new ones are enabled if this host can."""
-    is_root, size = os.getuid() == 0, options.disk_megabytes
-    if size is None:
-        size = default_megabytes_of(options.root) if is_root else 0
-    layout = Layout(options.root, options.quarantine, size)
-    if size:
-        reason = layout.disks.try_out() if is_root else "only root can mount a file system for each sandbox"
-        if reason:
-            _log.warning("sandbox disk usage is not limited", reason=reason)
-            layout = Layout(options.root, options.quarantine)
+    layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
+    if layout.disk_megabytes and (reason := layout.disks.try_out()):
+        _log.warning("sandbox disk usage is not limited", reason=reason)
+        layout = Layout(options.root, options.quarantine)
     layout.disks.reattach(layout.folders)
     return layout
 

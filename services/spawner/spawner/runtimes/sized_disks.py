@@ -36,36 +36,6 @@ _FREE_SECONDS: Final = 30.0
 """How long the kernel may take to release the file system of a sandbox whose processes have ended, in seconds."""
 _POLL_SECONDS: Final = 0.01
 _log: Final = logs.get("runtime.sized_disks")
-DEFAULT_MEGABYTES: Final = 16_384
-_MIN_MEGABYTES: Final = 256
-"""A smaller file system has no use for an agent."""
-_DEFAULT_FRACTION: Final = 4
-_MOUNTS: Final = Path("/proc/self/mountinfo")
-_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-
-
-def default_megabytes(total: int, kind: str) -> int:
-    """The size of a sandbox's file system without a setting, on a file system of this type with `total` bytes.
-
-    A quarter of it, so that no sandbox fills it alone. 0, for none, where that is too small to be of use, and in
-    memory: the size of such a file system is its limit, and an image would be in memory twice.
-    """
-    megabytes = min(DEFAULT_MEGABYTES, total // _MIB // _DEFAULT_FRACTION)
-    return 0 if kind in _IN_MEMORY or megabytes < _MIN_MEGABYTES else megabytes
-
-
-def default_megabytes_of(folder: Path) -> int:
-    """The same for the file system that a folder is in."""
-    status = os.statvfs(folder)
-    return default_megabytes(status.f_blocks * status.f_frsize, _kind_of(folder))
-
-
-def _kind_of(folder: Path) -> str:
-    """The type of the file system that a folder is in (proc_pid_mountinfo(5)); empty if it is not listed."""
-    device = folder.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    rows = (line.split() for line in _MOUNTS.read_text().splitlines())
-    return next((row[row.index("-") + 1] for row in rows if row[2] == number), "")
 
 
 @dataclass(frozen=True)
@@ -189,6 +159,8 @@ class SizedDisks:
 
     def try_out(self) -> str | None:
         """Mount and remove a trial file system. Returns why that is impossible here; None if it works."""
+        if os.getuid() != 0:
+            return "only root can mount a file system for each sandbox"
         trial = self.folder / _TRIAL
         try:
             with self._locked(fcntl.LOCK_EX):
