@@ -140,6 +140,13 @@ _SPAWNER: Final = (
     Metric(
         "sandherd_connections_closed_total", _C, "{connection}", "Users' connections closed because of their limit."
     ),
+    Metric(
+        "sandherd_credentials_revoked_total",
+        _C,
+        "{credential}",
+        "Users' credentials revoked because of repeated excess, by role.",
+        (of.ROLE,),
+    ),
     Metric("sandherd_orphans_total", _C, "{sandbox}", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
     Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system of a folder.", (of.FOLDER,)),
     Metric("sandherd_disk_free_inodes", _G, "{inode}", "Free inodes of the file system of a folder.", (of.FOLDER,)),
