@@ -24,7 +24,8 @@ from sandherd.telemetry import logs
 from tests import preloaded_cli
 from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
-from tests.grouping import ByGroup, start_order
+from tests.forked_run import register_in_main, run_in_forks
+from tests.grouping import start_order
 from tests.long_runs import mark_long_runs
 from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
@@ -38,14 +39,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("GOGC", "400")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
-    """Who runs what, where many run tests at once."""
-    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--reports FOLDER`: where failures and the slowest tests are written to."""
+    """`-n PROCESSES`: run tests at once; `--reports FOLDER`: where failures and the slowest tests are written to."""
+    parser.getgroup("processes")._addoption(  # pytest reserves short options for itself and for what xdist has
+        "-n", dest="processes", metavar="PROCESSES", type=int, default=0, help="run the tests in so many processes"
+    )
     parser.addoption(
         "--reports", metavar="FOLDER", help="write failed.txt, slowest.txt and cpu.txt of this run to FOLDER"
     )
@@ -58,18 +56,41 @@ RUN = pytest.StashKey[Lifetime | None]()
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run, before anything asks where temporary files are."""
     config.stash[RUN] = begin(config)
-    if (folder := config.getoption("reports")) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RunReports(Path(folder)))
-    if folder:
-        config.pluginmanager.register(CpuAccounting())
+    if folder := config.getoption("reports"):
+        register_in_main(config, RunReports(Path(folder)))
+        config.pluginmanager.register(CpuAccounting(), CpuAccounting.NAME)
     _keep_no_logger()
     _log_cheaply()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the run, and whatever its tests have left."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run tests at once if that is wanted."""
+    config = session.config
+    accounting: CpuAccounting | None = config.pluginmanager.getplugin(CpuAccounting.NAME)
+
+    def begin() -> None:
+        if lifetime := config.stash[RUN]:
+            lifetime.leave()
+        if accounting:
+            accounting.open()
+
+    def end() -> None:
+        _end_servers()
+        if accounting:
+            accounting.close()
+
+    return run_in_forks(session, config.option.processes, begin, end)
+
+
+def _end_servers() -> None:
     preloaded_cli.end()
     forked_drivers.end()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the run, and whatever its tests have left."""
+    _end_servers()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
@@ -121,7 +142,7 @@ def pytest_collection() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make soak` runs, before pytest selects by marks; many processes begin with what takes longest."""
     mark_long_runs(items)
-    if hasattr(config, "workerinput"):
+    if config.option.processes:
         items.sort(key=lambda item: start_order(item.nodeid))
 
 
