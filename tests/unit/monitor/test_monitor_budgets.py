@@ -16,6 +16,7 @@ from monitor.budgets.book import Book
 from monitor.budgets.decisions import Limit
 from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -47,6 +48,37 @@ def test_differences_are_charged_once() -> None:
     for again in (use(Used(150, 30, 2), sequence=2), use(Used(100, 10, 1)), use(NOTHING, sequence=3)):
         assert ledger.charged(read, [again], T0) is read
     assert day(ledger.charged(read, [use(Used(149, 31, 0), sequence=4)], T0)) == Used(150, 31, 2)
+
+
+def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
+    """Reports of hostile sandboxes, and grants of a client, add up to at most what a reply and an event can have."""
+    most = Used(*[MAX_WHOLE] * 4)
+    usage = SandboxUsage(input_tokens=MAX_WHOLE, output_tokens=MAX_WHOLE, cost_micro_usd=MAX_WHOLE)
+    times: dict[str, Any] = {"started_at": T0, "updated_at": T0}
+    summary = SandboxSummary(project="p1", sandbox="sbx-1", state="finished", sequence=1, spending=usage, **times)
+    assert SandboxUse.of(summary).used.tokens == MAX_WHOLE
+    book = ledger.charged(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
+    limited = WindowLimits(day=BudgetLimits(tokens=1), month=BudgetLimits(cost_micro_usd=1))
+    for limit in decisions.limits_of_windows("p1", book.hours, [limited], T0):
+        assert decisions.line_of(limit, {}).used == MAX_WHOLE
+    task = TaskLedger(project="p1", task="task-1", budget=BudgetLimits(tokens=1))
+    for name in ("one", "two"):
+        task = ledger.with_grant(task, name, BudgetLimits(tokens=MAX_WHOLE))
+    assert [decisions.line_of(limit, {}).limit for limit in decisions.limits_of_task(task, (), BudgetLimits())][1] == (
+        MAX_WHOLE
+    )
+
+
+def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
+    """With as many ended sandboxes as are stored, with the longest names and the largest amounts."""
+    most = Used(*[MAX_WHOLE] * 4)
+    names = [f"sbx-{number:059d}" for number in range(ledger.MAX_CHARGED + 100)]
+    uses = [use(most, name, state="ended", sequence=MAX_WHOLE) for name in names]
+    book = ledger.charged(ProjectLedger(project="p" * 63), uses, T0)
+    hours = dict.fromkeys(range(500_000, 500_000 + ledger.STORED_HOURS), most)
+    full = book.model_copy(update={"hours": hours})
+    assert len(full.charged) == ledger.MAX_CHARGED
+    assert len(full.model_dump_json(exclude_defaults=True)) < 900 * 1024
 
 
 totals = st.builds(Used, *(st.integers(0, 1000) for _ in range(4)))
@@ -90,28 +122,6 @@ def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
     assert ledger.charged(dropped, [ended], later) is dropped
     other = ledger.charged(dropped, [use(Used(1), "sbx-2", sequence=41)], later)
     assert other.charged.keys() == {"sbx-2"}
-
-
-def test_ledger_of_a_project_fits_in_a_message() -> None:
-    """With all hours, large amounts, and as many sandboxes as are stored; live ones are never dropped for others."""
-    large = Used(10**10, 10**12, 10**6, 10**7)
-    charges = {f"sbx-{number:026}": ledger.Charge(large, 10**9, int(T0.timestamp())) for number in range(10_100)}
-    charges |= {f"sbx-live-{number:021}": ledger.Charge(large, 10**9) for number in range(100)}
-    hour = int(T0.timestamp()) // ledger.HOUR
-    hours = {hour - number: large for number in range(ledger.STORED_HOURS)}
-    full = ledger.charged(ProjectLedger(project="p1", hours=hours, charged=charges), [], T0)
-    assert len(full.charged) == ledger.MAX_CHARGED
-    assert sum(name.startswith("sbx-live") for name in full.charged) == 100
-    assert len(full.model_dump_json(exclude_defaults=True)) < 1024 * 1024
-
-
-def test_names_of_grants_are_limited() -> None:
-    """All amounts count, and a repeated one of the last grants does not."""
-    task, more = TaskLedger(project="p1", task="task-1"), BudgetLimits(turns=1)
-    for number in range(ledger.MAX_GRANTS + 5):
-        task = ledger.with_grant(task, f"g{number}", more)
-    assert (task.granted.turns, len(task.grants)) == (ledger.MAX_GRANTS + 5, ledger.MAX_GRANTS)
-    assert ledger.with_grant(task, task.grants[-1], more) is task
 
 
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:

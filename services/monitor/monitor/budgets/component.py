@@ -1,7 +1,6 @@
 """The component, composed: every replica follows the buckets and answers requests, and one of them acts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from sandherd.contracts.requests import (
     MonitorView,
     Request,
     SetBudget,
-    ShowSandbox,
 )
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
@@ -47,23 +45,14 @@ class BudgetComponent:
             self._service.answer(request, self._answerer(request))
         self._service.background("budgets", self.run)
 
-    def with_spending(
-        self, show: Callable[[IncomingRequest[ShowSandbox]], Awaitable[MonitorView]]
-    ) -> Callable[[IncomingRequest[ShowSandbox]], Awaitable[MonitorView]]:
-        """A handler whose replies also state what the sandbox's task has used."""
-
-        async def answer(incoming: IncomingRequest[ShowSandbox]) -> MonitorView:
-            view = await show(incoming)
-            return view if view.task is None else view.model_copy(update={"spending": await self._of(view)})
-
-        return answer
-
-    async def _of(self, view: MonitorView) -> list[BudgetLine] | None:
+    async def with_spending(self, view: MonitorView) -> MonitorView:
+        """The view of a sandbox with what its task has used; without that while the ledger can't be read."""
         await self._ready.wait()
-        assert view.task is not None
-        with suppress(ContractError):  # the ledger can't be read: all else is shown
-            return await self._handler.of_sandbox(view.project, view.task)
-        return None
+        if view.task is not None:
+            with suppress(ContractError):
+                spending = await self._handler.of_sandbox(view.project, view.task)
+                return view.model_copy(update={"spending": spending})
+        return view
 
     async def reported(self, project: str) -> dict[str, list[BudgetLine]] | None:
         """What a report has of budgets, by project; None if the ledgers can't be read at present."""

@@ -23,10 +23,10 @@ STORED_HOURS: Final = 31 * DAY_HOURS
 """How long hourly entries are stored."""
 CHARGED_FOR: Final = 24 * HOUR
 """How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
-MAX_CHARGED: Final = 9_000
-"""Maximum number of sandboxes for which it is stored what was charged: ended ones are dropped for live ones."""
-MAX_GRANTS: Final = 500
-"""Maximum number of grants of a task whose names are stored: the last ones."""
+MAX_CHARGED: Final = 4000
+"""Maximum number of ended sandboxes for which that is stored: with the longest names they fit in a message."""
+MAX_GRANTS: Final = 100
+"""Maximum number of grants of a task: its ledger has their names."""
 WALL_STEP: Final = 60
 """Wall time is charged in steps of this many seconds while nothing else changes."""
 
@@ -83,7 +83,7 @@ class TaskLedger(BaseModel):
     budget: BudgetLimits | None = None
     granted: Used = NOTHING
     grants: tuple[str, ...] = ()
-    """The names of the last grants."""
+    """The names of the grants."""
     marks: dict[str, Mark] = {}
 
     @property
@@ -147,7 +147,7 @@ def closed_charges(charges: Mapping[str, Charge], now: datetime) -> frozenset[st
     """The ended sandboxes for which it need not be stored any more what was charged."""
     ended = sorted((charge.ended, name) for name, charge in charges.items() if charge.ended)
     limit = now.timestamp() - CHARGED_FOR
-    excess = min(len(ended), max(0, len(charges) - MAX_CHARGED))
+    excess = max(0, len(ended) - MAX_CHARGED)
     return frozenset(name for place, (at, name) in enumerate(ended) if at < limit or place < excess)
 
 
@@ -192,5 +192,4 @@ def with_grant(ledger: TaskLedger, name: str, more: BudgetLimits) -> TaskLedger:
     if name in ledger.grants:
         return ledger
     amounts = Used(more.cost_micro_usd or 0, more.tokens or 0, more.turns or 0, more.wall_seconds or 0)
-    grants = (*ledger.grants, name)[-MAX_GRANTS:]
-    return ledger.model_copy(update={"granted": ledger.granted.plus(amounts), "grants": grants})
+    return ledger.model_copy(update={"granted": ledger.granted.plus(amounts), "grants": (*ledger.grants, name)})
