@@ -98,6 +98,9 @@ class MonitorFindingAssessed(MonitorEvent):
     model: str
     tokens: Count = 0
     """Input and output tokens."""
+    through: Count = 0
+    """The sequence of the last event of the agent that the verdict is based on; the next assessment of this rule begins
+    after it. 0 without a verdict."""
 
     def summarize(self) -> str:
         return f"{self.rule}: {self.verdict or self.failure}"
