@@ -121,6 +121,7 @@ async def run_git(
     limits: GitLimits = DEFAULT_LIMITS,
     accepted: frozenset[int] = frozenset({0}),
     over_network: bool = False,
+    stdin: bytes = b"",
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
@@ -131,14 +132,16 @@ async def run_git(
         *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(seconds):
-            out, err = await asyncio.gather(_read(process.stdout, limits), _read(process.stderr, limits))
+            out, err, _ = await asyncio.gather(
+                _read(process.stdout, limits), _read(process.stderr, limits), _write(process.stdin, stdin)
+            )
             status = await process.wait()
     except TimeoutError:
         fault = GitFault.UNAVAILABLE if over_network else GitFault.TOO_LARGE
@@ -181,6 +184,15 @@ _PASSED: Final = (
     *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
+
+
+async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
+    """All of the content, to a process that may end without reading it."""
+    if stream is not None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            stream.write(content)
+            await stream.drain()
+        stream.close()
 
 
 async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes:

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,8 @@ NO_COMMIT: Final = "0" * 40
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"
-_FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+"""A command that changes only the refs that it names."""
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 """For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
 
@@ -48,7 +49,7 @@ class Mirror:
     async def fetch(self, remote: RemoteRepository) -> None:
         """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
         async with self.writing():
-            await self.run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
+            await self.run(*FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
@@ -123,14 +124,17 @@ class Mirror:
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
-    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None, base: str | None = None) -> None:
+    async def write_bundle(
+        self, branch: str, file: Path, *, since: str | None = None, base: str | None = None, others: Sequence[str] = ()
+    ) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
 
         `base`: also the remote's branch of this name, as of the last fetch and if it exists: an agent may merge it.
+        `others`: also these refs, by their full names.
         """
         excluded = (f"^{since}",) if since else ()
-        others = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
-        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *others, *excluded)
+        bases = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
+        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *bases, *others, *excluded)
 
     async def import_base(self, bundle: Path, base: str) -> None:
         """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
@@ -138,7 +142,7 @@ class Mirror:
             with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
                 await self._unbundle(bundle, base, Path(quarantine))
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
-                await self.run(*_FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
+                await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
     async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
@@ -152,7 +156,7 @@ class Mirror:
                 with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
                     await self._unbundle(bundle, branch, Path(quarantine))
                     await self.run(
-                        *_FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
+                        *FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
                     )
                 shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = shown.strip()
@@ -171,7 +175,7 @@ class Mirror:
         """
         await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(quarantine))
         (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
-        arguments = (*_FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
+        arguments = (*FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
 
     async def has_commit(self, commit: str) -> bool:

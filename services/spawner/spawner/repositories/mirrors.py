@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import Repository, Submodule
 from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
@@ -23,6 +23,7 @@ from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
 from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
@@ -44,6 +45,7 @@ class Mirrors:
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
+        self._submodules = SubmoduleFetcher(hosts)
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
@@ -145,6 +147,20 @@ class Mirrors:
         await mirror.reset_branch(record.branch, record.commit)
         mirror.mark_used()
         return mirror
+
+    async def submodules(
+        self, mirror: Mirror, record: BranchRecord, repository: Repository | None
+    ) -> Sequence[Submodule]:
+        """The submodules of the branch's commit that a task wants; their commits are in the mirror."""
+        if repository is None or not repository.submodules:
+            return ()
+        found = await self._submodules.fetch(mirror, record.commit, record.url, repository.submodules)
+        await self.check_size(mirror)
+        return found
+
+    async def check_submodules(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Raise `GitError` if the branch has commits of submodules that only its sandbox had."""
+        await self._submodules.check(mirror, record.base_commit, record.commit, record.url)
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:

@@ -4,7 +4,7 @@ Runs beside the scheduler, which starts a task with a repository only once its c
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -37,6 +37,7 @@ from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.submodules import pinned
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import decisions as of_task
@@ -222,7 +223,9 @@ class CheckoutPreparer:
 
     async def _checkout(self, task: TaskRecord, branch: BranchRecord) -> Checkout:
         mirror = await self._mirrors.with_branch(branch)
-        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch)
+        submodules = await self._mirrors.submodules(mirror, branch, task.repository)
+        others = [pinned(one) for one in submodules]
+        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch, others)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
@@ -230,12 +233,15 @@ class CheckoutPreparer:
             base_commit=branch.base_commit,
             bundle=stored,
             owner=task.task if stored else None,
+            submodules=tuple(submodules),
         )
 
-    async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
+    async def _store(
+        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, others: Sequence[str]
+    ) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file, base=branch.base)
+            await mirror.write_bundle(branch.branch, file, base=branch.base, others=others)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
 
     # --- changes -------------------------------------------------------------------------------------------------

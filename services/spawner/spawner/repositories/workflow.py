@@ -174,6 +174,7 @@ class BranchWorkflow:
                 return partial(
                     decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
                 )
+            await self._mirrors.check_submodules(mirror, record)
             await self._mirrors.push(mirror, record)
         except GitError as error:
             self._count("push", outcome_of(error.fault))

@@ -14,6 +14,7 @@ from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
 from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
+from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 
 REST_SECONDS: Final = 120.0
@@ -150,9 +151,18 @@ class _Saving:
         if shown:
             names = shown.split("\n")
             self._notes.add(f"commits of other branches ({len(names)}), the first of them {names[0][:200]}")
+        if self._checkout.submodules:
+            await self._note_submodules()
         found = await self._read("merge-base", "--end-of-options", self._checkout.commit, tip, fails=True)
         if found != self._checkout.commit:
             self._notes.add(f"the history was rewritten: it does not contain {self._checkout.commit} any more")
+
+    async def _note_submodules(self) -> None:
+        """Note changes inside of submodules: a branch has only the ids of their commits."""
+        changed = await unsaved_submodules(self._git, self._own, self._checkout.commit)
+        if changed:
+            text = f"commits and changes inside of submodules ({len(changed)}), the first of them {changed[0][:200]!r}"
+            self._notes.add(text)
 
     async def _bundled(self, tip: str, before: str) -> AgentBranchSaved:
         """The event of this commit with its bundle in the file; without the commit of the rest if it is too large."""

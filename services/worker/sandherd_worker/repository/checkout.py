@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from sandherd_worker.parts import Parts
 from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
 from sandherd_worker.repository.identity import Identity
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
+from sandherd_worker.repository.submodules import SubmoduleCheckout
 
 PHASE: Final = "repository"
 MARK: Final = "checked-out"
@@ -95,9 +97,11 @@ class _Run:
         await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
         if self._checkout.bundle is None:
             await self._write_files_while_copying(await self._mirror_refs())
-            return
-        await asyncio.to_thread(self._configure, await self._take_objects())
-        await self._write_files()
+        else:
+            await asyncio.to_thread(self._configure, await self._take_objects())
+            await self._write_files()
+        settings = partial(_settings, self._identity)
+        await SubmoduleCheckout(self._git, self._own, self._checkout.submodules, settings).check_out()
 
     async def _write_files(self, **variables: str) -> None:
         own = replace(self._own, variables=variables)
