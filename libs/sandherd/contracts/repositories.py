@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.model import Model
@@ -68,7 +68,7 @@ RepositoryLabel = Annotated[
 ]
 
 
-Submodules = StrictBool | Literal["recursive"]
+Submodules = Literal[False, True, "recursive"]
 """Whether a checkout has the repository's submodules; `recursive`: also theirs."""
 MAX_SUBMODULES: Final = 64
 """Maximum submodules of a checkout, those of submodules included."""

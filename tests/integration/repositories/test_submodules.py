@@ -37,7 +37,7 @@ class Credentials:
     async def find(self, url: str) -> Credential | None:
         return self._own if url.startswith(self._own.origin) else None
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:  # noqa: ARG002  # there is no other
+    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
         return None
 
 

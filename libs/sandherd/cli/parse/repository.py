@@ -132,6 +132,8 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
         if used := [option for option, value in others.items() if value]:
             raise _wrong(f"{used[0]} is about a repository", "name it with --repo, also if it is the project's default")
         return None
+    if lfs and "path" in place_of(repo):
+        raise _wrong("--lfs fetches objects from a forge", "name the repository by its URL")
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
     wanted = {"open": pull_request, "merge": merge}

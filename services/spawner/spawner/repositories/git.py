@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sandherd.process_signals import send_group
 from spawner.repositories.printed_text import printed_text, secrets_of
@@ -122,10 +122,12 @@ async def run_git(
     accepted: frozenset[int] = frozenset({0}),
     over_network: bool = False,
     stdin: bytes = b"",
+    into: IO[bytes] | None = None,
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote.
+    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `into`:
+    a file that its output is written to instead.
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
@@ -133,7 +135,7 @@ async def run_git(
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
         stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE if into is None else into,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )

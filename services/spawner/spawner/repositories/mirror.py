@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,10 @@ FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--for
 """A command that changes only the refs that it names."""
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 """For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
+
+
+Take = Callable[[Path, Path], Awaitable[None]]
+"""Takes what else is in a bundle, by way of a repository at the second path."""
 
 
 class Mirror:
@@ -144,8 +148,10 @@ class Mirror:
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
                 await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
-    async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
+    async def import_bundle(self, bundle: Path, branch: str, *, expected: str, also: Take | None = None) -> str:
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
+
+        `also` takes what else is in the bundle, by a repository of its own with the mirror's objects.
 
         Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that does not contain the
         commit `expected`: a branch is only ever continued.
@@ -155,6 +161,8 @@ class Mirror:
             try:
                 with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
                     await self._unbundle(bundle, branch, Path(quarantine))
+                    if also is not None:
+                        await also(bundle, Path(quarantine))
                     await self.run(
                         *FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
                     )

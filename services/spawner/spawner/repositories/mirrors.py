@@ -19,6 +19,8 @@ from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs import LfsObjects, remove_unused, take_objects
+from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
@@ -42,10 +44,12 @@ class Mirrors:
         artifacts: BranchArtifacts,
         max_mb: int,
         limits: MirrorLimits = UNLIMITED,
+        max_lfs_mb: int = 1024,
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
         self._submodules = SubmoduleFetcher(hosts)
+        self._lfs = LfsObjects(hosts, max_lfs_mb * _MIB)
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
@@ -158,9 +162,21 @@ class Mirrors:
         await self.check_size(mirror)
         return found
 
-    async def check_submodules(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Raise `GitError` if the branch has commits of submodules that only its sandbox had."""
-        await self._submodules.check(mirror, record.base_commit, record.commit, record.url)
+    async def lfs_objects(
+        self, mirror: Mirror, record: BranchRecord, repository: Repository | None
+    ) -> Sequence[Pointer]:
+        """The objects of Git LFS of the branch's commit, if a task wants them; the mirror has them."""
+        if repository is None or not repository.lfs or record.url is None:
+            return ()
+        found = await self._lfs.fetch(mirror, record.commit, record.url)
+        await self.check_size(mirror)
+        return found
+
+    async def import_saved(self, mirror: Mirror, record: BranchRecord, bundle: Path) -> str:
+        """Continue the branch with a bundle of a sandbox; returns its new commit."""
+        return await mirror.import_bundle(
+            bundle, record.branch, expected=record.commit, also=partial(take_objects, mirror)
+        )
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
@@ -172,6 +188,7 @@ class Mirrors:
         """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
             return
+        await asyncio.to_thread(remove_unused, mirror)
         await collect_garbage(mirror)
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
             limit = self._limits.file_bytes // _MIB
@@ -184,11 +201,15 @@ class Mirrors:
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 
-        Another reader may have reset the mirror's branch to an earlier record's commit by now.
+        Another reader may have reset the mirror's branch to an earlier record's commit by now. What the commit needs is
+        at its forges before: the commits of submodules, and the objects of Git LFS.
         """
+        url, since = _url(record), (record.base_commit, record.commit)
+        await self._submodules.check(mirror, *since, url)
+        await self._lfs.upload(mirror, *since, url)
         expected = record.pushed or NO_COMMIT
         push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
-        await self._hosts.use(_url(record), push)
+        await self._hosts.use(url, push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
         """Delete the repository's branch if it is where it was pushed last."""
@@ -206,7 +227,7 @@ class Mirrors:
         if record.bundle is not None:
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
-                await mirror.import_bundle(file, record.branch, expected=record.base_commit)
+                await self.import_saved(mirror, record.model_copy(update={"commit": record.base_commit}), file)
         if not await mirror.has_commit(record.commit):
             raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
 

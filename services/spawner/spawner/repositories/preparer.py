@@ -3,6 +3,7 @@
 Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ from spawner.repositories.branch_choice import (
 )
 from spawner.repositories.branch_names import Rules
 from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.lfs import TAR, write_tar
+from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord, repository_key
@@ -154,7 +157,8 @@ class CheckoutPreparer:
         self._lease.check()
         begun = partial(decisions.begun_by, task=task, now=self._live.now())
         await self._live.branches.change(branch.key, lambda record, _: begun(record))
-        await self._artifacts.delete(task.checkout.bundle if task.checkout else None)
+        for stored in (task.checkout.bundle, task.checkout.lfs) if task.checkout else ():
+            await self._artifacts.delete(stored)
         now = self._live.now()
         await self._live.change_task(
             key, partial(of_task.with_checkout, branch=branch.id, checkout=checkout, attempt=task.attempt, now=now)
@@ -224,8 +228,10 @@ class CheckoutPreparer:
     async def _checkout(self, task: TaskRecord, branch: BranchRecord) -> Checkout:
         mirror = await self._mirrors.with_branch(branch)
         submodules = await self._mirrors.submodules(mirror, branch, task.repository)
+        objects = await self._mirrors.lfs_objects(mirror, branch, task.repository)
+        mounted = task.runtime in self._mounting
         others = [pinned(one) for one in submodules]
-        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch, others)
+        stored = None if mounted else await self._store(mirror, task, branch, others)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
@@ -234,6 +240,7 @@ class CheckoutPreparer:
             bundle=stored,
             owner=task.task if stored else None,
             submodules=tuple(submodules),
+            lfs=None if mounted or not objects else await self._store_objects(mirror, task, objects),
         )
 
     async def _store(
@@ -243,6 +250,12 @@ class CheckoutPreparer:
             file = folder / "bundle"
             await mirror.write_bundle(branch.branch, file, base=branch.base, others=others)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
+
+    async def _store_objects(self, mirror: Mirror, task: TaskRecord, objects: Sequence[Pointer]) -> ArtifactRef:
+        with self._mirrors.scratch() as folder:
+            file = folder / "objects.tar"
+            await asyncio.to_thread(write_tar, mirror, objects, file)
+            return await self._artifacts.store(file, task.project, task.task, TAR)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError
+from spawner.repositories.lfs import remove_unused
 from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirror_path
@@ -93,6 +94,7 @@ class MirrorUpkeep:
             await delete_ended(mirror, lambda: [one.branch for one in self._live_branches() if self._is_of(one, path)])
             if not any(self._is_of(one, path) for one in self._live_branches()):
                 await remove_refs(mirror)
+                await asyncio.to_thread(remove_unused, mirror, every=True)
             due = now - self._packed.get(path, datetime.min.replace(tzinfo=UTC)) >= PACKED_EVERY
             if due and await asyncio.to_thread(has_changed, mirror):
                 self._packed[path] = now

@@ -148,7 +148,7 @@ class BranchWorkflow:
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            commit = await mirror.import_bundle(file, record.branch, expected=record.commit)
+            commit = await self._mirrors.import_saved(mirror, record, file)
         if commit == commits.commit:
             return commit
         await mirror.reset_branch(record.branch, record.commit)
@@ -174,7 +174,6 @@ class BranchWorkflow:
                 return partial(
                     decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
                 )
-            await self._mirrors.check_submodules(mirror, record)
             await self._mirrors.push(mirror, record)
         except GitError as error:
             self._count("push", outcome_of(error.fault))

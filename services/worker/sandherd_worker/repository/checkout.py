@@ -18,6 +18,7 @@ from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.parts import Parts
+from sandherd_worker.repository import lfs
 from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
 from sandherd_worker.repository.identity import Identity
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
@@ -99,6 +100,7 @@ class _Run:
             await self._write_files_while_copying(await self._mirror_refs())
         else:
             await asyncio.to_thread(self._configure, await self._take_objects())
+            await self._take_lfs_objects()
             await self._write_files()
         settings = partial(_settings, self._identity)
         await SubmoduleCheckout(self._git, self._own, self._checkout.submodules, settings).check_out()
@@ -162,6 +164,16 @@ class _Run:
             file.seek(0)
             return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
+    async def _take_lfs_objects(self) -> None:
+        """Add the objects of Git LFS that were stored for this checkout."""
+        if self._checkout.lfs is None:
+            return
+        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            client = ArtifactClient(self._who, self._parts.line)
+            await client.fetch(self._checkout.lfs, self._checkout.owner or self._who.sandbox, file)
+            file.seek(0)
+            await asyncio.to_thread(lfs.unpack, file, self._folder)
+
     async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
         stop, objects = self._parts.stop, self._folder / "objects"
         await asyncio.to_thread(
@@ -195,6 +207,9 @@ class _Run:
         (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
         with (self._folder / "config").open("a") as file:
             file.write(_settings(self._identity, self._wanted.url))
+            if self._wanted.lfs:
+                mounted = self._checkout.bundle is None
+                file.write(lfs.enable(self._folder, self._who.repository / "lfs" / "objects" if mounted else None))
         if self._identity.co_author is not None:
             hook = self._folder / "hooks" / "prepare-commit-msg"
             hook.parent.mkdir(exist_ok=True)
