@@ -1,4 +1,4 @@
-"""The objects of a server of Git LFS: the batch API, and transfers by keys of their own, as a forge's storage has them."""
+"""The objects of a server of Git LFS: the batch API, and transfers by keys of their own."""
 
 import hashlib
 from dataclasses import dataclass, field

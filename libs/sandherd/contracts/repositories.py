@@ -76,15 +76,17 @@ MAX_SUBMODULES: Final = 64
 
 def check_submodule_path(path: str) -> str:
     """The path, if it is below its folder, without `.git` and what a terminal does not show. Raises `ValueError`."""
-    parts = path.split("/")
-    if {"", ".", ".."} & set(parts) or ".git" in path.lower().split("/") or "\\" in path:
-        raise ValueError(f"{path[:100]!r} is no path below a folder")
-    if path.startswith("-") or not path.isprintable():
-        raise ValueError(f"{path[:100]!r} begins with a dash, or has characters that a terminal does not show")
+    parts = path.lower().split("/")
+    if {"", ".", "..", ".git"} & set(parts) or "\\" in path or path.startswith("-") or not path.isprintable():
+        raise ValueError("it has to be a path below a folder, without `.git`, and printable")
     return path
 
 
-SubmodulePath = Annotated[str, StringConstraints(min_length=1, max_length=250), AfterValidator(check_submodule_path)]
+SubmodulePath = Annotated[
+    str,
+    StringConstraints(max_length=250, pattern=r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"),
+    AfterValidator(check_submodule_path),
+]
 """The path or the name of a submodule."""
 
 

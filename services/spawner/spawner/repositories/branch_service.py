@@ -56,7 +56,7 @@ class BranchService:
             artifacts,
             settings.max_repository_mb,
             mirror_limits(settings),
-            settings.max_lfs_mb,
+            max_lfs_mb=settings.max_lfs_mb,
         )
         return cls(
             live,

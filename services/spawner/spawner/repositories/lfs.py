@@ -1,6 +1,6 @@
 """The objects of Git LFS in mirrors: fetched for checkouts, received from sandboxes, and stored before a push.
 
-They are files of a mirror, `lfs/objects/AA/BB/OID` as git-lfs has them, so they have its one writer and its maximum size.
+They are files of a mirror, `lfs/objects/AA/BB/OID` as git-lfs has them: it has one writer and a maximum size.
 """
 
 import hashlib
@@ -101,7 +101,10 @@ def remove_unused(mirror: Mirror, *, every: bool = False) -> None:
 
 
 async def take_objects(mirror: Mirror, bundle: Path, quarantine: Path) -> None:
-    """Store the objects of a sandbox's bundle that has some; each is what its name states. The mirror is being written."""
+    """Store the objects of a sandbox's bundle, if it has some; each is what its name states.
+
+    The mirror is being written.
+    """
     own = in_repository(quarantine)
     _, heads = await run_git(*own, "bundle", "list-heads", str(bundle), REF, limits=mirror.limits, accepted=_ANY)
     if not heads.strip():

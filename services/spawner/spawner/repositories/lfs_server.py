@@ -37,7 +37,7 @@ _FAULTS: Final[Mapping[int, GitFault]] = {
 }  # fmt: skip
 _SERVER_FAULT: Final = 500
 _SECRET: Final = 20
-"""A header of a transfer with so many characters may contain a credential."""
+"""A header of a transfer with this number of characters may contain a credential."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 

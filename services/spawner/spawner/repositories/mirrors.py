@@ -44,6 +44,7 @@ class Mirrors:
         artifacts: BranchArtifacts,
         max_mb: int,
         limits: MirrorLimits = UNLIMITED,
+        *,
         max_lfs_mb: int = 1024,
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""

@@ -5,13 +5,14 @@ with its SHA-256 as its name, which only the bundle has (`refs/sandherd/lfs`).
 """
 
 import re
+import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
 from sandherd_worker.repository.git import Git, GitError, Repository
-from sandherd_worker.repository.identity import Identity
+from sandherd_worker.repository.identity import Identity, quoted
 
 REF: Final = "refs/sandherd/lfs"
 _MAX_POINTER: Final = 1024
@@ -64,21 +65,23 @@ def enable(git_dir: Path, mirror: Path | None) -> str:
     script.chmod(0o755)
     command = '"\\"$(git rev-parse --git-common-dir)/sandherd-lfs\\" {}"'
     clean, smudge = command.format("clean"), command.format("smudge")
-    place = f'[sandherd]\n\tlfs = "{mirror}"\n' if mirror is not None else ""
+    place = f"[sandherd]\n\tlfs = {quoted(str(mirror))}\n" if mirror is not None else ""
     return f'[filter "lfs"]\n\tclean = {clean}\n\tsmudge = {smudge}\n\trequired = true\n{place}'
 
 
 def unpack(archive: IO[bytes], git_dir: Path) -> None:
-    """Write the objects of the spawner's tar file. It blocks. Raises `OSError` and `tarfile.TarError`."""
-    with tarfile.open(fileobj=archive) as opened:
-        for member in opened:
-            content = opened.extractfile(member)
-            if content is not None and _OID.fullmatch(member.name):
-                target = _object(git_dir, member.name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as file:
-                    while part := content.read(1024 * 1024):
-                        file.write(part)
+    """Write the objects of the spawner's tar file. It blocks. Raises `OSError` and `GitError`."""
+    try:
+        with tarfile.open(fileobj=archive) as opened:
+            for member in opened:
+                content = opened.extractfile(member)
+                if content is not None and _OID.fullmatch(member.name):
+                    target = _object(git_dir, member.name)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with target.open("wb") as file:
+                        shutil.copyfileobj(content, file)
+    except tarfile.TarError as error:
+        raise GitError(f"the objects of Git LFS can't be read: {error}") from None
 
 
 class NewObjects:

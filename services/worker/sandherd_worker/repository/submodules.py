@@ -12,6 +12,7 @@ from typing import Final
 
 from sandherd.contracts.repositories import Submodule
 from sandherd_worker.repository.git import Git, GitError, Repository
+from sandherd_worker.repository.identity import quoted
 
 _SHA256: Final = 64
 _REFS: Final = "refs/sandherd/submodules/"
@@ -69,14 +70,13 @@ class SubmoduleCheckout:
         (place.git_dir / "config").write_text(self._config(place))
         (place.work_tree / ".git").write_text(f"gitdir: {_relative(place.work_tree, place.git_dir)}\n")
         with ((around.git_dir if around else self._own.git_dir) / "config").open("a") as file:
-            file.write(
-                f"[submodule {_quoted(place.submodule.name)}]\n\turl = {_quoted(place.submodule.url)}\n\tactive = true\n"
-            )
+            name, url = quoted(place.submodule.name), quoted(place.submodule.url)
+            file.write(f"[submodule {name}]\n\turl = {url}\n\tactive = true\n")
 
     def _config(self, place: _Place) -> str:
         sha256 = len(place.submodule.commit) == _SHA256
         core = f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n"
-        core += f"\tlogallrefupdates = true\n\tworktree = {_quoted(_relative(place.git_dir, place.work_tree))}\n"
+        core += f"\tlogallrefupdates = true\n\tworktree = {quoted(_relative(place.git_dir, place.work_tree))}\n"
         format_ = "[extensions]\n\tobjectformat = sha256\n" if sha256 else ""
         return core + format_ + self._settings(place.submodule.url)
 
@@ -92,8 +92,3 @@ async def unsaved_submodules(git: Git, own: Repository, commit: str) -> Sequence
 def _relative(begin: Path, end: Path) -> str:
     """The path from a folder to another one, so that both can be moved together."""
     return os.path.relpath(end, begin)
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
