@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from sandherd.contracts.events import ArtifactRef
@@ -22,7 +23,7 @@ from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects, remove_unused, take_objects
 from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
-from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
+from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
 from spawner.repositories.record import BranchRecord, repository_key
 from spawner.repositories.submodules import SubmoduleFetcher
@@ -54,6 +55,8 @@ class Mirrors:
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
+        self._full: dict[Path, tuple[str, float]] = {}
+        """The refs of mirrors that were too large without their garbage, and when that was."""
         self._free_space: FreeSpace | None = None
 
     def when_full(self, free_space: FreeSpace) -> None:
@@ -188,10 +191,14 @@ class Mirrors:
     async def check_size(self, mirror: Mirror) -> None:
         """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
+            self._full.pop(mirror.path, None)
             return
         await asyncio.to_thread(remove_unused, mirror)
-        await collect_garbage(mirror)
+        refs, now = await mirror.run("for-each-ref"), monotonic()
+        if collection_is_due(self._full.get(mirror.path), refs, now):
+            await collect_garbage(mirror)
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
+            self._full[mirror.path] = (refs, now)
             limit = self._limits.file_bytes // _MIB
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 

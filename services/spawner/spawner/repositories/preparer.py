@@ -34,6 +34,7 @@ from spawner.repositories.branch_choice import (
     name_for,
 )
 from spawner.repositories.branch_names import Rules
+from spawner.repositories.credential_file import host_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.lfs import TAR, write_tar
 from spawner.repositories.lfs_pointers import Pointer
@@ -46,7 +47,8 @@ from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskFacts, TaskRecord
 
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 12
+_HOST_AT_ONCE: Final = 8
 _PROJECT_AT_ONCE: Final = 2
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
@@ -70,7 +72,14 @@ class CheckoutPreparer:
         self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
-        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._queue = WorkQueue(
+            self._try,
+            _RETRY,
+            at_once=_AT_ONCE,
+            of_project=_PROJECT_AT_ONCE,
+            of_host=_HOST_AT_ONCE,
+            host_of=self._host_of,
+        )
         self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
@@ -93,6 +102,10 @@ class CheckoutPreparer:
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
         return at_work_on(branch, task.task, self._live.task_facts)
+
+    def _host_of(self, key: str) -> str | None:
+        known = self._live.task_facts(key)
+        return host_of(known.repository) if known else None
 
     async def run(self) -> None:
         """Prepare what is requested, until cancelled."""
