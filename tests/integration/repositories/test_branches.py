@@ -236,7 +236,7 @@ async def test_commits_of_a_lost_branch_are_refused_in_the_end(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, herd: Broker,
     tmp_path: Path, home: Path,
 ) -> None:  # fmt: skip
-    """The mirror is lost. While the forge denies access they wait, and the branch shows why; then it is deleted there."""
+    """The mirror is lost. While the forge denies access they wait, and the branch shows why."""
     async with spawner().running():
         task = await person.submit(WAITS, repository=repository)
         sandbox = str((await person.reaches(task, "running")).sandbox)

@@ -57,6 +57,7 @@ class BranchService:
             settings.max_repository_mb,
             mirror_limits(settings),
             max_lfs_mb=settings.max_lfs_mb,
+            blobless=settings.mirror_filter == "blob:none",
         )
         return cls(
             live,

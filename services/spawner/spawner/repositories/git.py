@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypedDict
 
 from sandherd.process_signals import send_group
 from spawner.repositories.printed_text import printed_text, secrets_of
@@ -111,6 +111,17 @@ class GitLimits:
 
 
 DEFAULT_LIMITS: Final = GitLimits()
+
+
+class GitOptions(TypedDict, total=False):
+    """What else a command may have; `run_git` says what each is."""
+
+    config: Mapping[str, str] | None
+    environment: Mapping[str, str] | None
+    limits: GitLimits
+    accepted: frozenset[int]
+    stdin: bytes
+    into: IO[bytes] | None
 
 
 async def run_git(

@@ -134,8 +134,7 @@ async def _read_batch(mirror: Mirror, option: str, objects: Sequence[str]) -> by
     listed = "".join(f"{one}\n" for one in objects).encode()
     if not listed:
         return b""
-    own = in_repository(mirror.path)
-    _, printed = await run_git(*own, "cat-file", option, limits=mirror.limits, stdin=listed)
+    _, printed = await mirror.git("cat-file", option, stdin=listed)
     return printed
 
 

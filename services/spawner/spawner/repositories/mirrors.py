@@ -47,10 +47,12 @@ class Mirrors:
         limits: MirrorLimits = UNLIMITED,
         *,
         max_lfs_mb: int = 1024,
+        blobless: bool = False,
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
         self._submodules = SubmoduleFetcher(hosts)
+        self._blobless = blobless
         self._lfs = LfsObjects(hosts, max_lfs_mb * _MIB)
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
@@ -87,7 +89,7 @@ class Mirrors:
         """The mirror at this path."""
         known = self._mirrors.get(path)
         if known is None:
-            known = self._mirrors[path] = Mirror(path, self._limits)
+            known = self._mirrors[path] = Mirror(path, self._limits, blobless=self._blobless)
         return known
 
     def found(self) -> Mapping[str, Sequence[Path]]:
@@ -106,7 +108,7 @@ class Mirrors:
         if not mirror.path.exists():
             await self._require_space(project)
         if repository.url is not None:
-            await self._hosts.use(repository.url, mirror.fetch)
+            await self._fetch(mirror, repository.url)
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
@@ -146,15 +148,34 @@ class Mirrors:
     async def with_branch(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
         mirror = self.of(record.project, record.repository)
+        await self._use_promisor(mirror, record.url)
         at = (await mirror.branches()).get(record.branch)
         if at == record.commit:
+            await self._complete(mirror, record)
             mirror.mark_used()
             return mirror
         if not (mirror.path.exists() and await mirror.has_commit(record.commit)):
             await self._restore(mirror, record)
         await mirror.reset_branch(record.branch, record.commit)
+        await self._complete(mirror, record)
         mirror.mark_used()
         return mirror
+
+    async def _fetch(self, mirror: Mirror, url: str) -> None:
+        await self._use_promisor(mirror, url)
+        await self._hosts.use(url, mirror.fetch)
+
+    async def _use_promisor(self, mirror: Mirror, url: str | None) -> None:
+        """Have a partial mirror fetch what is missing, with the present credential."""
+        if url is not None and await asyncio.to_thread(mirror.is_partial):
+            mirror.promisor = await self._hosts.remote(url)
+
+    async def _complete(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Have the files of the branch and its base, in a partial mirror."""
+        if record.url is not None and mirror.promisor is not None:
+            tip = (await mirror.remote_branches()).get(record.base, record.base_commit)
+            commits = (record.commit, record.base_commit, tip)
+            await self._hosts.use(record.url, partial(mirror.complete, commits=commits))
 
     async def submodules(
         self, mirror: Mirror, record: BranchRecord, repository: Repository | None
@@ -203,8 +224,9 @@ class Mirrors:
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
     async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Fetch the current branches of the repository of a branch."""
-        await self._hosts.use(_url(record), mirror.fetch)
+        """Fetch the current branches of the repository of a branch; the mirror has the files of its base."""
+        await self._fetch(mirror, _url(record))
+        await self._complete(mirror, record)
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
@@ -228,11 +250,12 @@ class Mirrors:
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
         if record.origin is None:
-            await self._hosts.use(_url(record), mirror.fetch)
+            await self._fetch(mirror, _url(record))
         else:
             async with self._bundle(record.origin) as file:
                 await mirror.import_base(file, record.base)
         if record.bundle is not None:
+            await self._complete(mirror, record.model_copy(update={"commit": record.base_commit}))
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
                 await self.import_saved(mirror, record.model_copy(update={"commit": record.base_commit}), file)

@@ -10,7 +10,7 @@ from typing import Final
 
 from sandherd.contracts.repositories import MAX_SUBMODULES, Submodule, Submodules
 from spawner.repositories import submodule_choice
-from spawner.repositories.git import GitError, GitFault, RemoteRepository, in_repository, run_git
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror import FETCH, Mirror
 
@@ -97,9 +97,7 @@ async def remove_refs(mirror: Mirror) -> None:
     async with mirror.writing():
         orders = await mirror.run("for-each-ref", "--format=delete %(refname)", REFS)
         if orders:
-            await run_git(
-                *in_repository(mirror.path), "update-ref", "--stdin", limits=mirror.limits, stdin=orders.encode()
-            )
+            await mirror.git("update-ref", "--stdin", stdin=orders.encode())
 
 
 def _refs(submodule: Submodule) -> str:
@@ -144,9 +142,7 @@ async def _modules(mirror: Mirror, commit: str) -> Mapping[str, Mapping[str, str
     if blob is None:
         return {}
     arguments = ("config", "--blob", blob, "--no-includes", "--null", "--get-regexp", _FIELDS)
-    _, shown = await run_git(
-        *in_repository(mirror.path), *arguments, limits=mirror.limits, accepted=frozenset({0, _NO_MATCH})
-    )
+    _, shown = await mirror.git(*arguments, accepted=frozenset({0, _NO_MATCH}))
     return submodule_choice.listed(shown.decode("utf-8", "surrogateescape"))
 
 
@@ -168,7 +164,7 @@ async def _links(mirror: Mirror, commit: str, paths: Sequence[str]) -> Mapping[s
 async def _entries(mirror: Mirror, commit: str, paths: Sequence[str]) -> Sequence[tuple[str, str, str]]:
     """The mode, the object and the path of what is at these paths."""
     arguments = ("ls-tree", "-z", "--full-tree", commit, "--", *paths)
-    _, shown = await run_git(*in_repository(mirror.path), *arguments, limits=mirror.limits, environment=_LITERAL)
+    _, shown = await mirror.git(*arguments, environment=_LITERAL)
     found = []
     for line in shown.decode("utf-8", "surrogateescape").split("\0"):
         about, _, path = line.partition("\t")

@@ -20,7 +20,7 @@ from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.parts import Parts
 from sandherd_worker.repository import lfs
 from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
-from sandherd_worker.repository.identity import HOOK, Identity, settings_of
+from sandherd_worker.repository.identity import HOOK, PARTIAL, Identity, settings_of
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.submodules import SubmoduleCheckout
 
@@ -197,8 +197,10 @@ class _Run:
         (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
         with (self._folder / "config").open("a") as file:
             file.write(settings_of(self._identity, self._wanted.url))
+            mounted = self._checkout.bundle is None
+            if mounted and any((self._who.repository / "objects" / "pack").glob("*.promisor")):
+                file.write(PARTIAL)
             if self._wanted.lfs:
-                mounted = self._checkout.bundle is None
                 file.write(lfs.enable(self._folder, self._who.repository / "lfs" / "objects" if mounted else None))
         if self._identity.co_author is not None:
             hook = self._folder / "hooks" / "prepare-commit-msg"

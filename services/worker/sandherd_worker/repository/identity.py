@@ -20,6 +20,11 @@ trailer="Co-authored-by: $(git config sandherd.coAuthor)" || exit 0
 exec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "$trailer" "$1"
 """
 """The hook (githooks(5)) in the sandbox that adds the co-author to the agent's own commits."""
+PARTIAL: Final = (
+    "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n"
+    '[remote "origin"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
+)
+"""The settings of a repository whose earlier commits may have no files here (git-clone(1), `--filter`)."""
 
 
 @dataclass(frozen=True)
