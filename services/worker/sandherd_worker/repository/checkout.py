@@ -119,6 +119,7 @@ class _Run:
             return "it has no repository"
         try:
             await self._take_objects()
+            await self._take_lfs_objects()
             tip = (await self._read("rev-parse", "--verify", "--end-of-options", f"{branch}^{{commit}}")).strip()
             if await self._contains(tip, commit):
                 return None
