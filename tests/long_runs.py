@@ -276,9 +276,34 @@ MERGED: Final[Sequence[tuple[str, str, str]]] = (
         "integration/spawner/test_spawner_schedules.py::test_overlap_policy_applies_while_a_task_runs",
     ),
     (
-        "integration/spawner/test_spawner_stored_secrets.py::test_unsuccessful_task_leaves_no_value",
-        "a failed, a cancelled and a timed-out task leave no value (one herd for all)",
-        "integration/spawner/test_spawner_stored_secrets.py::test_unsuccessful_task_leaves_no_value",
+        "integration/client/test_client_exec_and_cp.py::test_folder_with_links_that_lead_out_is_copied_both_ways",
+        "links that lead out of a folder are left out of a download and named",
+        "integration/client/test_client_exec_and_cp.py::test_files_and_links_are_copied_both_ways",
+    ),
+    (
+        "integration/client/test_client_exec_and_cp.py::test_source_other_than_a_file_is_refused",
+        "a copy of a device or a pipe is refused",
+        "integration/client/test_client_exec_and_cp.py::test_invalid_copies_are_refused",
+    ),
+    (
+        "integration/client/test_client_exec_and_cp.py::test_path_outside_the_work_tree_is_refused",
+        "a copy to or from a path outside of the work tree is refused",
+        "integration/client/test_client_exec_and_cp.py::test_invalid_copies_are_refused",
+    ),
+    (
+        "integration/client/test_client_exec_and_cp.py::test_file_over_the_cap_is_refused_before_sending",
+        "a file over the cap is refused before it is sent",
+        "integration/client/test_client_exec_and_cp.py::test_invalid_copies_are_refused",
+    ),
+    (
+        "integration/client/test_client_exec_and_cp.py::test_runtimes_are_listed_by_name",
+        "`runtimes -o name` lists names only",
+        "integration/client/test_client_exec_and_cp.py::test_available_options_are_listed",
+    ),
+    (
+        "integration/client/test_client_exec_and_cp.py::test_prune_lists_existing_and_wanted_sandboxes",
+        "`prune` is for operators, and counts existing and wanted sandboxes",
+        "integration/client/test_client_exec_and_cp.py::test_sandbox_commands_print_its_state",
     ),
     (
         "integration/client/test_client_commands_live.py::test_reply_is_one_json_document",

@@ -60,17 +60,19 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
         await forgotten(person, herd, thief)
 
 
-async def test_unsuccessful_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+@pytest.mark.parametrize("how", ["failed", "cancelled", "timed out"])
+async def test_unsuccessful_task_leaves_no_value(
+    spawner: Make, person: Any, herd: Broker, thief: Thief, how: str
+) -> None:
     """The task failed, was cancelled or out of time, and nothing is stored for a retry."""
     async with at_work(spawner):
-        for how in ("failed", "cancelled", "timed out"):
-            argv = ["false"] if how == "failed" else ["sleep", "600"]
-            task = await person.submit(argv, attempt_seconds=2 if how == "timed out" else None, **SECRET)
-            if how == "cancelled":
-                await person.reaches(task, "running")
-                await person.command(CancelTask(task=task), task)
-            assert (await person.ended(task)).secrets_until is None, how
-            await forgotten(person, herd, thief)
+        argv = ["false"] if how == "failed" else ["sleep", "600"]
+        task = await person.submit(argv, attempt_seconds=2 if how == "timed out" else None, **SECRET)
+        if how == "cancelled":
+            await person.reaches(task, "running")
+            await person.command(CancelTask(task=task), task)
+        assert (await person.ended(task)).secrets_until is None
+        await forgotten(person, herd, thief)
 
 
 async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
