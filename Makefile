@@ -94,7 +94,7 @@ docs: install ## Write the documents that are generated from the code.
 AT_ONCE ?= $(shell expr 3 '*' "$$(nproc)")
 .PHONY: test
 test: toolchains engines collected check ## Run the checks and the tests, as CI does.
-	@$(BIN)/pytest -n $(AT_ONCE) -m "not long" --reports build tests
+	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
 
 # Compiles all that tests import, beside the checks: otherwise each test process would do it for itself.
 .PHONY: collected

@@ -24,8 +24,7 @@ from sandherd.telemetry import logs
 from tests import preloaded_cli
 from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
-from tests.forked_run import register_in_main, run_in_forks
-from tests.grouping import start_order
+from tests.grouping import ByGroup, start_order
 from tests.long_runs import mark_long_runs
 from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
@@ -39,11 +38,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("GOGC", "400")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
+    """Who runs what, where many run tests at once."""
+    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`-n PROCESSES`: run tests at once; `--reports FOLDER`: where failures and the slowest tests are written to."""
-    parser.getgroup("processes")._addoption(  # pytest reserves short options for itself and for what xdist has
-        "-n", dest="processes", metavar="PROCESSES", type=int, default=0, help="run the tests in so many processes"
-    )
+    """`--reports FOLDER`: where failures and the slowest tests are written to."""
     parser.addoption(
         "--reports", metavar="FOLDER", help="write failed.txt, slowest.txt and cpu.txt of this run to FOLDER"
     )
@@ -56,41 +58,18 @@ RUN = pytest.StashKey[Lifetime | None]()
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run, before anything asks where temporary files are."""
     config.stash[RUN] = begin(config)
-    if folder := config.getoption("reports"):
-        register_in_main(config, RunReports(Path(folder)))
-        config.pluginmanager.register(CpuAccounting(), CpuAccounting.NAME)
+    if (folder := config.getoption("reports")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunReports(Path(folder)))
+    if folder:
+        config.pluginmanager.register(CpuAccounting())
     _keep_no_logger()
     _log_cheaply()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run tests at once if that is wanted."""
-    config = session.config
-    accounting: CpuAccounting | None = config.pluginmanager.getplugin(CpuAccounting.NAME)
-
-    def begin() -> None:
-        if lifetime := config.stash[RUN]:
-            lifetime.leave()
-        if accounting:
-            accounting.open()
-
-    def end() -> None:
-        _end_servers()
-        if accounting:
-            accounting.close()
-
-    return run_in_forks(session, config.option.processes, begin, end)
-
-
-def _end_servers() -> None:
-    preloaded_cli.end()
-    forked_drivers.end()
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, and whatever its tests have left."""
-    _end_servers()
+    preloaded_cli.end()
+    forked_drivers.end()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
@@ -142,7 +121,7 @@ def pytest_collection() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make soak` runs, before pytest selects by marks; many processes begin with what takes longest."""
     mark_long_runs(items)
-    if config.option.processes:
+    if hasattr(config, "workerinput"):
         items.sort(key=lambda item: start_order(item.nodeid))
 
 

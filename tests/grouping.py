@@ -3,10 +3,16 @@
 Tests that share something large (a stack, an engine) go to one process, and so do the many short tests of a file of
 unit tests: to hand out each of thousands alone costs more than to run it. What takes longest begins first: begun last,
 it would run alone at the end of the run, beside idle processes.
+
+`xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 has no more: marks do nothing,
+and each process would start a stack of its own.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
 
 GROUPS: Final = (
     ("docker", re.compile(r"tests/(?:integration/runtimes|e2e/docker)/.*docker")),
@@ -37,6 +43,24 @@ FIRST: Final = tuple(
 )
 """What takes longest beside the groups, by how a test is called: see `build/slowest.txt`."""
 _SHORT: Final = re.compile(r"tests/(?:unit|contracts)/")
+
+
+class ByGroup(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no types
+    """Hands all tests of a group to the same process, and units in the order of the tests (`start_order`)."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # it would begin with the units of most tests
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget what is done: with each test xdist counts again all that its process was ever given."""
+        super().mark_test_complete(node, item_index, duration)
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
 
 def group_of(nodeid: str) -> str | None:

@@ -61,12 +61,6 @@ class Lifetime:
             pytest.exit("terminated by SIGTERM", returncode=128 + number)
         raise KeyboardInterrupt
 
-    def leave(self) -> None:
-        """Leave the run to the process that this one is a fork of: it alone is connected to the reaper."""
-        for stream in (self._reaper.stdin, self._reaper.stdout):
-            if stream:
-                stream.close()
-
     def end(self) -> list[str]:
         """End and remove what is left. Returns the command lines of processes that had been left."""
         self._command("e")

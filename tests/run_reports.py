@@ -62,20 +62,14 @@ def _cpu_of(pid: int) -> float:
 class CpuAccounting:
     """A plugin of each process that runs tests: the processor seconds of a test, as a property of its last report."""
 
-    NAME: Final = "processor time"
-
     def __init__(self) -> None:
         self._account: Path | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Open an account, except in a process that has others run the tests."""
-        if not session.config.option.processes:
-            self.open()
-
-    def open(self) -> None:
-        """Count what this process uses from now on."""
-        self._account = _own_account()
+        if session.config.getoption("dist", "no") == "no":
+            self._account = _own_account()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -92,10 +86,6 @@ class CpuAccounting:
         return report
 
     def pytest_unconfigure(self) -> None:
-        """Count no longer."""
-        self.close()
-
-    def close(self) -> None:
         """Return to the group of all processes, and remove the own one; one with a process in it stays."""
         if self._account is not None:
             for pid in (self._account / "cgroup.procs").read_text().split():

@@ -76,6 +76,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _event("task", _P.SPAWNER, "Events of a task."),
     _event("sandbox", _P.SPAWNER, "Events of a sandbox."),
     _event("branch", _P.SPAWNER, "Events of a task's branch."),
+    _event("credential", _P.SPAWNER, "Events of a user's credential."),
     _event("message", _P.MESSAGE_RELAY, "Events of a message to an agent."),
     _event("approval", _P.MESSAGE_RELAY, "Events of an approval."),
     _event("monitor", _P.MONITOR, "Findings and decisions of the monitor, and their outcomes."),

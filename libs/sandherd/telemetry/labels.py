@@ -110,6 +110,7 @@ FORGE: Final = Label(
     "host", "The host of a forge that has a credential, with dashes in place of dots.", frozenset(), True
 )
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
+ROLE: Final = _label("role", "The role of a user's credential.", ("client", "subscriber", "operator"))
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))
 EVENT: Final = _label("type", "The type of the event.", EVENTS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from monitor.budgets import answers
 from monitor.budgets.book import Book
 from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
@@ -17,12 +18,13 @@ from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
+from sandherd.bus.errors import PublishRefusedError
 from sandherd.bus.lease import Lease
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.concurrency import cancel_and_wait, run_until_first
-from sandherd.contracts.budgets import BudgetLimits, HerdBudgets
+from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
@@ -91,8 +93,9 @@ async def write_summary(bus: Bus, name: str, cost: int, at: datetime, **fields: 
         "sequence": cost,
     }
     times: dict[str, Any] = {"started_at": at, "updated_at": at}
-    document = SandboxSummary(project="default", sandbox=f"sbx-{name}", spending=usage, **times, **known | fields)
-    await bus.js.publish(f"$KV.summaries.default.{document.sandbox}", document.model_dump_json().encode())
+    named: dict[str, Any] = {"project": "default", "sandbox": f"sbx-{name}"}
+    document = SandboxSummary(spending=usage, **times, **named | known | fields)
+    await bus.js.publish(f"$KV.summaries.{document.project}.{document.sandbox}", document.model_dump_json().encode())
 
 
 async def stored(bus: Bus, stream: str, subject: str) -> list[dict[str, Any]]:
@@ -137,6 +140,40 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
         assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
         await world.until(lambda name=name: world.asked(f"sbx-{name}"))
         assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
+
+
+class RefusingBus:
+    """A bus on which the ledger of one project can't be written."""
+
+    def __init__(self, bus: Bus, project: str) -> None:
+        self._bus = bus
+        self._project = project
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish(self, subject: str, *args: Any, **named: Any) -> Any:
+        if subject.startswith(f"$KV.budgets.{self._project}."):
+            raise PublishRefusedError("too large")
+        return await self._bus.publish(subject, *args, **named)
+
+
+async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> None:
+    """Those after it in the pass are charged, their tasks are stopped, and its own block stays."""
+    start = datetime.now(UTC)
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        await write_summary(bus, "first", 101, start, project="a-first")
+        await write_summary(bus, "other", 101, start, project="other")
+        limited = HerdBudgets(project=WindowLimits(day=BudgetLimits(cost_micro_usd=1)))
+        blocked = (await one_life(bus, lease, [start], limited)).blocks.value.projects
+        assert blocked.keys() == {"a-first", "other"}
+        for name, project in (("first", "a-first"), ("other", "other")):
+            await write_summary(bus, name, 201, start, project=project)
+        book = await one_life(RefusingBus(bus, "a-first"), lease, [start + timedelta(seconds=GRACE + 1)], limited)
+        assert used_since(book.project("other").value.hours, start, DAY_HOURS).cost == 201
+        assert book.blocks.value.projects["a-first"] == blocked["a-first"]
+        assert "201" not in blocked["other"]
+        await world.until(lambda: world.asked("sbx-other"))
 
 
 async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
@@ -196,8 +233,12 @@ def connected(world: World, principal: Principal) -> AbstractAsyncContextManager
     return Herd.connect(context)
 
 
-async def test_grant_lets_an_agent_go_on(world: World) -> None:
-    """A client of the project grants more before the agent is stopped; only an operator sets a project's budget."""
+async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of the project grants more before the agent is stopped, but not without end.
+
+    Only an operator sets a project's budget.
+    """
+    monkeypatch.setattr(answers, "MAX_GRANTS", 1)
     sandbox = "sbx-1"
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=BudgetLimits(turns=2))
@@ -218,6 +259,8 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
             return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
 
         await eventually(cleared)
+        with pytest.raises(HerdError, match="granted more 1 times"):
+            await client.grant_budget("task-1", "turns=8", name="grant-2")
         with pytest.raises(HerdError, match="permission"):
             await client.set_budget(day="turns=1")
         lines = (await operator.set_budget(day="turns=1")).budgets

@@ -1,6 +1,7 @@
 """Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 from tests.engines.packages import alone
-from tests.forked_run import shared_folder
 from tests.patience import PATIENCE
 
 __all__ = ["daytona_double", "open_daytona", "open_remote", "remote_double"]  # fixtures that stand where doubles do
@@ -130,7 +130,8 @@ def kubernetes_cluster() -> Iterator[KubernetesCluster]:
 @pytest.fixture(scope="session")
 def packed_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The worker for images that have it, made once for all processes of a run."""
-    with alone("packed-worker", shared_folder(tmp_path_factory)) as place:
+    folder = tmp_path_factory.getbasetemp()
+    with alone("packed-worker", folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as place:
         return place if place.exists() else with_worker(place.with_name("packing-worker")).rename(place)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from monitor.budgets.book import Book, Stored
 from monitor.budgets.bucket_watch import FAULTS, BucketWatch
 from monitor.budgets.decisions import line_of
-from monitor.budgets.ledger import ProjectLedger, TaskLedger, task_key, with_grant
+from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
@@ -67,6 +67,8 @@ class BudgetRequestHandler:
             ledger = with_grant(held.value, request.grant, request.more)
             if ledger is held.value:
                 return BudgetList(budgets=self._of_task(project, request.task, now))
+            if len(ledger.grants) > MAX_GRANTS:
+                raise _granted_often(request.task)
             if await self._write(ledger, held.revision):
                 break
             await self._catch_up()
@@ -135,6 +137,11 @@ def _one(project: str) -> str:
             Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
         )
     return project
+
+
+def _granted_often(task: str) -> ContractError:
+    text = f"task {task} was granted more {MAX_GRANTS} times"
+    return ContractError(Code.REFUSED, text, field="task", remedy="submit another task with a larger budget")
 
 
 def _unavailable(reason: str) -> ContractError:

@@ -5,10 +5,10 @@ is stored. So a monitor that is restarted between any two steps repeats the last
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -27,6 +27,7 @@ from sandherd.contracts.records import BudgetBlocks
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
+ResultT = TypeVar("ResultT")
 _TASK_TTL: Final = "2678400s"
 """How long the ledger of a task stays after its last change: 31 days."""
 _log: Final = logs.get("budgets")
@@ -72,15 +73,25 @@ class BudgetEnforcement:
             _log.error("entry of budgets unreadable", key=key)
         self._book.unreadable.clear()
         self._book.drop_old(now)
-        over: dict[str, list[Limit]] = {}
-        for name in self._book.names():
-            over[name] = await self._project(name, now)
-        herd = await self._herd(now)
+        over = {name: await self._apart(self._project(name, now), name) for name in self._book.names()}
+        herd = await self._apart(self._herd(now), FLEET)
         for project, task in list(self._book.live_tasks()):
-            await self._task(project, task, now)
+            await self._apart(self._task(project, task, now), project)
         await self._write_blocks(herd, over)
         self._meters.set("sandherd_budgets_exceeded", float(bool(herd)), scope="herd")
         self._meters.set("sandherd_budgets_exceeded", float(sum(map(bool, over.values()))), scope="project")
+
+    async def _apart(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
+        """Do a part of a pass: if it fails while the broker responds, the others are done, and it is done again."""
+        try:
+            return await work
+        except LeaseLostError:
+            raise
+        except (BusError, *FAULTS) as error:
+            if not self._bus.connected:
+                raise
+            _log.error("budgets of a project not checked, retrying", project=project, error=repr(error))
+            return None
 
     # --- scopes --------------------------------------------------------------------------------------------------
 
@@ -156,10 +167,13 @@ class BudgetEnforcement:
         stored = self._book.tasks[ledger.key] = Stored(ledger, written)
         return stored
 
-    async def _write_blocks(self, herd: list[Limit], over: Mapping[str, list[Limit]]) -> None:
-        texts = {name: text for name, limits in over.items() if (text := decisions.block_of(limits))}
-        blocks = BudgetBlocks(herd=decisions.block_of(herd), projects=dict(list(texts.items())[:_MAX_BLOCKS]))
-        if blocks != self._book.blocks.value:
+    async def _write_blocks(self, herd: list[Limit] | None, over: Mapping[str, list[Limit] | None]) -> None:
+        """Of what could not be checked, which is None, the block stays as it is."""
+        before = self._book.blocks.value
+        texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
+        found = [(name, text) for name, text in texts.items() if text is not None]
+        blocks = BudgetBlocks(herd=_block(herd, before.herd), projects=dict(found[:_MAX_BLOCKS]))
+        if blocks != before:
             revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
             self._book.blocks = Stored(blocks, revision)
 
@@ -169,6 +183,10 @@ class BudgetEnforcement:
         headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
         document = value.model_dump_json(exclude_defaults=True).encode()
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
+
+
+def _block(limits: list[Limit] | None, before: str | None) -> str | None:
+    return before if limits is None else decisions.block_of(limits)
 
 
 def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedger:
