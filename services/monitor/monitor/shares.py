@@ -81,6 +81,7 @@ class Shares:
                     await self._follow(await self._table())
                 except _FAULTS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
+                    await asyncio.sleep(_EVERY)
                 await self._wait()
         finally:
             await self._withdraw()
@@ -89,7 +90,7 @@ class Shares:
     async def _wait(self) -> None:
         """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
         waits = [asyncio.ensure_future(asyncio.sleep(_EVERY))]
-        if not self.layout.held:
+        if self._layout_seen is None:
             waits.append(asyncio.ensure_future(self.layout.wait_held()))
         try:
             await asyncio.wait([*waits, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
