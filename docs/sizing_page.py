@@ -134,20 +134,18 @@ def through(figures: Figures) -> Iterator[Row]:
 
 
 def monitor(figures: Figures) -> Iterator[Row]:
-    """The figures of the monitor that have a target."""
+    """The figures of the monitor that have a target, and were measured."""
     for name, says, target in (
-        ("decision", "from an event to the command that it leads to", 50),
-        ("takeover", "from the end of a killed replica to commands that became due in its partitions", 10_000),
-    ):
-        one = figures[f"monitor.{name}"]
-        yield says, spread(one["value"]), f"99th percentile at most {target:,} ms", one["on"]
-    for name, says, target in (
+        ("decision", "from an event to the command that it leads to", "99th percentile at most 50 ms"),
+        ("takeover", "from the end of a killed replica to due commands", "99th percentile at most 10,000 ms"),
         ("cost", "CPU per event with 10,000 sandboxes ÷ with 100, all rules on", "at most 1.2"),
         ("rate", "events read, folded and judged by one process ÷ read only", "at least 0.5"),
         ("memory", "KiB per sandbox", "at most 8"),
     ):
-        one = figures[f"monitor.{name}"]
-        yield says, f"{one['value']:g}", target, one["on"]
+        one = figures.get(f"monitor.{name}")
+        if one is not None:
+            value = one["value"]
+            yield says, spread(value) if isinstance(value, Mapping) else f"{value:g}", target, one["on"]
 
 
 def spread(value: Mapping[str, float]) -> str:
