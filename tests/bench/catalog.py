@@ -127,9 +127,9 @@ GROUPS: Final = (
         _figures("scheduling", "µs", "decision"),
     ),
     Group(
-        "monitor", "the monitor's rules, without a broker", "tests.bench.judging:measure",
+        "monitor", "the monitor's rules, and how soon it acts", "tests.bench.judging:measure",
         _figures("monitor", "events/s", "rate", **_RATES) + _figures("monitor", "µs/event", "cost")
-        + _figures("monitor", "KiB/sandbox", "memory"),
+        + _figures("monitor", "KiB/sandbox", "memory") + _figures("monitor", "ms", "decision", "takeover"),
     ),
     Group(
         "cluster", "without a leader, after its server was killed", "tests.bench.losing:measure",

@@ -32,7 +32,8 @@ _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a r
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
 _log: Final = logs.get("request_scheduler")
 
-Process = Callable[[NatsMessage], Awaitable[Reply[Any]]]
+Process = Callable[[NatsMessage], Awaitable[Reply[Any] | None]]
+"""Returns the reply; None if another replica replies."""
 Count = Callable[[str, Reply[Any], float], None]
 """Called for each reply with the request kind, the reply, and the seconds since the request was received."""
 
@@ -120,7 +121,7 @@ class RequestScheduler:
     async def _run(self, lane_name: str, project: str, pending: _Pending) -> None:
         lane, queue = self._lanes[lane_name]
         begun = _now()
-        reply = Reply[Any](error=_LATE)
+        reply: Reply[Any] | None = Reply[Any](error=_LATE)
         try:
             if pending.deadline > begun:
                 reply = await _processed(lane, pending)
@@ -130,8 +131,9 @@ class RequestScheduler:
         finally:
             queue.done(project)
             if lane.budgeted:
-                self._budgets.spend(project, _now() - begun, rows_of(reply), _now())
-            await self._answer(pending, reply)
+                self._budgets.spend(project, _now() - begun, rows_of(reply) if reply else 0, _now())
+            if reply is not None:
+                await self._answer(pending, reply)
             self._start(lane_name)
 
     async def _answer(self, pending: _Pending, reply: Reply[Any]) -> None:
@@ -143,7 +145,7 @@ class RequestScheduler:
         await _respond(pending.message, document)
 
 
-async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any]:
+async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any] | None:
     try:
         async with asyncio.timeout_at(pending.deadline if lane.cancels else None):
             return await pending.process(pending.message)

@@ -195,6 +195,9 @@ class Settings(
     """Maximum age of a sandbox that has no time to live of its own (`--ttl`), in seconds."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
     """How often the time-based rules and sweeps run."""
+    monitor_partitions: Annotated[int, Env("SANDHERD_MONITOR_PARTITIONS"), Field(ge=1, le=64)] = 8
+    """Into how many partitions the monitor divides sandboxes, which its replicas share; 1: one replica watches all. A
+    replica with another number watches nothing until those with the former number have ended."""
     loop_repeats: Annotated[int, Env("SANDHERD_LOOP_REPEATS"), Field(ge=2)] = 4
     """How many equal tool calls with equal results in a row are a loop."""
     steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300

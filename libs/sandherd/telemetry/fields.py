@@ -94,6 +94,7 @@ FIELDS: Final = (
     Field("scope", "Whose budget: `task`, `project` or `herd`."),
     Field("limit", "The limit of a budget: its window, its kind, and what was reached."),
     Field("due_at", "The time at which a schedule was due: ISO 8601, in UTC."),
+    Field("partitions", "The number of partitions of the monitor's sandboxes; 0: a version without them."),
     Field("lease", "The lease."),
     Field("fence", "The fencing token of a lease."),
     Field("instance", "This run of the service: a new id with every start."),

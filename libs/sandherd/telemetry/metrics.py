@@ -213,6 +213,8 @@ _MONITOR: Final = (
     Metric("sandherd_spool_deepest_events", _G, "{event}", "The same for the sandbox with the most."),
     Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
     Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
+    Metric("sandherd_monitor_partitions", _G, "{partition}", "Partitions of the monitor's sandboxes, as configured."),
+    Metric("sandherd_monitor_partitions_held", _G, "{partition}", "Partitions that this replica watches."),
     Metric("sandherd_findings_total", _C, "{finding}", "Findings of the idle watch, by rule.", (of.FINDING,)),
     Metric(
         "sandherd_rules_disabled_total", _C, "{rule}", "Rules disabled for one sandbox, as they failed.", (of.RULE,)

@@ -311,9 +311,22 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
 def test_reports_of_all_projects_fit_in_a_reply() -> None:
     """Also those of projects whose agents edit files with the longest paths; each still has its count and status."""
     paths = [f"{number:03d}".ljust(400, "p") for number in range(20)]
-    row = {"finding_id": "1", "kind": "dependency", "sandbox": "sbx-1", "task": "task-1", "other": "x", "since": at(0)}
+    row: dict[str, Any] = {
+        "finding_id": "1",
+        "kind": "dependency",
+        "sandbox": "sbx-1",
+        "task": "task-1",
+        "other": "x",
+        "since": at(0),
+    }
     findings = [HindranceView(paths=paths, **row)] * 30
-    known = {"coherence_score": 0.1, "status": "conflicted", "sandboxes": 2, "findings": findings, "finding_count": 30}
+    known: dict[str, Any] = {
+        "coherence_score": 0.1,
+        "status": "conflicted",
+        "sandboxes": 2,
+        "findings": findings,
+        "finding_count": 30,
+    }
     reports = [ProjectReport(project=f"p{number}", **known) for number in range(100)]
     shown = fitting(reports)
     assert fitting(reports[:2]) == reports[:2]
