@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus, RefusedError
+from sandherd.cli import task_submission
+from sandherd.cli.options import Format
+from sandherd.client.context import Context
+from sandherd.client.herd import Herd
+from sandherd.client.repositories.source import RepositorySource
+from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
@@ -340,7 +346,10 @@ async def test_conflicting_branches_are_found_before_any_pull_request(
 async def test_task_works_on_the_default_repository_of_its_project(
     spawner: Make, person: Person, repository: Repository, herd: Broker
 ) -> None:
-    """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's."""
+    """Unless it opts out; one at a host that is not permitted can't be the default. The prefixes are the setting's.
+
+    A ticket, a base or a branch can be chosen without naming it.
+    """
     url = str(repository.url)
     async with spawner(branch_prefixes=["agents/work"]).running(), herd.bus(Principal.OPERATOR) as operator:
         other = ProjectDefaults(repository=ProjectRepository(url="https://10.0.0.1/a/b"))
@@ -357,3 +366,15 @@ async def test_task_works_on_the_default_repository_of_its_project(
         assert person.said(task, "task.submitted")["repository"] == url
         alone = await person.submit(["true"], no_repository=True)
         assert (await person.ended(alone)).repository is None
+        context = Context(
+            nats_url=herd.url,
+            credentials=herd.credentials(Principal.CLIENT, project="p1"),
+            project="p1",
+            home=herd.home,
+        )
+        spec, chosen = TaskSpec(text="Add up", harness=CommandHarness(argv=["true"])), RepositorySource(ticket="#7")
+        async with Herd.connect(context, patience=PATIENCE) as client:
+            named: Any = {"follow": False, "limits": {}, "name": "task-ticket", "work": chosen}
+            assert await task_submission.run(client, spec, Format.TABLE, **named) == 0
+        view = await reaches(person, "task-ticket", lambda _: True)
+        assert (view.repository, view.ticket) == (url.removesuffix(".git"), "#7")

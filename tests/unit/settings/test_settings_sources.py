@@ -66,6 +66,7 @@ NAMED: dict[str, list[Any]] = {
     "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
     "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
+    "signing_committer": ["A <a@one.example>", "B B <b@two.example>", "Ä <c@x>"],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "pull_request_labels": [["agent"], ["agent", "needs review"], ["bot"]],
     "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
@@ -255,7 +256,7 @@ TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
-TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

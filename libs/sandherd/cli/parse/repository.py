@@ -99,15 +99,16 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     pull_request: PullRequestChoice | None = None,
     merge: MergeChoice | None = None,
 ) -> "RepositorySource | None":
-    """The repository that the options name; None without `--repo`. Raises `HerdError`, which names the option."""
+    """The repository that the options name; without `--repo` the project's default one, if they are about any.
+
+    None without all of them. Raises `HerdError`, which names the option.
+    """
     from sandherd.client.errors import HerdError, made
     from sandherd.client.repositories.source import RepositorySource, place_of
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
-    if repo is None:
-        if used := [option for option, value in others.items() if value]:
-            raise _wrong(f"{used[0]} is about a repository", "name it with --repo, also if it is the project's default")
+    if repo is None and not any(others.values()):
         return None
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
@@ -115,7 +116,9 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
     options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
     try:
-        return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
+        return made(
+            RepositorySource, **(place_of(repo) if repo is not None else {}), **options, push=False if no_push else None
+        )
     except HerdError as error:
         field = error.problem.field or ""
         message = f"{_OPTIONS.get(field, field)}: {error.problem.message.removeprefix(f'{field}: ')}"
@@ -150,6 +153,8 @@ def project_repository(
     )
     if named is None:
         return None
+    if repo is None:
+        raise _wrong("--base, --no-push and --no-commit-rest are about a repository", "name it with --repo")
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     return made(ProjectRepository, url=named.url, base=named.base, push=not no_push, commit_rest=named.commit_rest)

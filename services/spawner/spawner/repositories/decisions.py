@@ -20,7 +20,14 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
 from spawner.repositories.git import GitFault
-from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits, branch_id, repository_key
+from spawner.repositories.record import (
+    BranchRecord,
+    BranchSize,
+    ReceivedCommits,
+    SignedCommits,
+    branch_id,
+    repository_key,
+)
 from spawner.tasks.record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]
@@ -111,23 +118,26 @@ def saved(
     paths: list[str],
     diff: ArtifactRef | None,
     now: datetime,
+    signed: SignedCommits | None = None,
 ) -> BranchRecord:
-    """The branch after a bundle was added to it."""
+    """The branch after a bundle was added to it. `signed`: what it has in place of the sandbox's commits."""
     if commits not in record.received:
         return record
+    commit, bundle = (signed.commit, signed.bundle) if signed else (commits.commit, commits.bundle)
     changes = {
-        "commit": commits.commit,
-        "bundle": commits.bundle,
+        "commit": commit,
+        "unsigned": commits.commit if signed else None,
+        "bundle": bundle,
         "size": size,
         "diff": diff,
         "problem": None,
-        "push_wanted": (record.push or record.push_wanted) and record.pushed != commits.commit,
+        "push_wanted": (record.push or record.push_wanted) and record.pushed != commit,
         "approve": (),
     }
     event = BranchSaved(
         repository=record.repository,
         branch=record.branch,
-        commit=commits.commit,
+        commit=commit,
         paths=paths[:MAX_PATHS],
         diff=diff,
         **size.model_dump(),

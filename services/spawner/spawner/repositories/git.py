@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sandherd.process_signals import send_group
 from spawner.repositories.printed_text import printed_text, secrets_of
@@ -121,17 +121,19 @@ async def run_git(
     limits: GitLimits = DEFAULT_LIMITS,
     accepted: frozenset[int] = frozenset({0}),
     over_network: bool = False,
+    stdin: IO[bytes] | None = None,
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote.
+    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `stdin`
+    is a file that it reads.
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin or asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,

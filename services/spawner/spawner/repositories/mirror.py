@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
 NO_COMMIT: Final = "0" * 40
 """The commit of a branch that does not exist, for compare-and-set."""
+Accept = Callable[[str], Awaitable[str]]
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"
@@ -123,6 +124,12 @@ class Mirror:
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
+    async def write_bundle_of(self, branch: str, commit: str, file: Path, *, since: str) -> None:
+        """Write the branch at this commit as a bundle of the commits after `since`. Raises `GitError`."""
+        async with self.writing():  # another reader may have reset it
+            await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
+            await self.write_bundle(branch, file, since=since)
+
     async def write_bundle(self, branch: str, file: Path, *, since: str | None = None, base: str | None = None) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
 
@@ -140,11 +147,14 @@ class Mirror:
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
                 await self.run(*_FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
-    async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
+    async def import_bundle(
+        self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None
+    ) -> str:
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
 
-        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that does not contain the
-        commit `expected`: a branch is only ever continued.
+        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that contains neither the
+        commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued. `accept`
+        returns the commit that the branch gets for the bundle's, and may refuse that.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
@@ -156,12 +166,18 @@ class Mirror:
                     )
                 shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = shown.strip()
-                if expected != NO_COMMIT and not await self.contains(commit, expected):
+                if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
                     raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
+                commit = await accept(commit) if accept else commit
                 await self._update(branch, commit, expected)
             finally:
                 await self.run("update-ref", "-d", incoming)
         return commit
+
+    async def _continues(self, commit: str, expected: str, unsigned: str | None) -> bool:
+        if await self.contains(commit, expected):
+            return True
+        return unsigned is not None and await self.has_commit(unsigned) and await self.contains(commit, unsigned)
 
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
         """Fetch the bundle into a repository of its own, which also has the mirror's objects.
@@ -275,6 +291,12 @@ class Mirror:
             over_network=remote is not None,
         )
         return shown.decode("utf-8", "surrogateescape")
+
+    async def run_with(self, file: Path, *arguments: str) -> bytes:
+        """Run git on this repository with a file as its input, and return its output. Raises `GitError`."""
+        with file.open("rb") as opened:
+            _, shown = await run_git(*in_repository(self.path), *arguments, limits=self.limits, stdin=opened)
+        return shown
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

@@ -29,6 +29,15 @@ class ReceivedCommits(BaseModel):
     bundle: ArtifactRef
 
 
+class SignedCommits(BaseModel):
+    """What the spawner has made of a bundle by signing its commits."""
+
+    model_config = ConfigDict(frozen=True)
+
+    commit: str
+    bundle: ArtifactRef
+
+
 class BranchSize(BaseModel):
     """How much a branch differs from its base's commit."""
 
@@ -59,6 +68,8 @@ class BranchRecord(Record):
     base_commit: str
     commit: str
     """The branch's commit. The mirror may be one step ahead of it after a crash."""
+    unsigned: str | None = None
+    """The commit of a sandbox that `commit` was made of, if the spawner has signed that."""
     pushed: str | None = None
     """The commit that was pushed last."""
     bundle: ArtifactRef | None = None

@@ -18,14 +18,15 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.approval import PathApproval
-from spawner.repositories.artifacts import DIFF, BranchArtifacts
+from spawner.repositories.artifacts import BUNDLE, DIFF, BranchArtifacts
 from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
-from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCommits
+from spawner.repositories.signing import CommitSigner
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 
@@ -45,10 +46,11 @@ class BranchWorkflow:
     """Runs while it holds the lease. Branches are handled several at once, the steps of one in their order."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str]
-    ) -> None:
-        """`approval`: patterns of paths whose changes a user has to approve."""
-        self._live, self._lease = live, lease
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
+        *, signer: CommitSigner | None = None,
+    ) -> None:  # fmt: skip
+        """`approval`: patterns of paths whose changes a user has to approve. `signer`: commits are signed by it."""
+        self._live, self._lease, self._signer = live, lease, signer
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
         self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
         live.branch_index.on_change(self._on_branch)
@@ -121,9 +123,10 @@ class BranchWorkflow:
         now = self._live.now()
         mirror = await self._restored(record)
         try:
-            if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
+            if await _has_already(mirror, record, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
             commit = await self._import(mirror, record, commits)
+            signed = await self._signed(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
@@ -135,7 +138,7 @@ class BranchWorkflow:
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
-        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
+        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now, signed=signed)
 
     async def _restored(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
@@ -146,13 +149,31 @@ class BranchWorkflow:
             raise
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
+        """The commit that the branch has then in the mirror."""
+
+        async def accept(commit: str) -> str:
+            if commit != commits.commit:
+                raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+            return await self._signer.signed(mirror, record, commit) if self._signer else commit
+
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            commit = await mirror.import_bundle(file, record.branch, expected=record.commit)
+            return await mirror.import_bundle(
+                file, record.branch, expected=record.commit, unsigned=record.unsigned, accept=accept
+            )
+
+    async def _signed(
+        self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
+    ) -> SignedCommits | None:
+        """The bundle of a branch that has another commit than its sandbox; None: both have the same one."""
         if commit == commits.commit:
-            return commit
-        await mirror.reset_branch(record.branch, record.commit)
-        raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+            return None
+        with self._mirrors.scratch() as folder:
+            file = folder / "bundle"
+            await mirror.write_bundle_of(record.branch, commit, file, since=record.base_commit)
+            return SignedCommits(
+                commit=commit, bundle=await self._artifacts.store(file, record.project, commits.task, BUNDLE)
+            )
 
     async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
         with self._mirrors.scratch() as folder:
@@ -220,6 +241,16 @@ class BranchWorkflow:
 
     def _count(self, step: str, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
+
+
+async def _has_already(mirror: Mirror, record: BranchRecord, commit: str) -> bool:
+    """Whether the branch has a commit of a sandbox. Raises `GitError`."""
+    if not await mirror.has_commit(commit):
+        return False
+    if await mirror.contains(record.commit, commit):
+        return True
+    unsigned = record.unsigned
+    return unsigned is not None and await mirror.has_commit(unsigned) and await mirror.contains(unsigned, commit)
 
 
 def _idle(record: BranchRecord) -> BranchRecord:
