@@ -117,7 +117,8 @@ def paths_to_approve(view: "BranchView") -> str:
 
 def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushed_commit == view.commit:
-        return [f"pushed to {view.repository}", *_pull_request_steps(view, name)]
+        name_there = f" as {view.pushed_branch}" if view.pushed_branch else ""
+        return [f"pushed to {view.repository}{name_there}", *_pull_request_steps(view, name)]
     if view.approve:
         return [
             f"a user has to approve changes of: {paths_to_approve(view)}",

@@ -64,7 +64,7 @@ def draft_of(
         closes=closes,
     )
     return PullRequestDraft(
-        head=record.branch,
+        head=record.remote_branch,
         base=record.base,
         title=title_of(facts, terms.title),
         body=body_of(facts, terms.body),

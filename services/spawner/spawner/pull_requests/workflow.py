@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import Envelope
@@ -33,8 +33,8 @@ from spawner.repositories.decisions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord
+from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
-from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskFacts, TaskRecord
 
@@ -119,18 +119,7 @@ class PullRequestWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        try:
-            while await self.step(key):
-                pass
-        except LeaseLostError as error:
-            _log.info("lease lost to another replica", lease=str(error))
-        except (ForgeError, GitError, *FOR_NOW) as error:
-            _log.warning("pull request not handled, retrying", branch=key, error=str(error))
-            return True
-        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
-            _log.error("pull request step failed, retrying", branch=key, exc_info=error)
-            return True
-        return False
+        return await all_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""

@@ -187,13 +187,36 @@ def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
     return request.approved_commit in (None, record.commit)
 
 
+def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The branch whose commit is now pushed for the first time."""
+    if record.commit != commit or record.pushed is not None:
+        return record
+    return record.model_copy(update={"tried": commit, "updated_at": now})
+
+
+def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
+    """The branch that is pushed under another name."""
+    if record.pushed is not None:
+        return record
+    return record.model_copy(update={"pushed_as": branch, "tried": None, "updated_at": now})
+
+
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     """The branch after this commit of it was pushed."""
     if record.pushed == commit and not record.push_wanted:
         return record
-    event = BranchPushed(repository=record.repository, branch=record.branch, commit=commit)
+    event = BranchPushed(
+        repository=record.repository, branch=record.branch, commit=commit, pushed_branch=record.pushed_as
+    )
     done = record.commit == commit
-    changes = {"pushed": commit, "push_wanted": not done, "problem": None, "approve": (), "updated_at": now}
+    changes = {
+        "pushed": commit,
+        "tried": None,
+        "push_wanted": not done,
+        "problem": None,
+        "approve": (),
+        "updated_at": now,
+    }
     return record.model_copy(update=changes).with_events(now, event)
 
 
@@ -216,6 +239,11 @@ def push_refused(
         "updated_at": now,
     }
     return record.model_copy(update=changes).with_events(now, event)
+
+
+def needs_approval(record: BranchRecord, paths: tuple[str, ...], now: datetime) -> BranchRecord:
+    """The branch that is not pushed before a user approves its changes of these paths."""
+    return push_refused(record, "it changes paths that a user has to approve", NEEDS_APPROVAL, now, paths)
 
 
 def delete_requested(record: BranchRecord, request: DeleteBranch, now: datetime) -> BranchRecord:

@@ -171,14 +171,20 @@ class Mirrors:
         Another reader may have reset the mirror's branch to an earlier record's commit by now.
         """
         expected = record.pushed or NO_COMMIT
-        push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
+        push = partial(mirror.push, branch=record.remote_branch, expected=expected, commit=record.commit)
         await self._hosts.use(_url(record), push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Delete the repository's branch if it is where it was pushed last."""
-        if record.pushed is not None:
-            delete = partial(mirror.delete_remote_branch, branch=record.branch, expected=record.pushed)
+        """Delete the repository's branch if it is where it was pushed last, maybe without a response."""
+        expected = record.pushed or record.tried
+        if expected is None:
+            return
+        delete = partial(mirror.delete_remote_branch, branch=record.remote_branch, expected=expected)
+        try:
             await self._hosts.use(_url(record), delete)
+        except GitError as error:
+            if record.pushed is not None or error.fault is not GitFault.CONFLICT:
+                raise  # otherwise it is another one
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""

@@ -72,6 +72,10 @@ class BranchRecord(Record):
     """The commit of a sandbox that `commit` was made of, if the spawner has signed that."""
     pushed: str | None = None
     """The commit that was pushed last."""
+    tried: str | None = None
+    """The commit whose first push was begun: a repository that has it as this branch got it from here."""
+    pushed_as: str | None = None
+    """The name of the repository's branch, if that of the same name is not this one."""
     bundle: ArtifactRef | None = None
     """The commits since the base's commit."""
     diff: ArtifactRef | None = None
@@ -105,6 +109,11 @@ class BranchRecord(Record):
     def name(self) -> str:
         """The task that worked on it last: its events are about that task."""
         return self.tasks[-1]
+
+    @property
+    def remote_branch(self) -> str:
+        """The name of the repository's branch."""
+        return self.pushed_as or self.branch
 
     @property
     def key(self) -> str:
@@ -148,6 +157,7 @@ class BranchRecord(Record):
             **self.size.model_dump(),
             local=self.local,
             pushed_commit=self.pushed,
+            pushed_branch=self.pushed_as,
             tasks=list(self.tasks),
             approve=list(self.approve),
             overlaps=list(self.overlaps),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.states import BranchState
@@ -25,10 +25,11 @@ from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
+from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCommits
 from spawner.repositories.signing import CommitSigner
+from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
-from spawner.sandboxes.reconciler import FOR_NOW
 
 _AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
@@ -52,6 +53,7 @@ class BranchWorkflow:
         """`approval`: patterns of paths whose changes a user has to approve. `signer`: commits are signed by it."""
         self._live, self._lease, self._signer = live, lease, signer
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
+        self._pushes = PushStep(live, mirrors, self._approval)
         self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
         live.branch_index.on_change(self._on_branch)
 
@@ -78,18 +80,7 @@ class BranchWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        try:
-            while await self._step(key):
-                pass
-        except LeaseLostError as error:
-            _log.info("lease lost to another replica", lease=str(error))
-        except (GitError, *FOR_NOW) as error:
-            _log.warning("branch not handled, retrying", branch=key, error=str(error))
-            return True
-        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
-            _log.error("branch step failed, retrying", branch=key, exc_info=error)
-            return True
-        return False
+        return await all_steps(key, self._step, _log, (GitError,))
 
     async def _step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
@@ -105,7 +96,7 @@ class BranchWorkflow:
         elif record.received:
             await self._change(key, await self._add(record, record.received[0]))
         elif record.push_wanted:
-            await self._change(key, await self._push(record))
+            await self._change(key, await self._pushes.push(record))
         else:
             await self._change(key, await self._merge_on_trial(record))
         return True
@@ -182,34 +173,6 @@ class BranchWorkflow:
             if file.stat().st_size > _MAX_DIFF:
                 return None
             return await self._artifacts.store(file, record.project, record.name, DIFF)
-
-    async def _push(self, record: BranchRecord) -> Decide:
-        now = self._live.now()
-        if record.pushed == record.commit:
-            return partial(decisions.pushed, commit=record.commit, now=now)
-        try:
-            mirror = await self._mirrors.with_branch(record)
-            sensitive = await self._to_approve(mirror, record)
-            if sensitive:
-                reason = "it changes paths that a user has to approve"
-                return partial(
-                    decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
-                )
-            await self._mirrors.push(mirror, record)
-        except GitError as error:
-            self._count("push", outcome_of(error.fault))
-            if not error.permanent:
-                raise
-            return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
-        self._count("push", DONE)
-        return partial(decisions.pushed, commit=record.commit, now=now)
-
-    async def _to_approve(self, mirror: Mirror, record: BranchRecord) -> tuple[str, ...]:
-        """The paths that a user still has to approve: compared with the base as the repository has it now."""
-        if record.approved == record.commit:
-            return ()
-        await self._mirrors.refresh(mirror, record)
-        return await self._approval.paths(mirror, record)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
         known = list(self._live.branch_index.views())
