@@ -160,7 +160,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning(
             "branch not handled, retrying",
-            "Commits of a sandbox are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
+            "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
             "Check the repository's host and the credential.",
         ),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),

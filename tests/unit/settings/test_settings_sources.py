@@ -72,6 +72,8 @@ NAMED: dict[str, list[Any]] = {
     "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
     "assessor_model": ["anthropic:one", "openai:two/three", "openai:four:latest"],
     "assessor_url": ["https://one.example/v1", "http://two.example:8000", "https://three.example"],
+    "pull_requests": ["draft", "ready", "draft"],
+    "merge_policy": ["never", "never", "never"],
     "session_url": ["https://one.example/{project}/{task}", "http://two.example/{task}", "https://three.example"],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
@@ -222,6 +224,15 @@ def test_usual_name_does_not_set_what_can_not_have_its_value(alias: str, text: s
     own = environment_names()["kubernetes_storage_gb"].name
     with pytest.raises(ContractError, match=own):
         load({}, {own: "0"})
+
+
+def test_merge_policy_without_pull_requests_is_refused() -> None:
+    """None would be opened: the operator states whether that is wanted."""
+    policy = {"SANDHERD_MERGE_POLICY": "when_permitted"}
+    with pytest.raises(ContractError, match="SANDHERD_PULL_REQUESTS"):
+        load(environ=policy)
+    for mode in ("none", "draft", "ready"):
+        assert load(environ=policy | {"SANDHERD_PULL_REQUESTS": mode}).settings.merge_policy == "when_permitted"
 
 
 def test_no_two_settings_have_one_variable() -> None:

@@ -1,31 +1,16 @@
 """The options that name a task's repository."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sandherd.contracts.pull_request_choices import MergePolicy, PullRequestMode
+
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
     from sandherd.contracts.repositories import CoAuthor, ProjectRepository
-
-
-class PullRequestChoice(StrEnum):
-    """Values of `--pr`."""
-
-    NONE = "none"
-    DRAFT = "draft"
-    READY = "ready"
-
-
-class MergeChoice(StrEnum):
-    """Values of `--merge`."""
-
-    NEVER = "never"
-    WHEN_PERMITTED = "when_permitted"
-    QUEUE = "queue"
 
 
 Repo = Annotated[
@@ -62,11 +47,11 @@ NoCommitRest = Annotated[
     typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
 ]
 PullRequest = Annotated[
-    PullRequestChoice | None,
+    PullRequestMode | None,
     typer.Option("--pr", help="Pull request of the branch: a draft, or ready for review once the task has completed."),
 ]
 Merge = Annotated[
-    MergeChoice | None,
+    MergePolicy | None,
     typer.Option(
         "--merge",
         help="Whether the pull request is merged once checks and reviews permit it; without --pr it is opened as "
@@ -96,8 +81,8 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     join: bool,
     no_push: bool,
     no_commit_rest: bool,
-    pull_request: PullRequestChoice | None = None,
-    merge: MergeChoice | None = None,
+    pull_request: PullRequestMode | None = None,
+    merge: MergePolicy | None = None,
 ) -> "RepositorySource | None":
     """The repository that the options name; without `--repo` the project's default one, if they are about any.
 

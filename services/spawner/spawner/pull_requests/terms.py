@@ -24,12 +24,14 @@ class Terms:
     body: str = DEFAULT_BODY
     follow_up: bool = False
     session_url: str | None = None
+    approval: tuple[str, ...] = ()
+    """Patterns of paths whose changes a user has to approve. No task chooses them."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the spawner is configured."""
         return cls(
-            open=settings.pull_requests,
+            open=settings.pull_requests or "none",
             merge=settings.merge_policy,
             method=settings.merge_method,
             labels=tuple(settings.pull_request_labels),
@@ -38,6 +40,7 @@ class Terms:
             body=settings.pull_request_body or DEFAULT_BODY,
             follow_up=settings.conflict_follow_up,
             session_url=settings.session_url,
+            approval=tuple(settings.repository_approval),
         )
 
     def with_options(self, options: PullRequestOptions | None) -> "Terms":

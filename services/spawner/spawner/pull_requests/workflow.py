@@ -171,7 +171,7 @@ class PullRequestWorkflow:
     async def _do(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
         match step:
             case Step.OPEN:
-                return await self._forge.open(record, terms, self._work(record), await self._last_task(record))
+                return await self._forge.open(record, terms, self._work(record), await self._tasks(record))
             case Step.READY:
                 return await self._forge.make_ready(record)
             case Step.POLL:
@@ -203,6 +203,11 @@ class PullRequestWorkflow:
         if step is Step.POLL:
             return partial(decisions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
         return partial(decisions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
+
+    async def _tasks(self, record: BranchRecord) -> dict[str, TaskRecord]:
+        """The records of the branch's tasks that still exist, by name."""
+        found = [await self._live.tasks.load(f"{record.project}.{name}") for name in record.tasks]
+        return {held.record.task: held.record for held in found if held is not None}
 
     async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
         held = await self._live.tasks.load(f"{record.project}.{record.name}")

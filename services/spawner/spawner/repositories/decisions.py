@@ -178,8 +178,10 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
     """The branch that is to be pushed, as soon as possible."""
     if not may_be_pushed(record, request):
         return record
-    approved = request.approved_commit or record.approved
-    return record.model_copy(update={"push_wanted": True, "approved": approved, "updated_at": now})
+    approved, pull = request.approved_commit or record.approved, record.pull
+    if pull is not None and request.approved_commit:  # a merge may have waited for that
+        pull = pull.changed(refused={step: at for step, at in pull.refused.items() if step != "merge"}, problem=None)
+    return record.model_copy(update={"push_wanted": True, "approved": approved, "pull": pull, "updated_at": now})
 
 
 def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:

@@ -51,6 +51,11 @@ class Mirror:
         async with self.writing():
             await self.run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
 
+    async def fetch_ref(self, remote: RemoteRepository, ref: str) -> None:
+        """Fetch the commits of a ref that is no branch; they are not stored for long. Raises `GitError`."""
+        async with self.writing():
+            await self.run(*_FETCH, "--end-of-options", remote.url, ref, remote=remote)
+
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
         shown = await self.run("ls-remote", "--symref", "--end-of-options", remote.url, "HEAD", remote=remote)

@@ -165,6 +165,10 @@ class Mirrors:
         """Fetch the current branches of the repository of a branch."""
         await self._hosts.use(_url(record), mirror.fetch)
 
+    async def fetch_ref(self, mirror: Mirror, record: BranchRecord, ref: str) -> None:
+        """Fetch the commits of a ref of a branch's repository."""
+        await self._hosts.use(_url(record), partial(mirror.fetch_ref, ref=ref))
+
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 
