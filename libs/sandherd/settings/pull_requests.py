@@ -5,12 +5,10 @@ from typing import Annotated, Final
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, PullRequestMode
 from sandherd.contracts.pull_requests import (
     MAX_LABELS,
-    MergeMethod,
-    MergePolicy,
     PullRequestLabel,
-    PullRequestMode,
     Reviewer,
     Template,
 )

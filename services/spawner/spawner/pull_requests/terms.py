@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
-from sandherd.contracts.pull_requests import MergeMethod, MergePolicy, PullRequestMode, PullRequestOptions
+from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, PullRequestMode
+from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.settings import Settings
 from spawner.forges.pull_request_text import DEFAULT_BODY, DEFAULT_TITLE
 

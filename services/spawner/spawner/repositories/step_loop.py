@@ -17,12 +17,13 @@ async def all_steps(
 
     `step` does the next step, and returns whether there was one. What it raises of `for_now` may pass.
     """
+    passing: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
     try:
         while await step(key):
             pass
     except LeaseLostError as error:
         log.info("lease lost to another replica", lease=str(error))
-    except (*for_now, *FOR_NOW) as error:
+    except passing as error:
         log.warning("branch not handled, retrying", branch=key, error=str(error))
         return True
     except Exception as error:  # one branch must not block all others; it is retried
