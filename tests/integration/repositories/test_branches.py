@@ -321,42 +321,6 @@ async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
         assert own.branch.startswith("feature/7-do-it-")
 
 
-async def test_projects_that_choose_one_name_push_two_branches(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
-) -> None:
-    """The second one is pushed under another name; until then no project sees that another one has the name.
-
-    Later commits and its deletion are of the repository's branch that is its own.
-    """
-    async with spawner().running(), herd.bus(Principal.CLIENT, project="p2") as bus:
-        other = Person(bus, eventually, tmp_path / "home", project="p2")
-        views, clones = [], []
-        for number, (user, project) in enumerate(((person, "p1"), (other, "p2"))):
-            task = await user.submit(WAITS, repository=repository)
-            sandbox = str((await user.reaches(task, "running")).sandbox)
-            views.append(await reaches(user, task, lambda _: True))
-            clones.append(AgentsClone(herd, tmp_path / f"sandbox-{number}", sandbox, project))
-        one, two = views
-        assert one.branch == two.branch
-        for view, clone, user in zip(views, clones, (person, other), strict=True):
-            commit(clone_on(upstream, clone.folder, view.branch), {"shop.py": f"{clone.project}\n"})
-            await clone.save(view.branch, view.base_commit)
-            await reaches(user, view.tasks[0], lambda found: found.pushed_commit is not None)
-        second = await reaches(other, two.tasks[0], lambda found: found.pushed_branch is not None)
-        assert re.fullmatch(rf"{two.branch}-[0-9a-z]{{6}}", second.pushed_branch or "")
-        commit(clones[1].folder, {"more": "1\n"})
-        await clones[1].save(two.branch, two.base_commit)
-        second = await reaches(other, two.tasks[0], lambda found: found.commits == 2 and not found.pushing)
-        assert second.problem is None
-        assert upstream.head(str(second.pushed_branch)) == second.commit
-        first = await reaches(person, one.tasks[0], lambda _: True)
-        assert (upstream.head(one.branch), first.pushed_branch) == (first.commit, None)
-        await bus.ask(DeleteBranch(branch=two.id), "p2", timeout=PATIENCE)
-        await reaches(other, two.tasks[0], lambda found: found.state == "deleted")
-    assert upstream.head(str(second.pushed_branch)) == ""
-    assert upstream.head(one.branch) == first.commit
-
-
 async def test_conflicting_branches_are_found_before_any_pull_request(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from sandherd.contracts.repositories import Repository
-from spawner.repositories import signing
+from spawner.repositories import commit_signer
+from spawner.repositories.commit_signer import CommitSigner, signed_commit
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
-from spawner.repositories.signing import CommitSigner, signed_commit
 from tests.integration.repositories.conftest import Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branches import (
     WAITS,
@@ -173,7 +173,7 @@ async def test_what_can_not_be_signed_waits_or_is_refused(
             await imported(mirror, sandbox, record, CommitSigner(file, COMMITTER))
         assert (waits.value.fault, waits.value.permanent) == (GitFault.UNAVAILABLE, False)
     key = new_key(tmp_path, "ed25519")
-    monkeypatch.setattr(signing, "MAX_COMMITS", 3)
+    monkeypatch.setattr(commit_signer, "MAX_COMMITS", 3)
     for number in range(3):
         git(sandbox.folder, "commit", "--quiet", "--allow-empty", "--message", str(number))
     with pytest.raises(GitError) as refused:

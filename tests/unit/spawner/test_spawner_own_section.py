@@ -14,9 +14,9 @@ from tests.unit.spawner.test_spawner_pull_request_steps import branch, pull
     "body",
     [
         "Mine.", "", marked("x").replace("\nx\n", "\nchanged\n"), marked("x").replace("end", "END"),
-        marked("x").removesuffix("<!-- sandherd:end -->"),
+        marked("x").removesuffix("<!-- sandherd:end -->"), "<!-- sandherd:begin 000000000000 -->\n" * 30_000,
     ],
-    ids=["no part", "empty", "changed", "without its end", "cut off"],
+    ids=["no part", "empty", "changed", "without its end", "cut off", "many beginnings"],
 )  # fmt: skip
 def test_body_that_users_changed_is_left(body: str) -> None:
     """Also one whose comments they removed."""

@@ -117,8 +117,8 @@ def paths_to_approve(view: "BranchView") -> str:
 
 def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushed_commit == view.commit:
-        name_there = f" as {view.pushed_branch}" if view.pushed_branch else ""
-        return [f"pushed to {view.repository}{name_there}", *_pull_request_steps(view, name), *_approval(view, name)]
+        renamed = f" as {view.pushed_branch}" if view.pushed_branch else ""
+        return [f"pushed to {view.repository}{renamed}", *_pull_request_steps(view, name), *_approval(view, name)]
     if view.approve:
         return _approval(view, name)
     if view.pushing:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 _BEGIN, _END = "<!-- sandherd:begin ", "<!-- sandherd:end -->"
-_SECTION: Final = re.compile(rf"{_BEGIN}([0-9a-f]{{12}}) -->\n(.*?)\n{_END}", re.DOTALL)
+_BEGUN: Final = re.compile(rf"{_BEGIN}([0-9a-f]{{12}}) -->\n")
 _MARK: Final = re.compile(r"<!--(?=\s*sandherd:)", re.IGNORECASE)
 
 
@@ -21,10 +21,11 @@ def marked(text: str) -> str:
 def with_section(body: str, section: str) -> str:
     """The body with a new version of the spawner's part; the same if that is not as the spawner wrote it."""
     present = _lines(body)
-    found = _SECTION.search(present)
-    if found is None or found[1] != _digest(found[2]):
+    begun = _BEGUN.search(present)
+    end = present.find(f"\n{_END}", begun.end()) if begun else -1
+    if begun is None or end < 0 or begun[1] != _digest(present[begun.end() : end]):
         return body
-    return f"{present[: found.start()]}{section}{present[found.end() :]}"
+    return f"{present[: begun.start()]}{section}{present[end + 1 + len(_END) :]}"
 
 
 def _lines(text: str) -> str:

@@ -89,11 +89,13 @@ class ForgeSteps:
 
     async def _to_approve(self, record: BranchRecord, terms: Terms) -> tuple[str, ...]:
         """The paths that a user has to approve: the base may have moved, or be another one, since the push."""
-        if record.approved == record.commit or not terms.approval:
+        if not terms.approval:
             return ()
         mirror = await self._mirrors.with_branch(record)
         await self._mirrors.refresh(mirror, record)
-        return await PathApproval(terms.approval).paths(mirror, record, target_of(record))
+        approved = record.approved_paths if record.approved == record.commit else ()
+        paths = await PathApproval(terms.approval).paths(mirror, record, target_of(record))
+        return tuple(path for path in paths if path not in approved)
 
     def _is_worked_on(self, record: BranchRecord) -> bool:
         return work_on(record, self._live.task_facts).active

@@ -11,12 +11,12 @@ from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.preparer import CheckoutPreparer
-from spawner.repositories.signing import CommitSigner
 from spawner.repositories.upkeep import MirrorUpkeep
 from spawner.repositories.workflow import BranchWorkflow
 from spawner.runtimes.contract import Runtime

@@ -178,10 +178,16 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
     """The branch that is to be pushed, as soon as possible."""
     if not may_be_pushed(record, request):
         return record
-    approved, pull = request.approved_commit or record.approved, record.pull
-    if pull is not None and request.approved_commit:  # a merge may have waited for that
+    wanted = record.model_copy(update={"push_wanted": True, "updated_at": now})
+    if request.approved_commit is None:
+        return wanted
+    pull = record.pull
+    if pull is not None:  # a merge may have waited for that
         pull = pull.changed(refused={step: at for step, at in pull.refused.items() if step != "merge"}, problem=None)
-    return record.model_copy(update={"push_wanted": True, "approved": approved, "pull": pull, "updated_at": now})
+    before = record.approved_paths if record.approved == request.approved_commit else ()
+    shown = tuple(sorted({*before, *record.approve}))
+    approval = {"approved": request.approved_commit, "approved_paths": shown}
+    return wanted.model_copy(update={**approval, "pull": pull})
 
 
 def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:

@@ -114,19 +114,13 @@ DEFAULT_LIMITS: Final = GitLimits()
 
 
 async def run_git(
-    *arguments: str,
-    credential: Credential | None = None,
-    config: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    limits: GitLimits = DEFAULT_LIMITS,
-    accepted: frozenset[int] = frozenset({0}),
-    over_network: bool = False,
-    stdin: IO[bytes] | None = None,
-) -> tuple[int, bytes]:
+    *arguments: str, credential: Credential | None = None, config: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None, limits: GitLimits = DEFAULT_LIMITS,
+    accepted: frozenset[int] = frozenset({0}), over_network: bool = False, stdin: IO[bytes] | None = None,
+) -> tuple[int, bytes]:  # fmt: skip
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `stdin`
-    is a file that it reads.
+    When cancelled, or out of time, it is ended with its children first. `over_network`: it contacts a remote.
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(

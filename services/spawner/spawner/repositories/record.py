@@ -96,6 +96,8 @@ class BranchRecord(Record):
     """Changed paths that a user has to approve before it is pushed."""
     approved: str | None = None
     """The commit whose paths a user has approved."""
+    approved_paths: tuple[str, ...] = ()
+    """The paths that were shown to that user."""
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
     pull_options: PullRequestOptions | None = None

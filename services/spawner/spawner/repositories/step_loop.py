@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 async def all_steps(
-    key: str, step: Callable[[str], Awaitable[bool]], log: "FilteringBoundLogger", for_now: tuple[type[Exception], ...]
+    key: str,
+    step: Callable[[str], Awaitable[bool]],
+    branch_log: "FilteringBoundLogger",
+    for_now: tuple[type[Exception], ...],
 ) -> bool:
     """Do all that is due of this branch; returns whether to try again later.
 
@@ -22,11 +25,11 @@ async def all_steps(
         while await step(key):
             pass
     except LeaseLostError as error:
-        log.info("lease lost to another replica", lease=str(error))
+        branch_log.info("lease lost to another replica", lease=str(error))
     except passing as error:
-        log.warning("branch not handled, retrying", branch=key, error=str(error))
+        branch_log.warning("branch not handled, retrying", branch=key, error=str(error))
         return True
-    except Exception as error:  # one branch must not block all others; it is retried
-        log.error("branch step failed, retrying", branch=key, exc_info=error)
+    except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
+        branch_log.error("branch step failed, retrying", branch=key, exc_info=error)
         return True
     return False

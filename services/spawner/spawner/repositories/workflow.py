@@ -19,6 +19,7 @@ from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.approval import PathApproval
 from spawner.repositories.artifacts import BUNDLE, DIFF, BranchArtifacts
+from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
@@ -27,7 +28,6 @@ from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
 from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCommits
-from spawner.repositories.signing import CommitSigner
 from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
 
