@@ -24,7 +24,8 @@ def settings_of(values: Json) -> Any:
     (container,) = spawner(values)["containers"]
     plain = {name: value for name, value in variables(container).items() if isinstance(value, str)}
     return load(
-        yaml.safe_load(text), {name: plain[name] for name in plain if "GIT" in name or "FORGE" in name}
+        yaml.safe_load(text),
+        {name: plain[name] for name in plain if any(part in name for part in ("GIT", "FORGE", "SIGNING"))},
     ).settings
 
 
