@@ -39,6 +39,7 @@ SET_BY_THE_CHART: Final = (
     "git_credentials",
     "forge_tokens",
     "github_app_key",
+    "signing_key",
 )
 """Settings that follow from other values of the chart; its templates give them as variables."""
 _OF_NO_USE: Final = frozenset({"http_port_file", "toolchains", "kubernetes_config"})

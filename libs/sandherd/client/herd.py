@@ -99,7 +99,8 @@ class Herd(
         The same `task` submitted twice is one task; a different one under its name is refused. The event
         `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
         here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
-        of a local one the base branch is uploaded first.
+        of a local one the base branch is uploaded first. A `RepositorySource` without both is the project's default
+        one, with another base, branch or ticket.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")

@@ -20,7 +20,7 @@ from tests.integration.deploy.charts import (
 )
 from tests.integration.deploy.matrix import FORGES, MATRIX, MODEL
 
-FORGE_SECRETS: Final = ("github", "forges", "forge-tokens", "github-app")
+FORGE_SECRETS: Final = ("github", "forges", "forge-tokens", "github-app", "signing")
 VOLUMES = {"emptyDir", "secret", "configMap", "ephemeral", "persistentVolumeClaim"}
 
 

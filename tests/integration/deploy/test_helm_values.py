@@ -89,6 +89,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"repositories": {"credentials": {"secret": "a"}}}, "repositories.credentials", "set repositories.enabled"),
     ({"repositories": {"forgeTokens": {"secret": "a"}}}, "repositories.forgeTokens", "set repositories.enabled"),
     ({"settings": {"github_app_id": "7"}}, "repositories.githubApp", "set both"),
+    ({"settings": {"signing_committer": "A <a@b.example>"}}, "repositories.signing", "set both"),
     ({"settings": {"github_app_key": "/a"}}, "settings", "github_app_key is not allowed"),
     ({"repositories": {"githubToken": {"token": "ghp_abc"}}}, "repositories.githubToken", "token is not allowed"),
     ({"repositories": {"mirrors": {"size": "10G"}}}, "repositories.mirrors.size", "pattern"),

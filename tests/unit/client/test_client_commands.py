@@ -151,7 +151,7 @@ def test_every_reply_is_available_as_json(path: tuple[str, ...]) -> None:
         ["run", "x", "--repo", "https://git.example.org/demo/web", "--base", "-x", "--", "true"],
         ["run", "x", "--repo", "https://git.example.org/demo/web", "--dir", ".", "--", "true"],
         ["run", "x", "--repo", "https://git.example.org/demo/web", "--join", "--", "true"],
-        ["run", "x", "--base", "main", "--", "true"],
+        ["run", "x", "--base", "a..b", "--", "true"],
         ["branches", "show", "a..b"],
         ["branches", "fetch"],
         ["branches", "list", "--state", "dancing"],

@@ -14,6 +14,7 @@ LARGE = {
     "libs/sandherd/client/sandboxes/operations.py": "one class: what a client can do with sandboxes",
     "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",
     "services/spawner/spawner/pull_requests/decisions.py": "one set: every state change of a pull request",
+    "services/spawner/spawner/repositories/decisions.py": "one set: every state change of a branch",
     "services/spawner/spawner/repositories/preparer.py": "one class: every step of preparing a checkout",
     "libs/sandherd/cli/commands/sandboxes.py": "one group of commands, with one parameter per option",
     "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",

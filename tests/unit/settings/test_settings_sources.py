@@ -67,11 +67,14 @@ NAMED: dict[str, list[Any]] = {
     "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
     "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
+    "signing_committer": ["A <a@one.example>", "B B <b@two.example>", "Ä <c@x>"],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "pull_request_labels": [["agent"], ["agent", "needs review"], ["bot"]],
     "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
     "assessor_model": ["anthropic:one", "openai:two/three", "openai:four:latest"],
     "assessor_url": ["https://one.example/v1", "http://two.example:8000", "https://three.example"],
+    "pull_requests": ["draft", "ready", "draft"],
+    "merge_policy": ["never", "never", "never"],
     "session_url": ["https://one.example/{project}/{task}", "http://two.example/{task}", "https://three.example"],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
@@ -224,6 +227,15 @@ def test_usual_name_does_not_set_what_can_not_have_its_value(alias: str, text: s
         load({}, {own: "0"})
 
 
+def test_merge_policy_without_pull_requests_is_refused() -> None:
+    """None would be opened: the operator states whether that is wanted."""
+    policy = {"SANDHERD_MERGE_POLICY": "when_permitted"}
+    with pytest.raises(ContractError, match="SANDHERD_PULL_REQUESTS"):
+        load(environ=policy)
+    for mode in ("none", "draft", "ready"):
+        assert load(environ=policy | {"SANDHERD_PULL_REQUESTS": mode}).settings.merge_policy == "when_permitted"
+
+
 def test_no_two_settings_have_one_variable() -> None:
     """And each has one."""
     names = [env.name for env in environment_names().values()]
@@ -256,7 +268,7 @@ TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
-TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 
