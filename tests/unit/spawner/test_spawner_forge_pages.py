@@ -1,6 +1,7 @@
 """Lists of forges that have several pages: what is on the last one decides as well."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
