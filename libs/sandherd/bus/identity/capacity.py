@@ -29,6 +29,7 @@ SUBSCRIPTIONS: Final = {
     Account.EVENT_INGEST: 4096,
     Account.MONITOR: 4096,
     Account.MESSAGE_RELAY: 4096,
+    Account.GATEWAY: 4096,
     Account.PROVISIONER: 64,
     Account.STORE_GUARD: 64,
     Account.SANDBOXES: 64,
