@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.bodies import part_of
 from gateway.routes.replies import Accepted, Name, accepted
@@ -28,6 +28,14 @@ TaskQuery: Any = part_of(
     label=(list[Annotated[str, Field(pattern=_LABEL)]], Field(default_factory=list, max_length=16)),
     past=(bool, False),
 )
+
+
+class TaskBody(TaskSpec):
+    """A task: what to do, by which agent, in which sandbox. It is the contract `TaskSpec`."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI builds the validator of a deferred model with a warning
+
+
 CancelBody: Any = part_of(CancelTask, "CancelBody", without=_BY)
 
 
@@ -41,7 +49,7 @@ async def list_tasks(session: Reader, which: Annotated[TaskQuery, Query()]) -> T
 
 
 @router.post("/tasks", status_code=202, response_model=Accepted)
-async def submit_task(session: Worker, spec: TaskSpec, name: SafeName | None = None) -> JSONResponse:
+async def submit_task(session: Worker, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
     """Submit a task. Repeated under the same name, or with the same `Idempotency-Key`, it is one task."""
     task = await session.herd.submit(spec, task=name or session.name("task"), by=session.caller.name)
     return accepted(task, f"/tasks/{task}")
