@@ -33,7 +33,10 @@ class ServiceProcess:
     def __init__(self, service: Principal, place: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
         self.name = service.value
         self._port_file = place.home / "run" / f"{service}.port"
+        self._api_port_file = place.home / "run" / "api.port"
         environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
+        if service is Principal.GATEWAY:
+            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(self._api_port_file)
         command = ChildCommand(
             arguments=[find_program(self.name)],
             log=place.home / "logs" / f"{service}.log",

@@ -117,7 +117,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     ),
     "gateway": (
         _info("HTTP API served", "The API accepts requests, at `http_port`."),
-        _info("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
         _error("request failed", "The gateway replied with status 500.", "Report it."),
     ),
     "monitor": (

@@ -34,6 +34,11 @@ def message(event: str, identifier: str, data: str) -> bytes:
     return f"event: {event}\nid: {identifier}\ndata: {data}\n\n".encode()
 
 
+def framed(frame: Frame, epoch: str) -> bytes:
+    """The message of an event."""
+    return message(frame.type, cursor(epoch, frame.sequence), frame.document)
+
+
 class EventStreams:
     """What all streams of events of a replica share. `stopping` ends them."""
 
@@ -108,12 +113,13 @@ class EventStreamResponse(Response):
                 checked_at = now
                 if await self._is_refused():
                     return
-            await _write(send, b": heartbeat\n\n" if frame is None else self._framed(frame, epoch))
+            if frame is not None and source.is_live:
+                self._measure(frame)
+            await _write(send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
 
-    def _framed(self, frame: Frame, epoch: str) -> bytes:
+    def _measure(self, frame: Frame) -> None:
         delay = (datetime.now(UTC) - frame.stored_at).total_seconds()
         self._streams.meters.observe("sandherd_gateway_event_delay_seconds", max(0.0, delay))
-        return message(frame.type, cursor(epoch, frame.sequence), frame.document)
 
     async def _is_refused(self) -> bool:
         try:

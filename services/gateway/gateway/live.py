@@ -112,7 +112,7 @@ class ProjectFeed:
             try:
                 await self._read()
             except NO_REPLY as error:
-                _log.info("events not read, retrying", project=self._project, error=repr(error))
+                _log.warning("events not read, retrying", project=self._project, error=repr(error))
                 await asyncio.sleep(_RETRY)
 
     async def _read(self) -> None:
@@ -173,9 +173,9 @@ class EventSource:
         self._queue: FrameQueue | None = None
 
     @property
-    def queue(self) -> FrameQueue | None:
-        """The queue of live events, once stored ones have been returned."""
-        return self._queue
+    def is_live(self) -> bool:
+        """Whether all events that were stored at the beginning have been returned."""
+        return self._queue is not None
 
     async def frames(
         self, after: int, beat: float, joined: Callable[[FrameQueue], None]

@@ -21,7 +21,7 @@ from sandherd.stack.broker import Broker
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
 SUBSCRIBER = frozenset({P.SUBSCRIBER})
-SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY})
+SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
 PROJECT, SANDBOX = "p1", "sbx-1"
 REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 

@@ -1,17 +1,9 @@
 """The HTTP API on real parts: a task from its submission to its result, and all that a token may not do."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
-import aiohttp
-
-from gateway.application import application, document
-from sandherd.client import Herd
-from sandherd.contracts.subjects import Principal
-from sandherd.service.service import Service
-from sandherd.stack.broker import Broker
-from tests.integration.gateway.conftest import OTHER, Api, herd_context
+from tests.integration.gateway.conftest import Api
 from tests.patience import PATIENCE
 
 SPEC: dict[str, Any] = {"text": "talk", "harness": {"kind": "command", "argv": ["sh", "-c", "echo hello"]}}
