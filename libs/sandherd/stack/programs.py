@@ -9,6 +9,7 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.home import Home
 
 _GRACE: Final = 20.0
 _UMASK: Final = 0o022
@@ -33,10 +34,9 @@ class ServiceProcess:
     def __init__(self, service: Principal, place: ServiceContext, outer: Mapping[str, str], *, linked: bool) -> None:
         self.name = service.value
         self._port_file = place.home / "run" / f"{service}.port"
-        self._api_port_file = place.home / "run" / "api.port"
         environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
         if service is Principal.GATEWAY:
-            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(self._api_port_file)
+            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(Home(place.home).api_port)
         command = ChildCommand(
             arguments=[find_program(self.name)],
             log=place.home / "logs" / f"{service}.log",

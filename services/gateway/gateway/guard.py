@@ -1,5 +1,6 @@
 """What every request passes before a route handles it: host, access token, rate, and the size of its body."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
@@ -22,6 +23,7 @@ CALLER: Final = "sandherd.caller"
 MAX_BODY: Final = 512 * 1024
 """Maximum size of a request's body in bytes: a command may have half of that."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
 _HARDENED: Final = [
     (b"x-content-type-options", b"nosniff"),
@@ -93,8 +95,8 @@ class Guard:
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
     """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
-    name = header.rsplit(":", 1)[0] if not header.endswith("]") and ":" in header else header
-    return name.lower() in hosts
+    form = _HOST.fullmatch(header.lower())
+    return form is not None and form[1] in hosts
 
 
 def caller_in(scope: Scope) -> Caller:

@@ -27,9 +27,10 @@ from tests.integration.operating.herds import PROJECT, answer, context, running,
 
 P = Principal
 ALWAYS = {
-    "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "gateway", "streams", "consumers", "migrations",
-    "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest", "lag message-relay-commands",
-    "lag message-relay-agents", "lag monitor-commands", "clock", "live state", "history lag", "history", "dead letters",
+    "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "gateway", "streams", "consumers",
+    "migrations", "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest",
+    "lag message-relay-commands", "lag message-relay-agents", "lag monitor-commands", "clock", "live state",
+    "history lag", "history", "dead letters",
     "sandbox disk", "sandbox host uid",
 }  # fmt: skip
 

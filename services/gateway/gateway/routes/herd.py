@@ -143,7 +143,7 @@ async def branches(session: Reader, which: Annotated[BranchQuery, Query()]) -> B
 async def download_artifact(
     session: Reader, request: Request, artifact: Name, task: SafeName | None = None, sandbox: SafeName | None = None
 ) -> Response:
-    """The bytes of an artifact that an event of the project refers to. It is a sandbox's file: never show it as HTML."""
+    """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
     found = await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)
     request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
     file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed by the response
