@@ -91,13 +91,14 @@ class ApiServer:
 
 def _listen(host: str, port: int, port_file: Path | None) -> socket.socket:
     """A listening socket; without a port, on that of the last start if it is free."""
-    wanted = [port] if port else [*_last_port(port_file), 0]
-    for number in wanted:
-        try:
-            return socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        except OSError as error:
-            failure = error
-    raise HttpServerError(f"could not serve the API on {host}:{port}: {failure}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [] if port else _last_port(port_file):
+        with suppress(OSError):
+            return socket.create_server((host, number), family=family)
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise HttpServerError(f"could not serve the API on {host}:{port}: {error}") from error
 
 
 def _last_port(port_file: Path | None) -> list[int]:

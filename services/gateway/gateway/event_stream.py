@@ -66,7 +66,7 @@ class EventStreamResponse(Response):
         self._slow = asyncio.Event()
         self._watching: asyncio.Task[Any] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, or a problem if the broker is unavailable at its beginning."""
         try:
             await self._serve(scope[CONNECTION], receive, send)

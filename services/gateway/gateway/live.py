@@ -115,6 +115,10 @@ class ProjectFeed:
                 _log.warning("events not read, retrying", project=self._project, error=repr(error))
                 await asyncio.sleep(_RETRY)
 
+    def _offer(self, frame: Frame) -> None:
+        for client in self.clients:
+            client.offer(frame)
+
     async def _read(self) -> None:
         """Read what is new, then wait for more."""
         self._wake.clear()
@@ -123,8 +127,8 @@ class ProjectFeed:
             frame = frame_of(stored)
             # Without a wait between both, so that a client that joins gets exactly the events from its `begin` on.
             self._next = stored.sequence + 1
-            for client in self.clients if frame is not None else ():
-                client.offer(frame)
+            if frame is not None:
+                self._offer(frame)
         if not found:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAG if self._seen >= self._next else _POLL):

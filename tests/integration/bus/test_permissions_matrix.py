@@ -21,6 +21,8 @@ from sandherd.stack.broker import Broker
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
 SUBSCRIBER = frozenset({P.SUBSCRIBER})
+LIVE = frozenset({P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
+"""Services that receive what the stream of events republishes."""
 SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
 PROJECT, SANDBOX = "p1", "sbx-1"
 REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
@@ -302,7 +304,7 @@ def heard_by(principal: Principal) -> dict[str, bool]:
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
         for subject, _ in subjects(row):
-            live[f"sandherd.live.{subject}"] = principal in {P.MONITOR, P.MESSAGE_RELAY} and row.kind is Kind.EVENT
+            live[f"sandherd.live.{subject}"] = principal in LIVE and row.kind is Kind.EVENT
     return dict.fromkeys(BROKERS_OWN, False) | table | live
 
 

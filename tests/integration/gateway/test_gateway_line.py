@@ -19,7 +19,8 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
         assert status == 202, found
         again = await api.call("POST", "/api/v1/tasks", json=SPEC, headers={"Idempotency-Key": "first"})
         assert again[1] == found
-        seen, positions = [], []
+        seen: list[Any] = []
+        positions: list[int] = []
         while not seen or seen[-1]["type"] != "task.completed":
             kind, position, event = await stream.next()
             assert event["type"] == kind
@@ -44,8 +45,3 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
         status, found, _ = await api.call(method, f"/api/v1/sandboxes/{sandbox}/{path}")
         assert (status, found["code"]) == (410, "refused")
     assert (await api.call("POST", f"/api/v1/tasks/{task['task']}/cancel"))[0] == 409
-    await _check_foreign(api, task["task"], sandbox)
-
-
-async def _check_foreign(api: Api, task: str, sandbox: str) -> None:
-    """Nothing."""

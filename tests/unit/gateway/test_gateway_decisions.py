@@ -14,7 +14,7 @@ from gateway.sessions import command_id, derived_name
 from gateway.stream_reader import Frame, StreamState, epoch_of
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.names import safe_name
-from sandherd.contracts.records import SharedAccessToken
+from sandherd.contracts.records import AccessRole, SharedAccessToken
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STATE = StreamState("77", 10, 20)
@@ -47,7 +47,7 @@ def test_token_is_valid_in_its_project_until_it_expires() -> None:
 
 def test_each_role_includes_those_before_it() -> None:
     """A lower role is refused with 403 and the remedy."""
-    roles = ("read", "work", "approve", "operate")
+    roles: tuple[AccessRole, ...] = ("read", "work", "approve", "operate")
     for index, role in enumerate(roles):
         for needed in roles[: index + 1]:
             check_role(caller(role), needed)

@@ -256,6 +256,7 @@ TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
+TAKES_ANY |= {"gateway_host", "gateway_port_file"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 

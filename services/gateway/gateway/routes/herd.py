@@ -148,12 +148,12 @@ async def download_artifact(
     request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
     file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed by the response
     try:
-        await session.herd.artifact(found.reference, file)  # type: ignore[arg-type]  # it has what IO[bytes] needs
+        await session.herd.artifact(found.reference, file)
     except BaseException:
         file.close()
         raise
     headers = {"Content-Disposition": f'attachment; filename="{artifact}"', "Content-Length": str(file.tell())}
-    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")  # type: ignore[arg-type]
+    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
 
 
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:

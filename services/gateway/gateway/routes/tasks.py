@@ -43,8 +43,9 @@ CancelBody: Any = part_of(CancelTask, "CancelBody", without=_BY)
 async def list_tasks(session: Reader, which: Annotated[TaskQuery, Query()]) -> TaskList:
     """Tasks, newest first: current ones, or those of the history with `past`."""
     found: dict[str, Any] = which.model_dump(exclude={"label"}, exclude_unset=True)
-    labels = dict(text.split("=", 1) for text in which.label)
-    page = await session.herd.tasks(**found, **({"labels": labels} if labels else {}))
+    if which.label:
+        found["labels"] = dict(text.split("=", 1) for text in which.label)
+    page = await session.herd.tasks(**found)
     return TaskList(tasks=page.items, next_cursor=page.next_cursor)
 
 
