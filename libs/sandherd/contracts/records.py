@@ -210,8 +210,8 @@ class BudgetBlocks(SharedRecord):
 
 
 RECORDS: dict[str, type[SharedRecord]] = {
-    "access_token": SharedAccessToken,
     "budget_blocks": BudgetBlocks,
+    "access_token": SharedAccessToken,
     "sandbox": SharedSandboxRecord,
     "sandbox_summary": SandboxSummary,
     "task": SharedTaskRecord,

@@ -116,9 +116,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
     ),
     "gateway": (
-        _info("HTTP API served", "The API accepts requests, at `http_port`."),
+        _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
         _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
-        _error("request failed", "The gateway replied with status 500.", "Report it."),
+        _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
     ),
     "monitor": (
         _info("snapshot restored", "The monitor continues at the snapshot's position."),

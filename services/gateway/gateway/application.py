@@ -100,5 +100,5 @@ async def _of_http(_request: Request, error: Exception) -> Response:
 
 
 async def _of_bug(_request: Request, error: Exception) -> Response:
-    _log.error("request failed", exc_info=error)
+    _log.error("request to the API failed", exc_info=error)
     return problem_response(problem_of(Code.INTERNAL, "the gateway has failed", remedy="see its log"))

@@ -35,7 +35,7 @@ class Gateway:
         meters.watch("sandherd_gateway_streams", lambda: self._streams.feeds.clients)
         async with self.api.open(settings.gateway_host, settings.gateway_port, settings.gateway_port_file):
             self._serving = True
-            _log.info("HTTP API served", http_port=self.api.port)
+            _log.info("serving the HTTP API", http_port=self.api.port)
             try:
                 await asyncio.Event().wait()
             finally:

@@ -20,9 +20,7 @@ from sandherd.stack.broker import Broker
 
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
-SUBSCRIBER = frozenset({P.SUBSCRIBER})
-LIVE = frozenset({P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
-"""Services that receive what the stream of events republishes."""
+LIVE = frozenset({P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})  # receive what the stream of events republishes
 SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
 PROJECT, SANDBOX = "p1", "sbx-1"
 REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
@@ -174,7 +172,7 @@ def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
         making = SPAWNER if stream == "EVENTS" else NOBODY  # for subscribers; it may not take from them itself
         yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
-            taking = SUBSCRIBER if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
+            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
             looking = {"EVENTS": SPAWNER | INGEST}.get(stream, watching)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", making)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making)

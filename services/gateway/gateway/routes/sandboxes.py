@@ -34,7 +34,9 @@ TrajectoryQuery: Any = part_of(AskTrajectory, "TrajectoryQuery", without=_NAMED)
 OutputQuery: Any = part_of(AskOutput, "OutputQuery", without=_NAMED)
 TerminateBody: Any = part_of(TerminateSandbox, "TerminateBody", without=_NAMED)
 MessageBody: Any = part_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
-_GONE: Final = {410: {"description": "Deliberately absent, for the reason in the response."}}
+_ABSENT: Final[dict[int | str, dict[str, Any]]] = {
+    410: {"description": "Deliberately absent, for the reason in the response."}
+}
 
 
 @router.get("/sandboxes")
@@ -117,7 +119,7 @@ async def send_message(session: Worker, sandbox: Name, body: MessageBody) -> JSO
     return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
 
 
-@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_GONE)  # type: ignore[arg-type]
+@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT)
 async def poll_messages(_session: Reader, sandbox: Name) -> Response:
     """Absent: workers receive messages from the broker, each once, and acknowledge them."""
     text = "messages are delivered by the broker: polling would take them from the worker"
@@ -125,7 +127,7 @@ async def poll_messages(_session: Reader, sandbox: Name) -> Response:
     return problem_response(problem_of(Code.REFUSED, text, remedy=remedy), 410)
 
 
-@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_GONE)  # type: ignore[arg-type]
+@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT)
 async def post_event(_session: Reader, sandbox: Name) -> Response:
     """Absent: workers publish events to the broker, with a credential of their own sandbox."""
     text = f"events of {sandbox} are published to the broker by its worker alone"
