@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,22 +105,18 @@ async def client(herd: Broker) -> AsyncIterator[Herd]:
 
 @pytest.fixture
 async def services(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[dict[Principal, Service]]:
-    """The services behind the gateway."""
-    async with running(herd, postgres, tmp_path / "home", isolation="none") as found:
+    """The gateway, and the services behind it."""
+    port_file = tmp_path / "api.port"
+    async with running(herd, postgres, tmp_path / "home", isolation="none", gateway_port_file=port_file) as found:
         yield found
 
 
 @pytest.fixture
-async def api(
-    herd: Broker, services: dict[Principal, Service], client: Herd, http: aiohttp.ClientSession, tmp_path: Path
-) -> AsyncIterator[Api]:
+async def api(services: dict[Principal, Service], client: Herd, http: aiohttp.ClientSession, tmp_path: Path) -> Api:
     """The API, with a token that may do everything in its project."""
-    port_file = tmp_path / "api.port"
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(gateway_of(herd, gateway_port_file=port_file).running())
-        await eventually(lambda: responds(client), "the spawner responds")
-        new = await client.create_token("all", "operate")
-        yield Api(await served(port_file), http, new.text)
+    await eventually(lambda: responds(client), "the spawner responds")
+    new = await client.create_token("all", "operate")
+    return Api(await served(tmp_path / "api.port"), http, new.text)
 
 
 async def responds(client: Herd) -> bool:
