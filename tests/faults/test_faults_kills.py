@@ -16,7 +16,7 @@ from tests.patience import PATIENCE
 
 EVENTS = 2000
 MOMENTS = (250, 1000, 1750)
-COMPONENTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay", "gateway")
+COMPONENTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
 AHEAD = 200
 """How many messages the agent may be ahead of the follower when a fault is injected: it must not be done by then."""
 
