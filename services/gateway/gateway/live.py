@@ -175,6 +175,7 @@ class EventSource:
         self._subject = subject_of(project, entity)
         self._entity = entity
         self._queue: FrameQueue | None = None
+        self._position = 0
 
     @property
     def is_live(self) -> bool:
@@ -185,30 +186,35 @@ class EventSource:
         self, after: int, beat: float, joined: Callable[[FrameQueue], None]
     ) -> AsyncIterator[Frame | None]:
         """Every event after a sequence; None whenever there was none for `beat` seconds. `joined` gets the queue."""
-        position = after
-        while batch := await self._stored(position, None):
-            for stored in batch:
-                position = stored.sequence
-                if (frame := frame_of(stored)) is not None:
-                    yield frame
+        self._position = after
+        async for frame in self._history(None):
+            yield frame
         queue = self._queue = self._feed.join(self._entity)
         joined(queue)
         try:
-            while batch := await self._stored(position, queue.begin):
-                for stored in batch:
-                    position = stored.sequence
-                    if (frame := frame_of(stored)) is not None:
-                        yield frame
+            async for frame in self._history(queue.begin):
+                yield frame
             while True:
-                yield await queue.take(beat)
+                live = await queue.take(beat)
+                # The stream may have been read further than the feed was at the beginning of the queue.
+                if live is None or live.sequence > self._position:
+                    yield live
         finally:
             self._feed.clients.discard(queue)
 
-    async def _stored(self, position: int, before: int | None) -> list[StoredMessage]:
-        """The next stored events, up to the first live one; retried until the broker responds."""
+    async def _history(self, before: int | None) -> AsyncIterator[Frame]:
+        """The stored events behind the position, up to the first live one."""
+        while batch := await self._stored(before):
+            for stored in batch:
+                self._position = stored.sequence
+                if (frame := frame_of(stored)) is not None:
+                    yield frame
+
+    async def _stored(self, before: int | None) -> list[StoredMessage]:
+        """The next stored events; retried until the broker responds."""
         while True:
             try:
-                found = await self._reader.batch(self._subject, position + 1)
+                found = await self._reader.batch(self._subject, self._position + 1)
             except NO_REPLY:
                 await asyncio.sleep(_RETRY)
             else:

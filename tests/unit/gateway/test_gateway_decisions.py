@@ -1,21 +1,25 @@
 """What the gateway decides without a broker: who is who, where a stream begins, and what a client gets when."""
 
+import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from gateway.access import AccessError, Caller, caller_of, check_role, digest_of
 from gateway.cursors import Start, cursor, start_of
 from gateway.guard import Guard, is_known_host
-from gateway.live import FrameQueue
+from gateway.live import EventSource, FrameQueue
 from gateway.problems import STATUS, problem_of, problem_response
 from gateway.sessions import command_id, derived_name
 from gateway.stream_reader import Frame, StreamState, epoch_of
+from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.names import safe_name
 from sandherd.contracts.records import AccessRole, SharedAccessToken
 
+GOLDEN = Path(__file__).parents[3] / "libs/sandherd/contracts/golden/v1"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STATE = StreamState("77", 10, 20)
 TOKEN = SharedAccessToken(project="p1", token="ci", role="work", expires_at=NOW + timedelta(seconds=1))
@@ -153,3 +157,41 @@ def test_every_code_has_a_status_and_busy_has_retry_after() -> None:
     response = problem_response(busy)
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
     assert b'"remedy": "retry"' in problem_response(problem_of(Code.REFUSED, "no", remedy="retry")).body
+
+
+async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed() -> None:
+    """A client may have read further than the shared feed when it joins: each event comes once all the same."""
+
+    class Reader:
+        async def batch(self, _subject: str, first: int) -> list[StoredMessage]:
+            return [one for one in stored if one.sequence >= first]
+
+    class Feed:
+        clients: ClassVar[set[FrameQueue]] = set()
+
+        def join(self, entity: str | None) -> FrameQueue:
+            queue = FrameQueue(entity, 2)
+            for number in (2, 3):  # the feed is behind: it reads 2 after the client did
+                queue.offer(frame(number, "task-1"))
+            return queue
+
+    data = golden("events/task.cancelled.json")
+    subject = f"sandherd.v1.event.demo.{data['subject']}.task.cancelled"
+    stored = [StoredMessage(number, subject, NOW, {}, encoded(data)) for number in (1, 2)]
+    feed: Any = Feed()
+    reader: Any = Reader()
+    got = []
+    async for one in EventSource(feed, reader, "demo", None).frames(0, 0.01, lambda _queue: None):
+        if one is None:
+            break
+        got.append(one.sequence)
+    assert got == [1, 2, 3]
+
+
+def golden(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / name).read_text())
+    return found
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode()
