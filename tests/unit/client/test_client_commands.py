@@ -58,7 +58,7 @@ def wanted_commands() -> set[str]:
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",
-        "credentials": "create",
+        "credentials": "create revoke",
         "secrets": "set list delete",
         "tokens": "create list revoke",
         "artifacts": "list get",

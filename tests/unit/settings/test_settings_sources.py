@@ -57,6 +57,7 @@ NAMED: dict[str, list[Any]] = {
     "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
+    "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
     "forges": [
         ["gitlab=https://one.example"],
