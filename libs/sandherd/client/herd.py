@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sandherd.client import queries
+from sandherd.client.access_tokens import TokenOperations
 from sandherd.client.approvals import ApprovalOperations
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.branches import BranchOperations
@@ -61,6 +62,7 @@ class Herd(
     SubscriptionOperations,
     ProjectOperations,
     ScheduleOperations,
+    TokenOperations,
 ):
     """A connection to a herd, as one user in one project.
 

@@ -115,6 +115,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("message already deleted", "Another replica was faster."),
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
     ),
+    "gateway": (
+        _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
+        _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
+    ),
     "monitor": (
         _info("snapshot restored", "The monitor continues at the snapshot's position."),
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),

@@ -88,6 +88,7 @@ def test_each_component_sees_only_its_own_secrets() -> None:
         "event-ingest": {"sandherd-event-ingest", "the-database"},
         "monitor": {"sandherd-monitor"},
         "message-relay": {"sandherd-message-relay"},
+        "gateway": {"sandherd-gateway"},
         "provision": {"sandherd-provisioner"},
         "migrate": {"the-database"},
         "migrate-after": {"the-database"},

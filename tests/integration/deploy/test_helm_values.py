@@ -166,7 +166,7 @@ def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
     facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
     secret = {name for name, variable in environment_names().items() if variable.secret}
     rest = environment_names().keys() - settings.keys() - facts["variables"].keys() - secret
-    assert rest == {"http_port_file", "toolchains", "kubernetes_config"}
+    assert rest == {"http_port_file", "gateway_port_file", "toolchains", "kubernetes_config"}
     assert not settings.keys() & (secret | facts["variables"].keys())
     assert settings["max_sandboxes"]["description"] == "Maximum of live sandboxes."
 

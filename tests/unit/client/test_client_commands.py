@@ -60,6 +60,7 @@ def wanted_commands() -> set[str]:
         "subscriptions": "create list delete",
         "credentials": "create revoke",
         "secrets": "set list delete",
+        "tokens": "create list revoke",
         "artifacts": "list get",
         "branches": "list show fetch push pr merge delete diff",
         "projects": "list show create set",

@@ -11,6 +11,8 @@ LARGE = {
     "libs/sandherd/service/service.py": "everything a service declares, and the order of its start and stop",
     "libs/sandherd/client/events/follower.py": "one class: what a follower has received, and its next step",
     "libs/sandherd/client/herd.py": "one class: what a client can do",
+    "libs/sandherd/client/connection.py": "one class: a client's connection, its own or over that of a service",
+    "libs/sandherd/contracts/requests/__init__.py": "the exported names, twice: for type checkers, and by module",
     "libs/sandherd/client/sandboxes/operations.py": "one class: what a client can do with sandboxes",
     "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",
     "services/spawner/spawner/pull_requests/decisions.py": "one set: every state change of a pull request",

@@ -54,6 +54,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
+    "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
@@ -269,6 +270,8 @@ TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
+TAKES_ANY |= {"gateway_host", "gateway_port_file"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

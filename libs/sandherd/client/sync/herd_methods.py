@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from sandherd.client.sync.access_tokens import SyncTokenOperations
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
 from sandherd.client.sync.branches import SyncBranchOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
@@ -51,6 +52,7 @@ class SyncHerdMethods(
     SyncSubscriptionOperations,
     SyncProjectOperations,
     SyncScheduleOperations,
+    SyncTokenOperations,
 ):
     """A connection to a herd, as one user in one project.
 
