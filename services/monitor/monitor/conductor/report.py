@@ -26,6 +26,9 @@ from sandherd.contracts.requests.monitor_report import (
 )
 from sandherd.service.service import IncomingRequest, Service
 
+MAX_REPLY: Final = 900 * 1024
+"""Bytes of all reports together, below the maximum of a message."""
+_LISTS: Final = ("findings", "interventions", "budgets", "needs")
 _LIVE: Final = frozenset({"running", "waiting", "paused"})
 _SAME: Final = (
     *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
@@ -61,8 +64,26 @@ class ReportHandler:
             for name in _names(project, ledgers, by_project, budgets or {})
         ]
         return MonitorReport(
-            mode=self._service.settings.conductor, projects=reports, budgets=(budgets or {}).get(FLEET)
+            mode=self._service.settings.conductor, projects=fitting(reports), budgets=(budgets or {}).get(FLEET)
         )
+
+
+def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
+    """The reports, so that all fit in a reply: lists of those that need more than their share of it are shortened."""
+    if sum(map(_size, reports)) <= MAX_REPLY:
+        return reports
+    return [_shortened(report, MAX_REPLY // len(reports)) for report in reports]
+
+
+def _shortened(report: ProjectReport, share: int) -> ProjectReport:
+    while _size(report) > share and any(getattr(report, name) for name in _LISTS):
+        halves = {name: rows[: len(rows) // 2] for name in _LISTS if (rows := getattr(report, name)) is not None}
+        report = report.model_copy(update=halves)
+    return report
+
+
+def _size(report: ProjectReport) -> int:
+    return len(report.model_dump_json())
 
 
 def _names(
